@@ -39,7 +39,13 @@ class Configuration:
         self.model = model
         self.state_dir = self.path(model.state_dir)
         self._sites = {
-            name: Site(name, table.bootstrap_servers, dict(table.address_map), security_of(table.security, self.path))
+            name: Site(
+                name,
+                table.bootstrap_servers,
+                dict(table.address_map),
+                security_of(table.security, self.path),
+                table.freeze_principals,
+            )
             for name, table in model.sites.items()
         }
         problems = list(_reference_problems(model))
@@ -310,6 +316,8 @@ def _broker_problems(configuration: Configuration) -> list[str]:
         problems += _cluster_problems(name, site)
         if site.security is not None and (site.broker is not None or site.brokers):
             problems.append(f"sites.{name}.security: farshore's own brokers listen without TLS and logins; take it out")
+        if site.freeze_principals and (site.broker is not None or site.brokers):
+            problems.append(f"sites.{name}.freeze_principals: farshore's own brokers freeze by their role; take it out")
         where = f"sites.{name}.broker"
         tables: list[tuple[str, Path, int | None]] = []
         if site.broker is not None:

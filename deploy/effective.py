@@ -34,6 +34,7 @@ class SiteDeclaration:
     protocol: str
     mechanism: str | None
     username: str | None
+    freeze_principals: tuple[str, ...]
     broker_listen: str | None
     broker_data_dir: str | None
     zookeeper: str | None
@@ -65,6 +66,7 @@ def effective_configuration(configuration: Configuration) -> EffectiveConfigurat
                 protocol=site.security.protocol,
                 mechanism=site.security.sasl.mechanism if site.security.sasl is not None else None,
                 username=(site.security.sasl.username or None) if site.security.sasl is not None else None,
+                freeze_principals=site.freeze_principals,
                 broker_listen=f"{broker.listen_host}:{broker.listen_port}" if broker else None,
                 broker_data_dir=str(broker.data_dir) if broker else None,
                 zookeeper=table.cluster.zookeeper if table.cluster is not None else None,

@@ -24,7 +24,7 @@ def security_of(table: SecurityTable | None, path: PathOf) -> Security:
 
 
 def _tls(table: SecurityTable, path: PathOf) -> Tls | None:
-    if not table.protocol.endswith("SSL"):
+    if not table.has_tls:
         return None
     return Tls(
         ca_file=_file(table.ca_file, path),

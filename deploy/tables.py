@@ -51,6 +51,13 @@ def _path(given: object) -> object:
     return given
 
 
+def _principal(text: str) -> str:
+    kind, colon, name = text.partition(":")
+    if not (kind and colon and name):
+        raise ValueError(f'{text!r}: write a principal as "User:NAME", or "User:*" for everybody but super users')
+    return text
+
+
 def _regex(text: str) -> str:
     try:
         re.compile(text)
@@ -60,6 +67,7 @@ def _regex(text: str) -> str:
 
 
 Regex = Annotated[str, AfterValidator(_regex)]
+Principal = Annotated[str, AfterValidator(_principal)]
 AddressText = Annotated[str, AfterValidator(_address)]
 FilePath = Annotated[Path, BeforeValidator(_path)]
 
@@ -134,17 +142,24 @@ class SecurityTable(Table):
     token_ca_file: FilePath | None = None
     client_id: str | None = Field(None, min_length=1)
 
+    @property
+    def has_tls(self) -> bool:
+        return self.protocol.endswith("SSL")
+
+    @property
+    def has_login(self) -> bool:
+        return self.protocol.startswith("SASL_")
+
     @model_validator(mode="after")
     def _fits_together(self) -> SecurityTable:
-        for begins, needs, keys in (("SASL_", "SASL", _SASL_KEYS), ("", "SSL", _TLS_KEYS)):
-            has = self.protocol.startswith(begins) if begins else self.protocol.endswith("SSL")
+        for has, needs, keys in ((self.has_login, "SASL", _SASL_KEYS), (self.has_tls, "SSL", _TLS_KEYS)):
             if not has and (given := [key for key in keys if getattr(self, key) is not None]):
                 raise ValueError(f"{given[0]} is of no use with protocol {self.protocol}, which has no {needs}")
         if self.key_file is not None and self.certificate_file is None:
             raise ValueError("certificate_file is missing: key_file is the key of it")
         if self.key_password_file is not None and self.certificate_file is None:
             raise ValueError("certificate_file is missing: key_password_file is of its key")
-        if self.protocol.startswith("SASL_"):
+        if self.has_login:
             self._check_login()
         return self
 
@@ -190,6 +205,7 @@ class SiteTable(Table):
     bootstrap_servers: Annotated[str, AfterValidator(_addresses)]
     address_map: dict[AddressText, AddressText] = Field(default_factory=dict)
     security: SecurityTable | None = None
+    freeze_principals: tuple[Principal, ...] = ()
     broker: BrokerTable | None = None
     cluster: ClusterTable | None = None
     brokers: tuple[ClusterBrokerTable, ...] = ()

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from broker.base.address import Address, parse_address
+from broker.base.errors import first_of
 from broker.client.cluster import Cluster
 from broker.client.connection import connect
-from broker.client.errors import AccessRefused, ClientError, ConnectionLost, SiteInvalid
+from broker.client.errors import NOT_LET_IN, ClientError, ConnectionLost
 from broker.client.limits import ClientLimits
 from broker.client.security.settings import Access
 from broker.client.site import Site
 from failover.limits import RECONNECT_PAUSE_S, REFUSED_MS, SOURCE_ANSWER_MS, SOURCE_PROBE_MS
+from mirror.api import SourceBrokers
 
 CLIENT_ID = "farshore-failover"
 SOURCE_LIMITS = ClientLimits(
@@ -85,27 +87,63 @@ async def _call(address: Address, access: Access, now_ms: Callable[[], int]) -> 
                 await asyncio.sleep(RECONNECT_PAUSE_S)
             error = ""
     except ClientError as failure:
-        error, inconclusive = str(failure), isinstance(failure, (AccessRefused, SiteInvalid))
+        error, inconclusive = str(failure), isinstance(failure, NOT_LET_IN)
     except TimeoutError:
         error = error or f"no answer within {SOURCE_PROBE_MS / 1000:g} s"
     return BrokerAnswer(str(address), asked_at_ms, loop.time() - started_s, error, inconclusive)
 
 
 async def reach(
-    stack: AsyncExitStack, site: Site, now_ms: Callable[[], int]
+    stack: AsyncExitStack,
+    site: Site,
+    now_ms: Callable[[], int],
+    kept_brokers: Callable[[], Awaitable[SourceBrokers]] | None = None,
 ) -> tuple[Cluster | None, tuple[BrokerAnswer, ...]]:
-    """The site's cluster, entered by a bootstrap server that answers, and what each said; None where none does."""
-    answers = await call_brokers(site.bootstrap(), now_ms)
-    found = {answer.address for answer in answers if answer.may_live}
-    servers = [server.strip() for server in site.bootstrap_servers.split(",") if server.strip()]
-    living = [server for server in servers if str(site.dial(*parse_address(server))) in found]
-    if not living:
-        return None, answers
-    reached = replace(site, bootstrap_servers=",".join(living))
+    """The site's cluster, entered by a bootstrap server that answers, and what each said; None where none does.
+
+    Those that are in the file may be gone, and the site be alive: then it is entered by what was kept of its brokers.
+    """
     try:
-        return await stack.enter_async_context(Cluster(reached, client_id=CLIENT_ID, limits=SOURCE_LIMITS)), answers
+        async with asyncio.TaskGroup() as tasks:
+            others = tasks.create_task(_call_kept(site, now_ms, kept_brokers)) if kept_brokers is not None else None
+            answers = await call_brokers(site.bootstrap(), now_ms)
+            living = _living(site, site.servers(), answers)
+            if others is not None and living:
+                others.cancel()
+    except BaseExceptionGroup as errors:
+        raise first_of(errors) from None
+    if living or others is None:
+        return await _enter(stack, site, living), answers
+    kept, more = others.result()
+    for server in _living(site, map(parse_address, kept.addresses), more):
+        cluster = await _enter(stack, site, [server])
+        if cluster is None or cluster.cluster_id == kept.cluster_id:
+            return cluster, (*answers, *more)
+    return None, answers  # where its brokers were, others are by now
+
+
+def _living(site: Site, servers: Iterable[Address], answers: Iterable[BrokerAnswer]) -> list[Address]:
+    found = {answer.address for answer in answers if answer.may_live}
+    return [server for server in servers if str(site.dial(*server)) in found]
+
+
+async def _enter(stack: AsyncExitStack, site: Site, living: Sequence[Address]) -> Cluster | None:
+    if not living:
+        return None
+    reached = replace(site, bootstrap_servers=",".join(map(str, living)))
+    try:
+        return await stack.enter_async_context(Cluster(reached, client_id=CLIENT_ID, limits=SOURCE_LIMITS))
     except ClientError:
-        return None, answers
+        return None
+
+
+async def _call_kept(
+    site: Site, now_ms: Callable[[], int], kept_brokers: Callable[[], Awaitable[SourceBrokers]]
+) -> tuple[SourceBrokers, tuple[BrokerAnswer, ...]]:
+    kept = await kept_brokers()
+    named = site.bootstrap()
+    brokers = {site.dial(*server): site.access(server.host) for server in map(parse_address, kept.addresses)}
+    return kept, await call_brokers({at: access for at, access in brokers.items() if at not in named}, now_ms)
 
 
 async def call_site(cluster: Cluster, now_ms: Callable[[], int]) -> tuple[BrokerAnswer, ...]:

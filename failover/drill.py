@@ -9,11 +9,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 from broker.base.durations import human_seconds
+from broker.base.errors import FarshoreError
+from failover.freezing import UNFROZEN, Freezing
 from failover.limits import DRILL_ENDS_MAX_AGE_MS, DRILL_GROUP_SYNC_MAX_AGE_MS
 from failover.losses import LossTotal
-from failover.plan import MoveKind, OperationPlan, RefusalReason, plan_failover
+from failover.moves import MoveKind
+from failover.plan import Elsewhere, OperationPlan, RefusalReason, plan_failover
 from failover.snapshot import Snapshot
 from mirror.api import CLOCK_DIFFERENCE_MAX_MS, GroupSyncs, LinkStatus
 
@@ -26,6 +30,18 @@ class DrillFinding:
     subject: str
     detail: str
     next_step: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class TargetGates:
+    """What else a failover looks at: the target's role, an operation that has not ended, and who else took over."""
+
+    freezing: Freezing
+    under_way: FarshoreError | None = None
+    elsewhere: tuple[Elsewhere, ...] = ()
+
+
+OPEN: Final = TargetGates(UNFROZEN)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,10 +96,21 @@ class LinkDrill:
 
 
 _REFUSALS: dict[RefusalReason, tuple[str, str]] = {
-    RefusalReason.LINK_NOT_RUNNING: ("the link was already moved: its target is promoted", "farshore link describe"),
-    RefusalReason.NOTHING_MIRRORED: ("nothing was ever mirrored along it", "farshore mirror run"),
+    RefusalReason.LINK_NOT_RUNNING: (
+        "the link was already moved: its target is promoted",
+        "farshore link describe --link {link}",
+    ),
+    RefusalReason.NOTHING_MIRRORED: ("nothing was ever mirrored along it", "farshore mirror run --link {link}"),
     RefusalReason.GROUP_ACTIVE_AT_TARGET: ("it has consumers at the target, so its offsets cannot be set", ""),
     RefusalReason.MEMBERS_UNKNOWN_AT_TARGET: ("whether it has consumers at the target cannot be told", ""),
+    RefusalReason.CLOSED_AT_TARGET: (
+        "it refuses writes to topics of the link, and would go on to",
+        "farshore site thaw --site {target}",
+    ),
+    RefusalReason.ACTIVE_ELSEWHERE: (
+        "{detail} is the active site, since that link was moved there",
+        "farshore site role",
+    ),
 }
 """The other gates of a failover are about the source, which is taken to be dead, or are told here by themselves."""
 
@@ -96,12 +123,21 @@ def judge_drill(
     audit: AuditNote,
     now_ms: int,
     trouble: str = "",
+    gates: TargetGates = OPEN,
 ) -> LinkDrill:
     """`blind`: both sites as they would be seen with the source dead, None where the target does not tell.
 
     `live`: as they are, None where the source does not tell. `trouble`: what the look that is missing failed with.
     """
-    plan = None if blind is None else plan_failover(blind, allow_data_loss=True, even_if_source_answers=False)
+    plan = None
+    if blind is not None:
+        plan = plan_failover(
+            blind,
+            allow_data_loss=True,
+            even_if_source_answers=False,
+            freezing=gates.freezing,
+            elsewhere=gates.elsewhere,
+        )
     groups = () if plan is None else tuple(_groups(plan, syncs, now_ms))
     not_mirrored = _not_mirrored(blind, live)
     last = blind.last_look if blind is not None else None
@@ -109,6 +145,7 @@ def judge_drill(
     findings = [
         *(DrillFinding(f.kind.value, _where(f.topic, f.partition), f.detail, f.next_step) for f in status.findings),
         *_of_looks(status, blind, live, trouble),
+        *_of_operations(gates.under_way, status.link),
         *(() if plan is None else _of_plan(plan)),
         *_of_ends(status, blind, ends_age_ms),
         *(DrillFinding("not_mirrored", where, "nothing of it was ever mirrored") for where in not_mirrored),
@@ -156,11 +193,20 @@ def _of_looks(
         yield DrillFinding("not_looked_at", status.link, text + because)
 
 
+def _of_operations(under_way: FarshoreError | None, link: str) -> Iterable[DrillFinding]:
+    if under_way is not None:
+        yield DrillFinding("operation_under_way", link, str(under_way), under_way.hint)
+
+
 def _of_plan(plan: OperationPlan) -> Iterable[DrillFinding]:
     """The refusals that a dead source leaves, but for unknown moves, which each group tells with its partitions."""
     for refusal in plan.refusals:
         if refusal.reason in _REFUSALS:
-            yield DrillFinding(refusal.reason.value, refusal.subject, *_REFUSALS[refusal.reason])
+            detail, step = _REFUSALS[refusal.reason]
+            names = {"link": plan.snapshot.link, "target": plan.snapshot.target}
+            yield DrillFinding(
+                refusal.reason.value, refusal.subject, detail.format(detail=refusal.detail), step.format(**names)
+            )
     for view in plan.snapshot.partitions:
         if not view.trusted:
             text = "recreated or cut at one of the sites: its loss would be unknown"

@@ -2,41 +2,73 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
+from dataclasses import dataclass, field, replace
 
 from broker.base.errors import FarshoreError
 from broker.client.cluster import Cluster
 from broker.client.fanout import both
 from failover.contact import CLIENT_ID
-from failover.drill import AuditNote, LinkDrill, judge_drill
+from failover.drill import OPEN, AuditNote, LinkDrill, TargetGates, judge_drill
+from failover.elsewhere import look_elsewhere
+from failover.errors import NewerVersion, OperationUnderWay
+from failover.freezing import read_roles, with_denials
+from failover.journal_log import load_operations
 from failover.observe import observe
 from failover.snapshot import Snapshot
+from failover.standing import refuse_second
 from mirror.api import STATUS_LIMITS, GroupSyncs, HeartbeatWatch, Link, link_status, read_entries
 
 
-async def drill_link(link: Link, heartbeats: HeartbeatWatch, audit: AuditNote, now_ms: Callable[[], int]) -> LinkDrill:
+async def drill_link(
+    link: Link, heartbeats: HeartbeatWatch, audit: AuditNote, now_ms: Callable[[], int], links: Sequence[Link] = ()
+) -> LinkDrill:
     """Look at the link as it is, and as it would be seen if its source were dead. A lost site is a finding, and so is
-    what could not be looked at.
+    what could not be looked at. `links`: all of the file.
     """
-    status, (blind, live, syncs, trouble) = await both(link_status(link, heartbeats), _looks(link, now_ms))
-    return judge_drill(status, blind, live, syncs, audit, now_ms(), trouble)
+    status, looks = await both(link_status(link, heartbeats), _looks(link, links, now_ms))
+    return judge_drill(status, looks.blind, looks.live, looks.syncs, audit, now_ms(), looks.trouble, looks.gates)
 
 
-async def _looks(link: Link, now_ms: Callable[[], int]) -> tuple[Snapshot | None, Snapshot | None, GroupSyncs, str]:
+@dataclass(frozen=True, slots=True)
+class _Looks:
     """With the source dead, and as it is; None where a site does not tell, and then why."""
+
+    blind: Snapshot | None = None
+    live: Snapshot | None = None
+    syncs: GroupSyncs = field(default_factory=GroupSyncs)
+    trouble: str = ""
+    gates: TargetGates = OPEN
+
+
+async def _looks(link: Link, links: Sequence[Link], now_ms: Callable[[], int]) -> _Looks:
     async with AsyncExitStack() as stack:
         try:
             target = await stack.enter_async_context(_cluster(link, at_source=False))
             blind = await observe(link, None, target, (), now_ms())
             syncs = (await read_entries(link, target)).groups
+            seen = _Looks(blind, None, syncs, "", await _gates(link, links, target, blind, now_ms))
         except FarshoreError as error:
-            return None, None, GroupSyncs(), str(error)
+            return _Looks(trouble=str(error))
         try:
             source = await stack.enter_async_context(_cluster(link, at_source=True))
-            return blind, await observe(link, source, target, (), now_ms()), syncs, ""
+            return replace(seen, live=await observe(link, source, target, (), now_ms()))
         except FarshoreError as error:
-            return blind, None, syncs, str(error)
+            return replace(seen, trouble=str(error))
+
+
+async def _gates(
+    link: Link, links: Sequence[Link], target: Cluster, blind: Snapshot, now_ms: Callable[[], int]
+) -> TargetGates:
+    topics = {view.topic for view in blind.partitions}
+    elsewhere = await look_elsewhere(link, links, topics)
+    freezing = await with_denials(await read_roles(link, None, target), None, target)
+    try:
+        refuse_second(await load_operations(target), (link.source.name, link.target.name), now_ms())
+    except (OperationUnderWay, NewerVersion) as error:
+        return TargetGates(freezing, error, elsewhere)
+    return TargetGates(freezing, None, elsewhere)
 
 
 def _cluster(link: Link, *, at_source: bool) -> Cluster:

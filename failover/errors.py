@@ -3,20 +3,24 @@
 FailoverError
 ├── GateRefused        a safety gate said no; nothing was changed (exit 3)
 │   ├── NotDrained     the source is still written to, or the mirror is behind
+│   │   └── TransactionOpen   or transactions are open there, which nobody may be writing in
 │   ├── NotMovable     also after the drain it is not known where a group goes on
 │   ├── GroupsRead     after the drain groups still read at the source
 │   ├── HookFailed     a hook of the operator's own did not do its part
+│   ├── FreezeNotAllowed   the site's ACLs are not farshore's to change
+│   │   └── LockedOut      the freeze would keep the mirror from writing, too
 │   ├── StrandedUnknown   a transaction is open in what only the source has
 │   │   └── TailEndUnknown    nobody can say where that ends
 │   ├── ExportRefused  the folder is not empty, or the source's log changes
 │   ├── ReplayRefused  the records may come, or are there, in another way
 │   ├── OperationUnderWay   somebody else moves this link
+│   │   └── Overtaken         and began at the same time
 │   ├── OperationEnded      there is nothing to go on with
 │   └── WorldChanged        since the plan was written, what it was made from changed
 ├── StillFrozen        given up before anything was moved, and writes at the source could not be let in again (exit 1)
 ├── OperationTakenUp       another machine carries this operation on (exit 1)
 ├── JournalUnanswered      nobody could be told for too long that the operation is carried on (exit 1)
-├── CutShort           behind the gates a site stopped answering; the same command finishes it (exit 1)
+├── CutShort           something failed behind the gates, and may be moved in part; the operation is resumed (exit 1)
 ├── ExportDamaged      files of stranded records are not as they were written
 ├── PlanUnreadable         a file that is no plan, or was edited
 ├── NewerVersion           a newer version of farshore wrote it
@@ -26,9 +30,10 @@ FailoverError
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from broker.base.errors import FarshoreError
+from broker.wire.vocabulary import TopicPartition
 
 
 class FailoverError(FarshoreError):
@@ -43,6 +48,22 @@ class NotDrained(GateRefused):
     """The mirror did not reach the source's end in time; nothing was changed."""
 
     retriable = True
+
+
+class TransactionOpen(NotDrained):
+    """Transactions hold up the mirror (`starts`: by partition the offset that one begins at); nothing was changed."""
+
+    def __init__(self, site: str, starts: Mapping[TopicPartition, int], timeout_s: float) -> None:
+        places = ", ".join(f"{at.topic}-{at.partition} from offset {start} on" for at, start in sorted(starts.items()))
+        (topic, partition), start = min(starts.items())
+        where = f"--topic {shlex.quote(topic)} --partition {partition}"
+        super().__init__(
+            f"transactions were left open at {site} while it was drained, for {timeout_s:.0f} s: {places}; what is "
+            "behind there is not mirrored until they end; nothing was changed",
+            hint="each ends by its own time-out (transaction.timeout.ms) at the latest: try again then, or end it: "
+            f"`kafka-transactions.sh abort {where} --start-offset {start}`; "
+            f"`kafka-transactions.sh describe-producers {where}` says whose it is",
+        )
 
 
 class NotMovable(GateRefused):
@@ -80,6 +101,14 @@ class HookFailed(GateRefused):
         )
 
 
+class FreezeNotAllowed(GateRefused):
+    """A site that is to be frozen by ACLs has none, or does not let farshore see or make them."""
+
+
+class LockedOut(FreezeNotAllowed):
+    """The ACLs of the freeze keep farshore itself from writing: they are taken back, and nothing was changed."""
+
+
 class StillFrozen(FailoverError):
     """The operation was given up before it moved anything, and clients of the source may still be kept from writing."""
 
@@ -93,6 +122,14 @@ class OperationUnderWay(GateRefused):
     """Somebody else moves this link, or has moved it since the plan was made; nothing was changed."""
 
     retriable = True
+
+
+class Overtaken(OperationUnderWay):
+    """Of two that began at once between these sites the other goes on; who that is, nothing says yet."""
+
+    def __init__(self, source: str, target: str) -> None:
+        text = f"somebody else begins an operation from {source} to {target}, or takes one up, just now"
+        super().__init__(f"{text}; nothing was changed", hint="`farshore operation list` says who")
 
 
 class StrandedUnknown(GateRefused):
@@ -166,7 +203,7 @@ class NewerVersion(FailoverError):
 
 
 class CutShort(FailoverError):
-    """A site did not answer any more when the move had begun; started anew, the operation goes on."""
+    """Something failed when the move had begun (a site did not answer any more); taken up, the operation goes on."""
 
     retriable = True
 

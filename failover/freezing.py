@@ -16,8 +16,10 @@ from broker.client.errors import ClientError, KafkaError
 from broker.client.site_role import SiteRoleChanged, await_site_role, has_no_roles, set_site_role, site_standing
 from broker.client.topics import list_topics
 from broker.wire.errors import ErrorCode
-from broker.wire.site_role import SiteRole, SiteStanding
-from failover.errors import GateRefused, OperationUnderWay, StillFrozen
+from broker.wire.site_role import EVERY_TOPIC, SiteRole, SiteStanding
+from failover.acl_freeze import close, denials_to_end, denials_to_make, open_again, undo
+from failover.denials import SiteDenials
+from failover.errors import FreezeNotAllowed, GateRefused, LockedOut, OperationUnderWay, StillFrozen
 from failover.hooks import Hooks, run_hook
 from failover.limits import SOURCE_ROLE_S
 from mirror.api import Link
@@ -29,7 +31,8 @@ class Freezing:
     brokers refuse nobody (Apache Kafka), or it was not asked. `freezes`: writes at the source stop before the drain.
     `topics` of the source stop, as regular expressions, and `target_topics` begin at the target; none: all. `others`:
     topics of the source that the link does not carry, and that stop all the same. `before`: the source's role when the
-    operation began, where an earlier run of it has changed that.
+    operation began, where an earlier run of it has changed that. `source_denials`: where that site's ACLs keep clients
+    from writing; `target_denials`: where they did.
     """
 
     source: SiteStanding | None = None
@@ -40,11 +43,23 @@ class Freezing:
     target_topics: tuple[str, ...] = ()
     others: tuple[str, ...] = ()
     before: SiteStanding | None = None
+    source_denials: SiteDenials | None = None
+    target_denials: SiteDenials | None = None
 
     @property
     def is_enforced(self) -> bool:
         """Whether the source's brokers themselves refuse writes from the freeze on."""
+        return self.is_by_role or self.is_by_acls
+
+    @property
+    def is_by_role(self) -> bool:
+        """Of every client."""
         return self.source is not None and (self.freezes or self.source.covers(self.topics))
+
+    @property
+    def is_by_acls(self) -> bool:
+        """Of those whom ACLs can keep out: no super user is."""
+        return self.source_denials is not None and self.freezes
 
     @property
     def is_in_the_way(self) -> bool:
@@ -53,11 +68,20 @@ class Freezing:
         return source is not None and source.role is SiteRole.FROZEN and not source.covers(self.topics)
 
     @property
+    def was_left(self) -> bool:
+        """Whether the source is closed for good to topics of the move: it is not the active site."""
+        closed = frozenset() if self.source is None else frozenset(self.source.closed_for_good)
+        by_role = bool(closed) and (EVERY_TOPIC in closed or not self.topics or not closed.isdisjoint(self.topics))
+        return by_role or (self.source_denials is not None and self.source_denials.marks(self.topics))
+
+    @property
     def hands_over(self) -> bool:
         """Whether a role is left to be changed once the groups are moved."""
         source, target = self.source, self.target
-        becomes_standby = self.is_enforced and source is not None and not source.is_as(self.left(source))
-        return becomes_standby or (target is not None and not target.is_as(self.begun(target)))
+        becomes_standby = self.is_by_role and source is not None and not source.is_as(self.left(source))
+        denied = self.target_denials is not None and self.target_denials.marks(self.target_topics)
+        opens = denied or (target is not None and not target.is_as(self.begun(target)))
+        return self.is_by_acls or becomes_standby or opens
 
     def left(self, source: SiteStanding, reason: str = "") -> SiteStanding:
         """What the source is to be at the end."""
@@ -77,8 +101,11 @@ def joined(freezings: Sequence[Freezing]) -> Freezing:
     *_, last = sorted(freezings, key=lambda one: one.source.epoch if one.source else -1)
     *_, newest = sorted(freezings, key=lambda one: one.target.epoch if one.target else -1)
     others = set(last.others).intersection(*(one.others for one in freezings))
+    denials = [one.source_denials for one in freezings if one.source_denials is not None]
+    is_writable = any(one.is_writable for one in denials)
     return replace(
         last,
+        source_denials=replace(denials[-1], is_writable=is_writable) if denials else None,
         target=newest.target,
         topics=_together([one.topics for one in freezings]),
         target_topics=_together([one.target_topics for one in freezings]),
@@ -114,6 +141,22 @@ async def read_roles(
     return Freezing(known, standing, topics=link.topics, target_topics=target_topics)
 
 
+async def with_denials(
+    freezing: Freezing, source: Cluster | None, target: Cluster, *, even_without_source: bool = False
+) -> Freezing:
+    """What ACLs deny, where a site is frozen by them. Raises FreezeNotAllowed, ClientError; `even_without_source`: of a
+    source that does not say in time, or does not let farshore change them, nothing is known.
+    """
+    known: SiteDenials | None = None
+    if source is not None and freezing.freezes and even_without_source:
+        with suppress(ClientError, FreezeNotAllowed, TimeoutError):
+            known = await asyncio.wait_for(denials_to_make(source, freezing.topics), SOURCE_ROLE_S)
+    elif source is not None and freezing.freezes:
+        known = await denials_to_make(source, freezing.topics)
+    ended = await denials_to_end(target, freezing.target_topics)
+    return replace(freezing, source_denials=known, target_denials=ended)
+
+
 async def _known(link: Link, source: Cluster) -> tuple[SiteStanding | None, tuple[str, ...]]:
     """The source's role, and its topics that the link does not carry."""
     names = [name for name in await list_topics(source) if not name.startswith("__") and not link.selects_topic(name)]
@@ -138,6 +181,8 @@ class Freeze:
         self._source, self._target = clusters
         self._operation_id = operation_id
         self._begun = False
+        self.denied_principals: tuple[str, ...] = ()
+        """Whom the source's ACLs keep from writing at the end."""
 
     @property
     def is_begun(self) -> bool:
@@ -154,9 +199,13 @@ class Freeze:
             await self._run_hook("freeze_hook", self._plan.hooks.freeze)
 
     async def refuse_writes(self) -> None:
-        """Returns when no broker of the source takes records of clients. Raises OperationUnderWay, ClientError."""
-        known = self._plan.source
-        if self._source is None or known is None or not self._plan.is_enforced:
+        """Returns when no broker of the source takes records of clients. Raises OperationUnderWay, FreezeNotAllowed,
+        ClientError.
+        """
+        known, denials = self._plan.source, self._plan.source_denials
+        if self._source is not None and denials is not None and self._plan.freezes:
+            await close(self._source, denials, self._plan.topics, self._operation_id)
+        if self._source is None or known is None or not self._plan.is_by_role:
             return
         try:
             if known.covers(self._plan.topics):
@@ -182,12 +231,21 @@ class Freeze:
                 if now is not None and (now.role, now.reason) == (SiteRole.FROZEN, self._operation_id):
                     why = f"{self._operation_id} was given up"
                     await set_site_role(self._source, before.role, why, now, before.topics, before.standby)
+            if self._source is not None and self._source.site.freeze_principals:
+                await undo(self._source, self._operation_id)
             if self._plan.hooks.thaw:
                 await self._run_hook("thaw_hook", self._plan.hooks.thaw)
+            await self._undo_forgotten()
         except (ClientError, GateRefused) as error:
             raise self._still_frozen(because, str(error)) from because
-        if self._source is None and before is not None:
+        if self._source is None and (before is not None or self._link.source.freeze_principals):
             raise self._still_frozen(because, f"{site} does not answer") from because
+
+    async def _undo_forgotten(self) -> None:
+        """The file may have had its freeze_principals taken out since, as far as the site tells in time."""
+        if self._source is not None and not self._source.site.freeze_principals:
+            with suppress(ClientError, FreezeNotAllowed, TimeoutError):
+                await asyncio.wait_for(undo(self._source, self._operation_id), SOURCE_ROLE_S)
 
     def _still_frozen(self, because: BaseException, why: str) -> StillFrozen:
         site, said = self._link.source.name, str(because) or type(because).__name__
@@ -203,7 +261,8 @@ class Freeze:
         `even_without_source`: one that does not take it in time is left. Raises ClientError.
         """
         told = None
-        if self._source is not None and self._plan.is_enforced:
+        await self._close_for_good(going, even_without_source=even_without_source)
+        if self._source is not None and self._plan.is_by_role:
             becoming = _become(self._source, partial(self._left, going), self._operation_id)
             if even_without_source:
                 with suppress(ClientError, TimeoutError):
@@ -212,7 +271,30 @@ class Freeze:
                 told = await becoming
         if self._plan.target is not None:
             await _become(self._target, going.begun, self._operation_id)
+        if going.target_denials is not None:
+            await open_again(self._target, going.target_topics)
         return told
+
+    async def _close_for_good(self, going: Freezing, *, even_without_source: bool) -> None:
+        """Topics that were born since the freeze, too; and a failover has had none."""
+        denials = going.source_denials
+        if self._source is None or denials is None or not going.is_by_acls:
+            return
+        closing = self._closed_for_good(self._source, denials, going)
+        if not even_without_source:
+            await closing
+            return
+        try:
+            await asyncio.wait_for(closing, SOURCE_ROLE_S)
+        except LockedOut:  # the way back comes before the closed door
+            await undo(self._source, self._operation_id)
+        except (ClientError, FreezeNotAllowed, TimeoutError):
+            return
+
+    async def _closed_for_good(self, source: Cluster, denials: SiteDenials, going: Freezing) -> None:
+        await close(source, denials, going.topics, self._operation_id)
+        await undo(source, self._operation_id, keep=going.topics)
+        self.denied_principals = denials.principals
 
     def _left(self, going: Freezing, now: SiteStanding, reason: str) -> SiteStanding:
         before = self._plan.before or self._plan.source

@@ -15,12 +15,15 @@ from enum import StrEnum
 from typing import Any, Final
 
 from failover.errors import JournalDamaged, NewerVersion
+from failover.journal_lines import Detail, fields_of
 
 JOURNAL_VERSION: Final = 2
 """That is written; earlier ones are read. 2: an intent may name topics."""
 GENESIS_HASH: Final = "0" * 64
 PART_MAX_BYTES: Final = 512 * 1024
 """Of a line in one record: Kafka's topics take 1 MiB unless they are told otherwise."""
+BATCH_MAX_BYTES: Final = 16 * 1024 * 1024
+"""Of an entry in one batch, before compression: who compacts the topic opens it."""
 LEASE_KEY: Final = "lease"
 
 
@@ -72,7 +75,7 @@ class JournalEntry:
                 "at_ms": self.at_ms,
                 "operation_id": self.operation_id,
                 "event": self.event,
-                "detail": self.detail,
+                "detail": dict(self.detail),
                 "previous_hash": self.previous_hash,
             },
             sort_keys=True,
@@ -80,11 +83,11 @@ class JournalEntry:
         )
 
     def hash(self) -> str:
-        return hashlib.sha256(self.line().encode()).hexdigest()
+        return hash_of(self.line().encode())
 
-    def records(self) -> list[tuple[bytes, bytes]]:
-        """Keys and values that say it."""
-        line = self.line().encode()
+    def records(self, line: bytes | None = None) -> list[tuple[bytes, bytes]]:
+        """Keys and values that say it; `line`: its line, where that is at hand."""
+        line = self.line().encode() if line is None else line
         parts = [line[at : at + PART_MAX_BYTES] for at in range(0, len(line), PART_MAX_BYTES)]
         return [(_key(self.operation_id, self.sequence, at, len(parts)), part) for at, part in enumerate(parts)]
 
@@ -143,34 +146,55 @@ class OperationLog:
         return self
 
 
+def hash_of(line: bytes) -> str:
+    """Of an entry's line: what the next one names."""
+    return hashlib.sha256(line).hexdigest()
+
+
 def read_operations(records: Iterable[tuple[bytes | None, bytes | None]]) -> dict[str, OperationLog]:
     """What the topic's records say, by operation id, in the order in which the operations began.
 
     Damage to one operation is that one's; records that are nobody's entry are passed over. One of which every
     record was taken back is not there any more.
     """
-    keys: dict[str, dict[bytes, None]] = {}
-    parts: dict[str, dict[tuple[int, int], dict[int, bytes]]] = {}
-    leases: dict[str, Lease] = {}
+    folding = OperationsFolding()
     for key, value in records:
+        folding.take(key, value)
+    return folding.operations()
+
+
+class OperationsFolding:
+    """As `read_operations`, record by record: an operation of which no more has come is not put together again."""
+
+    def __init__(self) -> None:
+        self._keys: dict[str, dict[bytes, None]] = {}
+        self._parts: dict[str, dict[tuple[int, int], dict[int, bytes]]] = {}
+        self._leases: dict[str, Lease] = {}
+        self._logs: dict[str, OperationLog] = {}
+
+    def take(self, key: bytes | None, value: bytes | None) -> None:
         match _load(key):
             case [str(operation_id), "lease"]:
                 lease = _lease(value)
                 if lease is not None:
-                    leases[operation_id] = lease
-                    keys.setdefault(operation_id, {})[key or b""] = None
+                    self._logs.pop(operation_id, None)
+                    self._leases[operation_id] = lease
+                    self._keys.setdefault(operation_id, {})[key or b""] = None
             case [str(operation_id), int(sequence), int(part), int(count)]:
-                found = parts.setdefault(operation_id, {}).setdefault((sequence, count), {})
+                self._logs.pop(operation_id, None)
+                found = self._parts.setdefault(operation_id, {}).setdefault((sequence, count), {})
                 found.pop(part, None)
-                keys.setdefault(operation_id, {}).pop(key or b"", None)
+                self._keys.setdefault(operation_id, {}).pop(key or b"", None)
                 if value is not None:
                     found[part] = value
-                    keys[operation_id][key or b""] = None
-    return {
-        operation_id: replace(_operation(operation_id, found, leases.get(operation_id)), keys=tuple(keys[operation_id]))
-        for operation_id, found in parts.items()
-        if any(found.values())
-    }
+                    self._keys[operation_id][key or b""] = None
+
+    def operations(self) -> dict[str, OperationLog]:
+        there = {operation_id: found for operation_id, found in self._parts.items() if any(found.values())}
+        for operation_id in there.keys() - self._logs.keys():
+            log = _operation(operation_id, there[operation_id], self._leases.get(operation_id))
+            self._logs[operation_id] = replace(log, keys=tuple(self._keys[operation_id]))
+        return {operation_id: self._logs[operation_id] for operation_id in there}
 
 
 def _operation(
@@ -179,40 +203,48 @@ def _operation(
     """A writer that died amid an entry leaves some of its parts, beside those of who went on in its place."""
     whole: dict[int, list[bytes]] = {}
     for (sequence, count), found in parts.items():
-        if len(found) == count:
+        if found.keys() == set(range(count)):
             whole.setdefault(sequence, []).append(b"".join(found[part] for part in range(count)))
     entries: list[JournalEntry] = []
     expected = GENESIS_HASH
     damage = ""
     for sequence in range(max(whole, default=-1) + 1):
-        versions = [_version(line) for line in whole.get(sequence, ())]
+        lines = [(line, fields_of(line)) for line in whole.get(sequence, ())]
+        versions = [_version(fields) for _, fields in lines]
         if versions and min(versions) > JOURNAL_VERSION:
             return OperationLog(operation_id, tuple(entries), lease, newer_version=min(versions))
-        fitting = [entry for line in whole.get(sequence, ()) if (entry := _entry(line)) is not None]
-        fitting = [entry for entry in fitting if (entry.sequence, entry.previous_hash) == (sequence, expected)]
+        read = [(line, entry) for line, fields in lines if (entry := _entry(fields)) is not None]
+        fitting = [(line, one) for line, one in read if (one.sequence, one.previous_hash) == (sequence, expected)]
         if not fitting:
             damage = f"entry {sequence} is missing, or does not follow the one before"
             break
-        entries.append(fitting[-1])
-        expected = fitting[-1].hash()
+        entries.append(fitting[-1][1])
+        expected = hash_of(fitting[-1][0])
+    if entries and not _is_readable(entries[-1]):  # those before it are as the next one says
+        damage = f"entry {entries.pop().sequence} is missing, or does not follow the one before"
     return OperationLog(operation_id, tuple(entries), lease, damage)
 
 
-def _version(line: bytes) -> int:
+def _version(fields: Mapping[str, Any] | None) -> int:
     """0 where it says none."""
-    fields = _load(line)
-    version = fields.get("v") if isinstance(fields, dict) else None
+    version = fields.get("v") if fields is not None else None
     return version if isinstance(version, int) else 0
 
 
-def _entry(line: bytes) -> JournalEntry | None:
-    fields = _load(line)
-    if not isinstance(fields, dict) or not 0 < _version(line) <= JOURNAL_VERSION:
+def _entry(fields: dict[str, Any] | None) -> JournalEntry | None:
+    if fields is None or not 0 < _version(fields) <= JOURNAL_VERSION:
         return None
     try:
         return JournalEntry(version=fields.pop("v"), **fields)
     except TypeError:
         return None
+
+
+def _is_readable(entry: JournalEntry) -> bool:
+    try:
+        return not isinstance(entry.detail, Detail) or entry.detail.opened() is not None
+    except JournalDamaged:
+        return False
 
 
 def _lease(value: bytes | None) -> Lease | None:

@@ -9,15 +9,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import ExitStack, asynccontextmanager, suppress
 from typing import Any, Final, TypeVar
 
 from broker.base.ending import to_its_end
 from broker.base.errors import first_of
 from broker.client.cluster import Cluster
 from broker.client.errors import ClientError, KafkaError
+from broker.client.fanout import both
 from broker.client.log import append
-from broker.client.offsets import log_spans
+from broker.client.model import Topic
+from broker.client.offsets import LogSpan, log_spans
 from broker.client.producers import ProducerIdAndEpoch, add_partitions_to_txn, end_txn, init_producer_id
 from broker.client.scan import OffsetSpan, scan_records
 from broker.client.topics import NewTopic, create_topics, describe_topics
@@ -26,8 +28,17 @@ from broker.wire.compression import Compression
 from broker.wire.errors import ErrorCode
 from broker.wire.records import Record, encode_batch
 from broker.wire.vocabulary import TopicPartition
-from failover.errors import FailoverError, JournalUnanswered, OperationTakenUp, OperationUnderWay
-from failover.journal import GENESIS_HASH, JournalEntry, Lease, OperationLog, read_operations
+from failover.errors import FailoverError, JournalUnanswered, OperationTakenUp, Overtaken
+from failover.journal import (
+    BATCH_MAX_BYTES,
+    GENESIS_HASH,
+    PART_MAX_BYTES,
+    JournalEntry,
+    Lease,
+    OperationLog,
+    OperationsFolding,
+    hash_of,
+)
 from failover.limits import DRAIN_POLL_S, HEARTBEAT_S, JOURNAL_REPLICATION_FACTOR, LEASE_S, TAKEN_OVER_S
 from mirror.api import check_compacted
 
@@ -41,16 +52,53 @@ FENCED: Final = frozenset(
 )
 
 
-async def load_operations(target: Cluster) -> dict[str, OperationLog]:
-    """All operations that the target keeps, by id; none where there never was one. Raises ClientError."""
-    if not await describe_topics(target, [OPERATIONS_TOPIC]):
-        return {}
-    span = (await log_spans(target, [WHERE]))[WHERE]
-    if isinstance(span, ClientError):
-        raise span
-    records: list[Record] = []
-    await scan_records(target, WHERE, OffsetSpan(span.start, span.end), records.append)
-    return read_operations((record.key, record.value) for record in records)
+class OperationsReader:
+    """Reads a target's operations again and again, each time on from where it stopped."""
+
+    def __init__(self) -> None:
+        self._turn = asyncio.Lock()
+        self._begin(None)
+
+    def _begin(self, topic: Topic | None) -> None:
+        self._topic = topic
+        self._read_to = 0
+        self._folding = OperationsFolding()
+
+    async def read(self, target: Cluster) -> dict[str, OperationLog]:
+        """All that the target keeps, by id; none where there never was one. Raises ClientError."""
+        async with self._turn:
+            if self._topic is None:
+                topic, span = await _journal_topic(target), None
+            else:  # side by side: of one that was deleted since, the end is not asked for in vain every time
+                topic, span = await both(_journal_topic(target), _journal_span(target))
+            if topic is None:
+                self._begin(None)
+                return {}
+            span = span if span is not None else await _journal_span(target)
+            if isinstance(span, ClientError):
+                raise span
+            if self._topic is None or topic.topic_id != self._topic.topic_id or span.end < self._read_to:
+                self._begin(topic)
+            with ExitStack() as unread:  # what was read by halves must not be read on from
+                unread.callback(self._begin, None)
+                at = OffsetSpan(max(span.start, self._read_to), span.end)
+                await scan_records(target, WHERE, at, lambda record: self._folding.take(record.key, record.value))
+                unread.pop_all()
+            self._read_to = span.end
+            return self._folding.operations()
+
+
+async def load_operations(target: Cluster, reader: OperationsReader | None = None) -> dict[str, OperationLog]:
+    """As `OperationsReader.read`; `reader`: of who asks again and again."""
+    return await (reader or OperationsReader()).read(target)
+
+
+async def _journal_topic(target: Cluster) -> Topic | None:
+    return (await describe_topics(target, [OPERATIONS_TOPIC])).get(OPERATIONS_TOPIC)
+
+
+async def _journal_span(target: Cluster) -> LogSpan | ClientError:
+    return (await log_spans(target, [WHERE]))[WHERE]
 
 
 def transactional_id(source: str, target: str) -> str:
@@ -77,22 +125,51 @@ class OperationJournal:
         self._heard_at_s = target.clock.boottime()
 
     @property
+    def is_begun(self) -> bool:
+        """Whether an entry of the operation is there, so that others know of it."""
+        return self._sequence > 0
+
+    @property
     def is_held(self) -> bool:
         """Whether nobody else can have taken the operation up: the lease is younger than anybody waits for."""
         is_young = self._target.clock.boottime() - self._heard_at_s < LEASE_S
         return is_young and not isinstance(self._lost, OperationTakenUp)
 
+    def wrote_all(self, log: OperationLog) -> bool:
+        """Whether nobody else has written an entry of the operation."""
+        return not log.damage and (len(log.entries), log.next_hash) == (self._sequence, self._hash)
+
     async def record(self, event: str, detail: Mapping[str, Any]) -> JournalEntry:
         """Append an entry and wait for all replicas. Raises OperationTakenUp, ClientError."""
-        async with self._lock:
-            now_ms = self._target.clock.now_ms()
-            entry = JournalEntry(self._sequence, now_ms, self.operation_id, event, detail, self._hash)
-            await to_its_end(self._append_all(entry.records()))
-            self._hash = entry.hash()
-            self._sequence += 1
-            return entry
+        (entry,) = await self.record_all([(event, detail)])
+        return entry
 
-    async def _append_all(self, records: Sequence[tuple[bytes, bytes]]) -> None:
+    async def record_all(self, noted: Iterable[tuple[str, Mapping[str, Any]]]) -> list[JournalEntry]:
+        """As `record`, of several one behind the other: over a distance they take one round trip."""
+        async with self._lock:
+            now_ms, last_hash = self._target.clock.now_ms(), self._hash
+            entries: list[JournalEntry] = []
+            records: list[tuple[bytes, bytes]] = []
+            for at, (event, detail) in enumerate(noted):
+                entry = JournalEntry(self._sequence + at, now_ms, self.operation_id, event, detail, last_hash)
+                line = entry.line().encode()
+                last_hash = hash_of(line)
+                entries.append(entry)
+                records += entry.records(line)
+            await to_its_end(self._append_all(records, self._sequence + len(entries), last_hash))
+            return entries
+
+    async def _append_all(self, records: Sequence[tuple[bytes, bytes]], sequence: int, last_hash: str) -> None:
+        """With what stands in the journal then: whoever waits for this may be cancelled, and write once more."""
+        await self._append_in_parts(records)
+        self._sequence, self._hash = sequence, last_hash
+
+    async def _append_in_parts(self, records: Sequence[tuple[bytes, bytes]]) -> None:
+        """In one batch, which takes one round trip, where that is compressed to no more than one part may be."""
+        length = sum(len(value) for _, value in records)
+        if length <= PART_MAX_BYTES or (length <= BATCH_MAX_BYTES and len(self._batch(records)) <= PART_MAX_BYTES):
+            await self._append(*records)
+            return
         for record in records:
             await self._append(record)
 
@@ -141,15 +218,8 @@ class OperationJournal:
         if self._lost is not None:
             raise self._lost
         self._lost = JournalUnanswered(self.operation_id, self._target.site.name)
-        batch = encode_batch(
-            [Record(at, self._target.clock.now_ms(), *record) for at, record in enumerate(records)],
-            compression=Compression.GZIP,
-            producer_id=self._writer.producer_id,
-            producer_epoch=self._writer.producer_epoch,
-            base_sequence=self._batch_sequence,
-        )
         try:
-            await self._send(batch)
+            await self._send(self._batch(records))
         except KafkaError as error:
             if error.code in FENCED:
                 self._lost = OperationTakenUp(self.operation_id)
@@ -157,6 +227,15 @@ class OperationJournal:
             raise
         self._lost = None
         self._batch_sequence += len(records)
+
+    def _batch(self, records: Sequence[tuple[bytes, bytes | None]]) -> Buffer:
+        return encode_batch(
+            [Record(at, self._target.clock.now_ms(), *record) for at, record in enumerate(records)],
+            compression=Compression.GZIP,
+            producer_id=self._writer.producer_id,
+            producer_epoch=self._writer.producer_epoch,
+            base_sequence=self._batch_sequence,
+        )
 
     async def _send(self, batch: Buffer) -> None:
         clock = self._target.clock
@@ -172,15 +251,19 @@ class OperationJournal:
 
 
 async def claim(
-    target: Cluster, sites: tuple[str, str], check: Callable[[Mapping[str, OperationLog]], T]
+    target: Cluster,
+    sites: tuple[str, str],
+    check: Callable[[Mapping[str, OperationLog]], T],
+    reader: OperationsReader | None = None,
 ) -> tuple[ProducerIdAndEpoch, T]:
     """Become the one who writes of operations between these sites (source, target) -> and what `check` gave.
 
     `check` gets what stands there before, and once more behind the fence, and raises where it is not to be. Raises
-    OperationUnderWay when somebody else does the same at the same time, ClientError.
+    Overtaken when somebody else does the same at the same time, ClientError. `reader`: of who asked before.
     """
+    reader = reader or OperationsReader()
     await _ensure_topic(target)
-    check(await load_operations(target))
+    check(await reader.read(target))
     txn = transactional_id(*sites)
     try:
         fencing = await init_producer_id(target, txn)
@@ -192,10 +275,9 @@ async def claim(
         writer = await init_producer_id(target, txn, fencing)
     except KafkaError as error:
         if error.code in FENCED:
-            text = f"somebody else begins an operation from {sites[0]} to {sites[1]}, or takes one up, just now"
-            raise OperationUnderWay(text, hint="`farshore operation list` says who") from error
+            raise Overtaken(*sites) from error
         raise
-    return writer, check(await load_operations(target))
+    return writer, check(await reader.read(target))
 
 
 async def _ensure_topic(target: Cluster) -> None:

@@ -31,8 +31,14 @@ DRILL_GROUP_SYNC_MAX_AGE_MS: Final = 60_000
 """Or a group was last seen to be equal longer ago; the mirror looks at it every five seconds."""
 LATE_WRITES_S: Final = 5.0
 """How long after the fence a source that does not refuse writes is watched for those that come late."""
+READ_AHEAD_S: Final = 5.0
+"""How long what the target keeps is read while the source is called."""
 SOURCE_ROLE_S: Final = 5.0
 """How long a source may take to tell its role, and one that is failed over from to take another."""
+ELSEWHERE_S: Final = 5.0
+"""How long a third site may take to say whether it took over what is to be moved,"""
+BACK_S: Final = 3.0
+"""and how long of that the site before it whether clients came back."""
 HOOK_S: Final = 60.0
 HOOK_END_S: Final = 5.0
 """How long a hook's processes have to end when they are told to."""
@@ -52,3 +58,6 @@ assert REFUSED_MS < SOURCE_PROBE_MS <= SOURCE_ANSWER_MS < SOURCE_LOOK_MS
 assert QUIET_S < DRAIN_TIMEOUT_S
 assert DRAIN_POLL_S < QUIET_S <= LATE_WRITES_S
 assert HEARTBEAT_S * 3 < LEASE_S < UNHEARD_S
+
+INTERVALS_COUNTED: Final = 2_000_000
+"""Of a link's maps, when it is counted what the target has of its own; older ones are not looked at."""

@@ -7,22 +7,25 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeVar
 
 from broker.base.errors import FarshoreError
-from broker.client.cluster import Cluster
 from broker.client.errors import ClientError
-from broker.client.groups import commit_offsets_of_groups
+from broker.client.fanout import split_failures
+from broker.client.groups import commit_offsets_of_groups, committed_offsets_of_groups
 from broker.client.model import CommittedOffset
 from broker.wire.vocabulary import TopicPartition
 from failover.contact import SiteFinding
 from failover.counting import count_losses, with_edges
 from failover.errors import GroupsRead, NotDrained, NotMovable, OperationUnderWay
+from failover.late_commits import LateCommit, late_commits
 from failover.limits import DRAIN_POLL_S, LATE_WRITES_S, LOOK_AGAIN_S, QUIET_S, TAKEN_OVER_S
-from failover.losses import Certainty, PartitionLoss, state_loss, total_loss
-from failover.plan import GroupMove, OperationPlan, active_at_source, not_movable, plan_moves
+from failover.losses import Certainty, PartitionLoss, state_loss, total_loss, with_returns
+from failover.moves import GroupMove, plan_moves
+from failover.open_transactions import Holding, open_transactions
+from failover.plan import OperationPlan, active_at_source, not_movable
 from failover.sites import Sites
 from failover.snapshot import Snapshot
 from failover.steps import BEFORE_FENCE, Operation, OperationStep
@@ -36,7 +39,7 @@ from failover.verification import (
     verify_own,
     verify_readers,
 )
-from mirror.api import promote_link, read_entries, tell_links_back
+from mirror.api import promote_link, tell_links_back
 
 T = TypeVar("T")
 
@@ -44,13 +47,14 @@ T = TypeVar("T")
 @dataclass(frozen=True, slots=True)
 class LinkMove:
     """One link that is to be moved, and how. `moves`: those of its groups that an earlier run of the operation has
-    decided on, after a drain or for good; `are_moved`: and made.
+    decided on, after a drain or for good; `are_moved`: and made. `begun_moves`: those that it began to make.
     """
 
     plan: OperationPlan
     sites: Sites
     moves: tuple[GroupMove, ...] | None = None
     are_moved: bool = False
+    begun_moves: tuple[GroupMove, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +79,7 @@ class LinkRun:
         self.moves: tuple[GroupMove, ...] = move.plan.moves if move.moves is None else move.moves
         self.differences: tuple[VerificationDifference, ...] = ()
         self.stranded: tuple[StrandedRange, ...] = ()
+        self.late_commits: tuple[LateCommit, ...] = ()
         self.unfenced: dict[str, str] = {}
         self.failure: LinkFailure | None = None
         self._move = move
@@ -92,10 +97,10 @@ class LinkRun:
     def is_given_up(self) -> bool:
         return self.failure is not None and self.failure.is_given_up
 
-    async def try_to_take(self, step: OperationStep) -> FarshoreError | None:
-        """What it fails with, if it does."""
+    async def try_to_take(self, step: OperationStep, *, watching: bool = False) -> FarshoreError | None:
+        """What it fails with, if it does. `watching`: what is left of the step when the groups stand verified."""
         try:
-            await self.take(step)
+            await (self.watch_source() if watching else self.take(step))
         except FarshoreError as error:
             self.fail(step, error)
             return error
@@ -121,26 +126,32 @@ class LinkRun:
             case OperationStep.FENCE:
                 await self._fence()
             case OperationStep.MOVE_GROUPS:
-                if plan.by_offset_map and self._move.moves is None:
-                    self.moves = tuple(plan_moves(self.snapshot, plan.set_back_groups))
                 if not self._move.are_moved:
-                    await move_groups(self.sites, self.moves)
+                    self.moves = await move_groups(self.sites, self.moves)
             case OperationStep.VERIFY:
                 verifying = partial(verify, plan, self.sites, self.snapshot, self.moves, self._operation_id)
                 self.differences = (*self.differences, *await patiently(verifying))
-                if plan.operation is Operation.SWITCHOVER and self.sites.source is not None:
-                    await self._watch_late_writes(self.sites.source)
+
+    def choose_moves(self) -> None:
+        """Behind the fence. A group that was to be set back, and may have been, is so once, whatever it read since."""
+        if not self.plan.by_offset_map or self._move.moves is not None:
+            return
+        back = self.plan.set_back_groups
+        begun = {(one.group, one.topic, one.partition): one for one in self._move.begun_moves if one.group in back}
+        planned = plan_moves(self.snapshot, back)
+        self.moves = tuple(begun.get((one.group, one.topic, one.partition), one) for one in planned)
 
     def moves_document(self) -> list[dict[str, Any]]:
         """For the journal: what another machine goes on with."""
-        return [asdict(move) for move in self.moves]
+        return [move.document() for move in self.moves]
 
     async def _fence(self) -> None:
         plan, sites = self.plan, self.sites
         await patiently(lambda: _refuse_other(plan, sites))
         standing = await tell_links_back(sites.link, sites.source, self._operation_id) if sites.source else ()
         after = [back.operation_id for back in standing]
-        fence = await patiently(partial(promote_link, sites.link, sites.target, self._operation_id, after))
+        state = sites.readers.states.of(sites.link)
+        fence = await patiently(partial(promote_link, sites.link, sites.target, self._operation_id, after, state))
         self._fenced_at_s = asyncio.get_running_loop().time()
         self.differences = tuple(
             unfenced(sites.link.name, fence.left_out, are_groups_fenced=fence.groups_error is None)
@@ -149,13 +160,27 @@ class LinkRun:
         self.unfenced |= {"groups": str(fence.groups_error)} if fence.groups_error is not None else {}
         self.snapshot = await patiently(lambda: _look_as_found(plan, sites))
 
-    async def _watch_late_writes(self, source: Cluster) -> None:
-        """Where nobody refuses them, they are waited for: who writes now and then was quiet while it was drained."""
-        if not self.plan.freezing.is_enforced:
+    @property
+    def watches_source(self) -> bool:
+        return self.plan.operation is Operation.SWITCHOVER and self.sites.source is not None
+
+    async def watch_source(self) -> None:
+        """Where nobody refuses records they are waited for: who writes now and then was quiet while it was drained.
+        Then who reads on is looked for, too: a consumer without members nobody can refuse.
+        """
+        source = self.sites.source
+        if source is None or not self.watches_source:
+            return
+        if not self.plan.freezing.is_by_role:  # a super user passes by the ACLs
             left_s = self._fenced_at_s + LATE_WRITES_S - asyncio.get_running_loop().time()
             await asyncio.sleep(max(0.0, left_s))
         self.stranded = await patiently(
             partial(stranded_ranges, self.sites.link, source, self.sites.target, self.snapshot)
+        )
+        plan, asked = self.plan, self.sites.groups
+        clusters = (source, self.sites.target)
+        self.late_commits = await patiently(
+            partial(late_commits, self.sites.link, clusters, asked, self.moves, plan.left_groups)
         )
 
 
@@ -180,8 +205,10 @@ async def drain(sites: Sites, timeout_s: float) -> Snapshot:
     loop = asyncio.get_running_loop()
     deadline = loop.time() + timeout_s
     quiet_since: float | None = None
+    holding = Holding()
     ends: tuple[int | None, ...] = ()
     while True:
+        asked_at_s = loop.time()
         try:
             snapshot = await sites.look()
         except ClientError as error:
@@ -200,21 +227,32 @@ async def drain(sites: Sites, timeout_s: float) -> Snapshot:
         behind = total_loss(state_loss(view, snapshot.taken_at_ms) for view in snapshot.partitions)
         now_ends = tuple(view.source_end for view in snapshot.partitions)
         drained = behind.certainty is Certainty.EXACT and not behind.offsets
+        if now_ends == ends and not drained and sites.source is not None:
+            holding.note(await open_transactions(sites.source, snapshot.partitions), loop.time())
         if now_ends != ends or not drained:
-            quiet_since, ends = None, now_ends
+            quiet_since, ends = loop.time() if drained else None, now_ends
         elif quiet_since is None:
             quiet_since = loop.time()
         if drained and quiet_since is not None and loop.time() - quiet_since >= QUIET_S:
             return snapshot
         if loop.time() > deadline:
-            raise NotDrained(
+            raise holding.error(snapshot.source, timeout_s) or NotDrained(
                 f"{behind.offsets} offsets in {behind.partitions_with_loss} partitions were still not mirrored "
                 f"after {timeout_s:.0f} s; nothing was changed"
                 if behind.offsets
                 else f"{snapshot.source} was still being written to after {timeout_s:.0f} s; nothing was changed",
                 hint="stop the producers at the source, see `farshore status`, then try again",
             )
-        await asyncio.sleep(DRAIN_POLL_S)
+        await asyncio.sleep(DRAIN_POLL_S if quiet_since is None else _until_quiet(quiet_since, asked_at_s, deadline))
+
+
+def _until_quiet(quiet_since_s: float, asked_at_s: float, deadline_s: float) -> float:
+    """Seconds until the look that ends when the source has been quiet for long enough: those in between would say
+    nothing more, and cost the mirror and both sites what they do for it. One takes as long as the last one.
+    """
+    now_s = asyncio.get_running_loop().time()
+    left_s = quiet_since_s + QUIET_S - now_s - (now_s - asked_at_s) / 2
+    return max(DRAIN_POLL_S, min(left_s, deadline_s - now_s))
 
 
 async def settle(sites: Sites, timeout_s: float) -> Snapshot:
@@ -259,14 +297,22 @@ async def _look_as_found(plan: OperationPlan, sites: Sites) -> Snapshot:
     return seen
 
 
-async def move_groups(sites: Sites, moves: tuple[GroupMove, ...]) -> None:
-    """Commit each group's offsets at the target, all of a group in one request, the groups side by side."""
+async def move_groups(sites: Sites, moves: tuple[GroupMove, ...]) -> tuple[GroupMove, ...]:
+    """Commit each group's offsets at the target, all of a group in one request, the groups side by side -> the moves as
+    they were made: one that was killed may have made them before, and applications read on from there.
+    """
+    groups = {move.group for move in moves if move.commits}
+    stand, _untold = split_failures(await committed_offsets_of_groups(sites.target, sorted(groups)))
+    made: list[GroupMove] = []
     by_group: dict[str, dict[TopicPartition, CommittedOffset]] = {}
     for move in moves:
-        if move.commits and move.target_offset is not None:
-            at = TopicPartition(move.target_topic, move.partition)
-            by_group.setdefault(move.group, {})[at] = CommittedOffset(move.target_offset, move.metadata)
+        where = TopicPartition(move.target_topic, move.partition)
+        there = stand.get(move.group, {}).get(where)
+        made.append(now := move.of_one_at(there.offset if there is not None else None))
+        if now.commits and now.target_offset is not None and now.group in stand:
+            by_group.setdefault(now.group, {})[where] = CommittedOffset(now.target_offset, now.metadata)
     await commit_offsets_of_groups(sites.target, by_group)  # whom a consumer keeps from it, say, the check will find
+    return tuple(made)
 
 
 async def verify(
@@ -287,7 +333,7 @@ async def verify(
 
 async def _refuse_other(plan: OperationPlan, sites: Sites) -> None:
     """Raise OperationUnderWay where the link was moved, or resumed, since the plan was made."""
-    run = (await read_entries(sites.link, sites.target)).run
+    run = (await sites.readers.states.of(sites.link).read(sites.target)).run
     state, operation_id = (run.state.value, run.operation_id) if run else ("running", "")
     if (state, operation_id) != (plan.snapshot.link_state, plan.snapshot.operation_id):
         raise OperationUnderWay(
@@ -314,12 +360,14 @@ async def stated_losses(sites: Sites, snapshot: Snapshot) -> tuple[PartitionLoss
     losses = tuple(state_loss(view, snapshot.taken_at_ms) for view in snapshot.partitions)
     if sites.source is None:
         return losses
-    shared = {TopicPartition(view.topic, view.partition) for view in snapshot.partitions if view.has_local_writers}
+    returned = {TopicPartition(view.topic, view.partition): view.returned_at_most for view in snapshot.partitions}
+    shared = {where for where, at_most in returned.items() if at_most != 0}
     carried = None
     if any(loss.offsets for loss in losses if TopicPartition(loss.topic, loss.partition) in shared):
         with suppress(ClientError):  # then those are not counted
             carried = await carried_counter(sites.link, sites.source, sites.target)
     counted = await count_losses(sites.source, losses, shared, carried)
+    counted = tuple(with_returns(loss, returned[TopicPartition(loss.topic, loss.partition)]) for loss in counted)
     dated = [loss for loss in counted if loss.records != 0 and loss.certainty is Certainty.EXACT]
     edges = {(loss.topic, loss.partition): loss for loss in await with_edges(sites.source, dated)}
     return tuple(edges.get((loss.topic, loss.partition), loss) for loss in counted)

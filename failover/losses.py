@@ -31,9 +31,11 @@ class Certainty(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class PartitionLoss:
-    """Source offsets [first_offset, end_offset) that the target does not have: so many `offsets`.
+    """Source offsets [first_offset, end_offset) that the target does not have: so many `offsets`, at the least.
 
-    `records` are the committed ones among them, counted by reading; None where they were not counted. There are
+    Where a link back writes there, too, `unclear_offsets` more may be of them, or hold records that it had brought from
+    the target, which has those: nobody can tell. What is no record takes an offset, too: markers, also those of that
+    link's fences. `records` are the committed ones, counted by reading; None where they were not counted. There are
     never more than offsets. With certainty AT_LEAST more may have been written after `seen_at_ms`, or a transaction is
     open there, which may end either way; with UNKNOWN nothing is known of the source's end at all. Timestamps are the
     records' own, Unix milliseconds, None where they cannot be known.
@@ -49,6 +51,7 @@ class PartitionLoss:
     first_timestamp_ms: int | None = None
     last_timestamp_ms: int | None = None
     seen_at_ms: int | None = None
+    unclear_offsets: int = 0
 
     @property
     def is_none(self) -> bool:
@@ -71,7 +74,7 @@ def state_loss(view: PartitionView, taken_at_ms: int) -> PartitionLoss:
     if not is_seen_now:
         first = max(first, view.source_start or 0)  # what retention took before is not lost with the source
     offsets = max(0, end - first)
-    return PartitionLoss(
+    loss = PartitionLoss(
         topic=view.topic,
         partition=view.partition,
         certainty=Certainty.EXACT if is_seen_now else Certainty.AT_LEAST,
@@ -82,6 +85,19 @@ def state_loss(view: PartitionView, taken_at_ms: int) -> PartitionLoss:
         last_timestamp_ms=view.seen_timestamp_ms if offsets and not is_seen_now else None,
         seen_at_ms=taken_at_ms if is_seen_now else view.seen_at_ms,
     )
+    return loss if is_seen_now else with_returns(loss, view.returned_at_most)
+
+
+def with_returns(loss: PartitionLoss, returned_at_most: int | None) -> PartitionLoss:
+    """So many of the offsets may hold records that the target has (None: any of them), unless they were counted: then
+    the records are known, and are all that is stated. One of which they were taken off before stays as it is.
+    """
+    if not loss.offsets or returned_at_most == 0 or loss.unclear_offsets:
+        return loss
+    if loss.records is not None:
+        return replace(loss, offsets=loss.records)
+    unclear = loss.offsets if returned_at_most is None else min(loss.offsets, returned_at_most)
+    return replace(loss, certainty=Certainty.AT_LEAST, offsets=loss.offsets - unclear, unclear_offsets=unclear)
 
 
 def with_end(loss: PartitionLoss, source_end: int | None) -> PartitionLoss:
@@ -106,7 +122,8 @@ class LossTotal:
     at the source's end of any partition, is not among them; of `unseen_partitions` nothing is known. As of
     `stated_at_ms`. `likely_offsets`: so many at most, if the source went on as in the fastest second of its last minute
     (`fastest_per_s`) until it ceased to answer (`unanswered_at_ms`), or until now where nobody saw that; None where
-    clocks leave that open. `seen_seconds`: the time in which `offsets` were written, None where that is longer than was
+    clocks leave that open. `unclear_offsets` more were seen that may be lost, or that the target has: they count among
+    the likely ones. `seen_seconds`: the time in which all that was seen was written, None where that is longer than was
     looked back. Where it is exact, and the source may write on, `fastest_per_s` alone is told.
     """
 
@@ -121,18 +138,25 @@ class LossTotal:
     seen_seconds: float | None = None
     unanswered_at_ms: int | None = None
     fastest_per_s: float | None = None
+    unclear_offsets: int = 0
+
+    @property
+    def seen_offsets(self) -> int:
+        """All that were seen and that the mirror had not passed."""
+        return self.offsets + self.unclear_offsets
 
 
 def total_loss(
     losses: Iterable[PartitionLoss], stated_at_ms: int | None = None, last_look: LastLook | None = None
 ) -> LossTotal:
     """Sum the statements; one partition that is not exact makes the sum a lower bound."""
-    offsets = partitions = unseen = 0
+    offsets = partitions = unseen = unclear = 0
     records: int | None = 0
     certainty = Certainty.EXACT
     seen_at_ms: list[int] = []
     for loss in losses:
         offsets += loss.offsets or 0
+        unclear += loss.unclear_offsets
         partitions += bool(loss.offsets) and loss.records != 0
         unseen += loss.certainty is Certainty.UNKNOWN
         if loss.offsets is not None:
@@ -141,6 +165,7 @@ def total_loss(
             certainty = Certainty.AT_LEAST
             seen_at_ms += [loss.seen_at_ms] if loss.seen_at_ms is not None else []
     total = LossTotal(offsets, records, partitions, certainty, max(seen_at_ms, default=None), unseen, stated_at_ms)
+    total = replace(total, unclear_offsets=unclear)
     if last_look is None:
         return total
     if certainty is Certainty.EXACT:
@@ -161,12 +186,12 @@ def growth(shown: LossTotal, now: LossTotal) -> LossGrowth:
     """A source that is written to does not stand still while a person reads. Pure."""
     if shown.certainty is Certainty.EXACT and now.certainty is not Certainty.EXACT:
         return LossGrowth.BEYOND
-    if now.offsets <= shown.offsets:
+    if now.seen_offsets <= shown.seen_offsets:
         return LossGrowth.NONE
     if shown.fastest_per_s is None or shown.stated_at_ms is None or now.stated_at_ms is None:
         return LossGrowth.BEYOND
     likely = math.ceil(shown.fastest_per_s * max(0, now.stated_at_ms - shown.stated_at_ms) / 1000)
-    return LossGrowth.LIKELY if now.offsets - shown.offsets <= likely else LossGrowth.BEYOND
+    return LossGrowth.LIKELY if now.seen_offsets - shown.seen_offsets <= likely else LossGrowth.BEYOND
 
 
 def _with_likely(total: LossTotal, last: LastLook) -> LossTotal:
@@ -177,12 +202,12 @@ def _with_likely(total: LossTotal, last: LastLook) -> LossTotal:
     if until_ms is None:
         return total
     unseen_ms = until_ms - last.at_ms
-    likely = total.offsets + math.ceil(last.fastest_per_s * max(0, unseen_ms) / 1000)
+    likely = total.seen_offsets + math.ceil(last.fastest_per_s * max(0, unseen_ms) / 1000)
     return replace(
         total,
         seen_at_ms=last.at_ms,
         likely_offsets=None if unseen_ms < -CLOCK_DIFFERENCE_MAX_MS else likely,
-        seen_seconds=last.seconds_of(total.offsets),
+        seen_seconds=last.seconds_of(total.seen_offsets),
         unanswered_at_ms=last.unanswered_at_ms,
         fastest_per_s=last.fastest_per_s,
     )
@@ -192,7 +217,7 @@ def sum_losses(totals: Iterable[LossTotal]) -> LossTotal:
     """Over several links. Where one is a lower bound the sum is one, as of the link that was seen to its end first."""
     found = list(totals)
     bounds = [one for one in found if one.certainty is not Certainty.EXACT]
-    seconds = [one.seen_seconds for one in bounds if one.offsets]
+    seconds = [one.seen_seconds for one in bounds if one.seen_offsets]
     return LossTotal(
         offsets=sum(one.offsets for one in found),
         records=_folded(sum, [one.records for one in found]),
@@ -207,6 +232,7 @@ def sum_losses(totals: Iterable[LossTotal]) -> LossTotal:
         seen_seconds=(_folded(max, seconds) if seconds else 0.0) if bounds else None,
         unanswered_at_ms=_folded(min, [one.unanswered_at_ms for one in bounds]) if bounds else None,
         fastest_per_s=_folded(sum, [one.fastest_per_s for one in bounds or found]) if found else None,
+        unclear_offsets=sum(one.unclear_offsets for one in found),
     )
 
 

@@ -13,15 +13,20 @@ from broker.client.model import CommittedOffset, Topic
 from broker.client.offsets import log_end_offsets
 from broker.wire.vocabulary import TopicPartition
 from failover.contact import SiteFinding
-from failover.last_seen import last_seen
+from failover.last_seen import LastSeen, last_seen
 from failover.looking import Asking, GroupsSeen, LogsSeen, group_names, look_at_groups, look_at_logs, topics_of
+from failover.readers import Readers
+from failover.returned import Returned
 from failover.snapshot import GroupPartitionView, GroupView, PartitionView, Snapshot
 from mirror.api import (
+    End,
     GroupMap,
     Link,
     LinkState,
     MirrorError,
     Observation,
+    SourceBrokers,
+    StateReader,
     Written,
     carried_offset,
     complete_link,
@@ -41,16 +46,17 @@ async def observe(
     *,
     in_part: bool = False,
     with_pace: bool = False,
+    readers: Readers | None = None,
 ) -> Snapshot:
     """One look. `source` None: it does not answer; `in_part`: what of it does not answer is left out, and the finding
     says whether there was such; `with_pace`: how fast it grew is told of one that answers wholly, too. Raises
     ClientError and MirrorError: with `in_part` only for what the target does.
 
-    `groups`: only these (empty: all that the link selects).
+    `groups`: only these (empty: all that the link selects). `readers`: of who looks again and again.
     """
     of_source, of_target = Asking(in_part), Asking()
     (link, is_complete, state), listed = await both(
-        _load(link, source, target, of_source),
+        _load(link, source, target, of_source, readers or Readers()),
         both(group_names(source, of_source), group_names(target, of_target)),
     )
     names = listed[0] | listed[1]
@@ -60,19 +66,17 @@ async def observe(
     # Offsets of groups before the ends of logs: so none that is in its log can seem to be beyond it. Without the
     # links back nothing can be translated.
     group_source = source if is_complete else None
-    (seen_source, seen_target), (at_source, at_target) = await both(
-        both(
-            look_at_groups(group_source, wanted, of_source),
-            look_at_groups(target, wanted, of_target),
-        ),
-        both(_source_topics(link, source, of_source), topics_of(target)),
+    keeping = _kept(link, target) if with_pace or source is None or in_part else _nothing_kept()
+    seen, ((at_source, at_target), kept) = await both(
+        both(look_at_groups(group_source, wanted, of_source), look_at_groups(target, wanted, of_target)),
+        both(both(_source_topics(link, source, of_source), topics_of(target)), keeping),
     )
-    logs = await look_at_logs(source, at_source, of_source)
+    logs, target_ends = await both(
+        look_at_logs(source, at_source, of_source), _target_ends(link, state, at_source, kept, at_target, target)
+    )
     whole = source is not None and not of_source.missed
-    kept = await _kept(link, target) if with_pace or not whole else Observation()
-    partitions = await _partitions(link, state, Observation() if whole else kept, logs, at_target, target, whole=whole)
+    partitions = _partitions(link, state, Observation() if whole else kept, logs, target_ends, whole=whole)
     clusters = (group_source, target)
-    seen = seen_source, seen_target
     seen_groups = await _groups(link, state, partitions, clusters, wanted, listed[0], seen, of_source)
     finding = SiteFinding.PARTLY_THERE if of_source.missed else SiteFinding.ALIVE if source else SiteFinding.DEAD
     entries = state.entries
@@ -93,6 +97,11 @@ async def observe(
     )
 
 
+async def kept_brokers(link: Link, target: Cluster) -> SourceBrokers:
+    """Where the link's worker knew the source's brokers to be; none where that is not kept, or cannot be read."""
+    return (await _kept(link, target)).brokers
+
+
 async def _kept(link: Link, target: Cluster) -> Observation:
     """What the target keeps of a source that does not tell everything."""
     try:
@@ -101,18 +110,36 @@ async def _kept(link: Link, target: Cluster) -> Observation:
         return Observation()
 
 
-async def _load(link: Link, source: Cluster | None, target: Cluster, asking: Asking) -> tuple[Link, bool, LinkState]:
+async def _nothing_kept() -> Observation:
+    return Observation()
+
+
+async def _load(
+    link: Link, source: Cluster | None, target: Cluster, asking: Asking, readers: Readers
+) -> tuple[Link, bool, LinkState]:
     """The link as both sites complete it, whether they did, and its state."""
-    is_complete = source is not None
-    if source is not None:
-        try:
-            link = await complete_link(link, source, target)
-        except (ClientError, MirrorError):
-            if not asking.in_part:
-                raise
-            is_complete = False
-            await asking.ask(registered_at(source), ())  # whether it was the source that did not say
-    return link, is_complete, await load_link_state(link, target)
+    reader = readers.states.of(link)
+    if source is None:
+        return link, False, await load_link_state(link, target, reader)
+    as_before = readers.completed.get(link.name, link)
+    completed, state = await both(
+        _completed(link, source, target, asking, reader), load_link_state(as_before, target, reader)
+    )
+    now = completed or link
+    readers.completed[link.name] = now
+    if now != as_before:
+        state = await load_link_state(now, target, reader)
+    return now, completed is not None, state
+
+
+async def _completed(link: Link, source: Cluster, target: Cluster, asking: Asking, reader: StateReader) -> Link | None:
+    try:
+        return await complete_link(link, source, target, reader)
+    except (ClientError, MirrorError):
+        if not asking.in_part:
+            raise
+        await asking.ask(registered_at(source), ())  # whether it was the source that did not say
+        return None
 
 
 async def _source_topics(link: Link, source: Cluster | None, asking: Asking) -> dict[str, Topic]:
@@ -121,38 +148,56 @@ async def _source_topics(link: Link, source: Cluster | None, asking: Asking) -> 
     return {name: topic for name, topic in topics.items() if link.selects_topic(name) and name != link.canary_topic}
 
 
-async def _partitions(
+def _told_partitions(
+    link: Link, state: LinkState, topics: Mapping[str, Topic], observation: Observation
+) -> list[TopicPartition]:
+    """All that anything is known of, in order."""
+    mirrored = {TopicPartition(*at) for at in state.map.partitions()}
+    at_source = {TopicPartition(name, p.partition) for name, topic in topics.items() for p in topic.partitions}
+    told = mirrored | at_source | observation.ends.keys()
+    return sorted(
+        at for at in told if at.topic != link.canary_topic and (at in mirrored or link.selects_topic(at.topic))
+    )
+
+
+async def _target_ends(
+    link: Link,
+    state: LinkState,
+    topics: Mapping[str, Topic],
+    observation: Observation,
+    target_topics: Mapping[str, Topic],
+    target: Cluster,
+) -> dict[TopicPartition, int]:
+    """By what they are called at the target, of those that it has."""
+    existing = [
+        TopicPartition(link.target_topic(at.topic), at.partition)
+        for at in _told_partitions(link, state, topics, observation)
+        if (topic := target_topics.get(link.target_topic(at.topic))) and at.partition < len(topic.partitions)
+    ]
+    return await log_end_offsets(target, existing)
+
+
+def _partitions(
     link: Link,
     state: LinkState,
     observation: Observation,
     logs: LogsSeen,
-    target_topics: Mapping[str, Topic],
-    target: Cluster,
+    target_ends: Mapping[TopicPartition, int],
     *,
     whole: bool,
 ) -> tuple[PartitionView, ...]:
     """`whole`: a partition that the source does not tell of is not there any more."""
-    mirrored = {TopicPartition(*at) for at in state.map.partitions()}
-    at_source = {TopicPartition(name, p.partition) for name, topic in logs.topics.items() for p in topic.partitions}
     entries = state.entries
     doubted = entries.doubts(logs.topics).keys() if logs.topics or whole else entries.in_doubt(asks_source=False).keys()
-    told = mirrored | at_source | observation.ends.keys()
-    wanted = sorted(
-        at for at in told if at.topic != link.canary_topic and (at in mirrored or link.selects_topic(at.topic))
-    )
-    existing = [
-        TopicPartition(link.target_topic(at.topic), at.partition)
-        for at in wanted
-        if (topic := target_topics.get(link.target_topic(at.topic))) and at.partition < len(topic.partitions)
-    ]
-    target_ends = await log_end_offsets(target, existing)
+    returned = Returned(link, state, observation, target_ends)
     views = []
-    for at in wanted:
+    for at in _told_partitions(link, state, logs.topics, observation):
         target_topic = link.target_topic(at.topic)
         end = state.map.mirrored_end(at.topic, at.partition)
         checkpoint = state.entries.checkpoints.get(at)
         seen = last_seen(checkpoint, observation.ends.get(at))
         target_end = target_ends.get(TopicPartition(target_topic, at.partition))
+        source_end = logs.ends.get(at, end.source_next if end and whole else None)
         cut = end is not None and (target_end is None or target_end < end.target_next)
         cut |= end is not None and logs.ends.get(at, end.source_next) < end.source_next
         views.append(
@@ -160,7 +205,7 @@ async def _partitions(
                 at.topic,
                 at.partition,
                 target_topic,
-                logs.ends.get(at, end.source_next if end and whole else None),
+                source_end,
                 seen.end if seen else None,
                 checkpoint.source_timestamp_ms if checkpoint and checkpoint.source_timestamp_ms >= 0 else None,
                 seen.at_ms if seen else None,
@@ -168,13 +213,19 @@ async def _partitions(
                 target_end,
                 logs.starts.get(at, seen.start if seen else None),
                 trusted=not (cut or at in doubted or (seen is not None and seen.is_another)),
-                has_local_writers=any(
-                    back.selects_topic(at.topic) for back in (*link.reverse_links, *link.round_links)
-                ),
+                has_local_writers=returned.is_shared(at),
                 mirrored_target_next=end.target_next if end else None,
+                returned_at_most=returned.at_most(at, _unmirrored(seen, end) if source_end is None else None),
             )
         )
     return tuple(views)
+
+
+def _unmirrored(seen: LastSeen | None, end: End | None) -> int:
+    """How many offsets of the source were seen behind those that were mirrored."""
+    if seen is None:
+        return 0
+    return max(0, seen.end - max(seen.start or 0, end.source_next if end is not None else 0))
 
 
 async def _groups(
@@ -282,14 +333,12 @@ def _group_partitions(
         target_topic = places.link.target_topic(at.topic)
         there = at_target.get(TopicPartition(target_topic, at.partition))
         committed = here or there
-        translated, set_back = None, False
+        translated, set_back, ahead_from = None, False, None
         if here is not None and at in trusted:
             stands_at = there.offset if there else None
             translated, _, set_back = carried_offset(offset_map, group, at, here.offset, stands_at, written.get(at))
-            if stands_at is not None and translated == stands_at and not set_back:
-                # In a topic that both sites write, what it has at the target counts as read: is it ahead there?
-                unread = offset_map.first_unread(*at, here.offset)
-                translated = stands_at if unread is None else min(stands_at, unread)
+            if stands_at is not None and not set_back:
+                ahead_from = offset_map.ahead_from(group, at, here.offset, stands_at)
         yield GroupPartitionView(
             at.topic,
             at.partition,
@@ -299,4 +348,5 @@ def _group_partitions(
             there.offset if there else None,
             committed.metadata if committed else "",
             set_back,
+            ahead_from,
         )

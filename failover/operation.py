@@ -8,26 +8,34 @@ once, for all that go.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 from broker.base.documents import to_document
 from broker.base.ending import to_its_end
 from broker.base.errors import FarshoreError, first_of
-from broker.client.cluster import Cluster
 from broker.client.errors import ClientError
 from broker.wire.site_role import SiteStanding
-from failover.errors import CutShort, HookFailed, OperationTakenUp, OperationUnderWay, StillFrozen
+from failover.errors import (
+    CutShort,
+    HookFailed,
+    JournalUnanswered,
+    OperationTakenUp,
+    OperationUnderWay,
+    StillFrozen,
+)
 from failover.freezing import Freeze, Freezing, joined
 from failover.hooks import run_hook
 from failover.journal import Event
-from failover.journal_log import OperationJournal, load_operations
+from failover.journal_log import OperationJournal
+from failover.late_commits import LateCommit
 from failover.link_run import LinkFailure, LinkMove, LinkRun, patiently, stated_losses
 from failover.losses import LossTotal, PartitionLoss, total_loss
-from failover.plan import GroupMove, GroupTotal, MoveKind, group_totals
+from failover.moves import GroupMove, GroupTotal, MoveKind, group_totals
+from failover.sites import Sites
 from failover.snapshot import Snapshot
 from failover.standing import is_verified
 from failover.steps import BEFORE_FENCE, Operation, OperationStep
@@ -38,9 +46,10 @@ from failover.verification import VerificationDifference
 @dataclass(frozen=True, slots=True)
 class OperationResult:
     """How an operation ended for one link. Its exit code says whether it is `verified`, and nothing is `stranded`: what
-    came to the source after the fence, and is only there. `source_role`: what the source's brokers have taken; None:
-    not told. `hook_error`: why the after_hook failed, "" where it did not. `failure`: why it was not brought to its
-    end, as others of the operation were; the losses are those of the plan then.
+    came to the source after the fence, and is only there; nor in `late_commits`: who went on reading there.
+    `source_role`: what the source's brokers have taken; None: not told. `hook_error`: why the after_hook failed, ""
+    where it did not. `failure`: why it was not brought to its end, as others of the operation were; the losses are
+    those of the plan then.
     """
 
     operation_id: str
@@ -58,17 +67,37 @@ class OperationResult:
     left_groups: tuple[str, ...] = ()
     """The groups that stayed behind, as was consented to: some of their moves are not known."""
     stranded: tuple[StrandedRange, ...] = ()
+    late_commits: tuple[LateCommit, ...] = ()
     source_role: SiteStanding | None = None
     hook_error: str = ""
     takes_writes: bool = False
-    """The source's brokers could refuse writes (both sites' are farshore's own), and were not told to."""
+    """The source could refuse writes (both sites' brokers are farshore's own, or by ACLs), and was not told to."""
     moved_topics: tuple[str, ...] = ()
     """Of the source, as regular expressions, whose roles the move is about; none: all."""
     failure: LinkFailure | None = None
+    denied_principals: tuple[str, ...] = ()
+    """Whom the source's ACLs keep from writing to the moved topics."""
 
     @property
     def has_findings(self) -> bool:
-        return bool(self.stranded or self.hook_error)
+        return bool(self.stranded or self.late_commits or self.hook_error)
+
+
+@dataclass(frozen=True, slots=True)
+class GroupsStand:
+    """The groups that were moved stand at `target`, read back and verified, and it takes writes: applications may start
+    there. What is left is to look whether something came late to `watched` ("": nothing is asked of a source).
+    """
+
+    target: str
+    watched: str
+
+
+Tell: TypeAlias = Callable[[GroupsStand], None]
+
+
+def tell_nobody(_stand: GroupsStand) -> None:
+    """Whoever waits for the end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,13 +112,13 @@ class Opening:
     is_freeze_begun: bool = False
 
 
-async def mark_interrupted(snapshot: Snapshot, target: Cluster) -> Snapshot:
+async def mark_interrupted(snapshot: Snapshot, sites: Sites) -> Snapshot:
     """The snapshot, marked where the operation that promoted the link never came to a verified end that its journal
     tells of; one that is damaged tells of none. Raises NewerVersion, ClientError.
     """
     if not snapshot.is_promoted:
         return snapshot
-    log = (await load_operations(target)).get(snapshot.operation_id)
+    log = (await sites.readers.operations.read(sites.target)).get(snapshot.operation_id)
     if log is None:
         return replace(snapshot, interrupted=False)
     log.check_version()
@@ -102,14 +131,16 @@ async def carry_out(
     opening: Opening,
     drain_timeout_s: float,
     done: Sequence[OperationStep] = (),
+    tell: Tell = tell_nobody,
 ) -> tuple[OperationResult, ...]:
     """Run the steps of these links, all from one site to another, but for those that are `done` -> one result per link.
+    `tell` is called as soon as applications may start at the target, if they may.
 
     Where all links fail it raises what the first of them does: GateRefused and ClientError before anything was changed,
     StillFrozen where all but the freeze is as it was, then CutShort. OperationTakenUp and JournalUnanswered: another
     machine may carry it on.
     """
-    run = _Run(moves, journal, opening, drain_timeout_s)
+    run = _Run(moves, journal, opening, drain_timeout_s, tell)
     planned = {step for move in moves for step in move.plan.steps}
     try:
         async with journal.kept():
@@ -125,7 +156,12 @@ class _Run:
     """One process's part in an operation."""
 
     def __init__(
-        self, moves: Sequence[LinkMove], journal: OperationJournal, opening: Opening, drain_timeout_s: float
+        self,
+        moves: Sequence[LinkMove],
+        journal: OperationJournal,
+        opening: Opening,
+        drain_timeout_s: float,
+        tell: Tell,
     ) -> None:
         self._links = [LinkRun(move, journal.operation_id, drain_timeout_s) for move in moves]
         self._journal = journal
@@ -139,6 +175,9 @@ class _Run:
             self._freeze.take_up()
         self._source_role: SiteStanding | None = None
         self._hook_error = ""
+        self._tell = tell
+        self._done: list[tuple[Event, dict[str, Any]]] = []
+        """What the journal does not say yet: it does with its next entry."""
 
     async def to_the_end(self, steps: Sequence[OperationStep]) -> tuple[OperationResult, ...]:
         started_s = asyncio.get_running_loop().time()
@@ -160,10 +199,10 @@ class _Run:
         failures = [result.failure for result in results if result.failure is not None]
         if unfinished := [failure for failure in failures if not failure.is_given_up]:
             said = {"step": unfinished[0].step.value, "error": unfinished[0].error}
-            await self._journal.record(Event.CUT_SHORT, {**said, **documents})
+            await self._note(Event.CUT_SHORT, {**said, **documents})
             return
         ended = [result for result in results if result.failure is None]
-        await self._journal.record(
+        await self._note(
             Event.FINISHED,
             {
                 "verified": all(result.verified for result in ended),
@@ -173,8 +212,12 @@ class _Run:
         )
 
     async def _take(self, step: OperationStep) -> None:
-        journal = self._journal
-        await journal.record(Event.STARTED, {"step": step.value})
+        starting: dict[str, Any] = {"step": step.value}
+        if step is OperationStep.MOVE_GROUPS:
+            for link in self._live:
+                link.choose_moves()
+            starting["moves"] = self._moves()
+        await self._note(Event.STARTED, starting)
         match step:
             case OperationStep.BEFORE_HOOK:
                 await self._run_hook("before_hook", self._freezing.hooks.before)
@@ -187,12 +230,27 @@ class _Run:
                 self._source_role = await patiently(handing)
             case OperationStep.AFTER_HOOK:
                 await self._run_after_hook()
+            case OperationStep.VERIFY:
+                await self._take_all(step)
+                if self._is_verified:
+                    source = self._named.source.name if any(link.watches_source for link in self._live) else ""
+                    self._tell(GroupsStand(self._named.target.name, source))
+                await self._take_all(step, watching=True)
             case _:
                 await self._take_all(step)
         detail: dict[str, Any] = {"step": step.value}
         if step in (OperationStep.DRAIN, OperationStep.MOVE_GROUPS):
-            detail["moves"] = {link.sites.link.name: link.moves_document() for link in self._live}
-        await journal.record(Event.DONE, detail)
+            detail["moves"] = self._moves()
+        self._done = [(Event.DONE, detail)]
+
+    async def _note(self, event: Event, detail: Mapping[str, Any]) -> None:
+        """With what was done before it, which nothing happened behind."""
+        noted = [*self._done, (event, detail)]
+        self._done = []
+        await self._journal.record_all(noted)
+
+    def _moves(self) -> dict[str, list[dict[str, Any]]]:
+        return {link.sites.link.name: link.moves_document() for link in self._live}
 
     @property
     def _live(self) -> list[LinkRun]:
@@ -204,12 +262,12 @@ class _Run:
         moved = joined([link.plan.freezing for link in self._live])
         return replace(may_be_moved, target_topics=moved.target_topics)
 
-    async def _take_all(self, step: OperationStep) -> None:
+    async def _take_all(self, step: OperationStep, *, watching: bool = False) -> None:
         """All links side by side. Where none is left, raises what the first of those raises that may be changed."""
         taking = self._live
         try:
             async with asyncio.TaskGroup() as tasks:
-                taken = [tasks.create_task(link.try_to_take(step)) for link in taking]
+                taken = [tasks.create_task(link.try_to_take(step, watching=watching)) for link in taking]
         except BaseExceptionGroup as errors:
             raise first_of(errors) from None
         failed = [(link, error) for link, task in zip(taking, taken, strict=True) if (error := task.result())]
@@ -218,10 +276,10 @@ class _Run:
         for link, error in failed:
             if link.is_given_up:
                 said = {"link": link.sites.link.name, "why": f"{step}: {error}"}
-                await self._journal.record(Event.LINK_GIVEN_UP, said)
+                await self._note(Event.LINK_GIVEN_UP, said)
         reasons = {f"{link.sites.link.name} {at}": why for link in self._live for at, why in link.unfenced.items()}
         if step is OperationStep.FENCE and reasons:
-            await self._journal.record(Event.NOT_FENCED, reasons)
+            await self._note(Event.NOT_FENCED, reasons)
 
     async def _end_early(self, step: OperationStep, error: BaseException) -> None:
         """Undo the freeze where nothing else was changed, and say how it stands. Raises StillFrozen."""
@@ -231,10 +289,10 @@ class _Run:
         is_before = step in BEFORE_FENCE or isinstance(error, OperationUnderWay)
         if any(link.is_promoted for link in self._links) or not is_before:
             with suppress(FarshoreError):  # nobody carries it on then, which the lease will say
-                await self._journal.record(Event.CUT_SHORT, said)
+                await self._note(Event.CUT_SHORT, said)
             return
         try:
-            await self._journal.record(Event.GIVING_UP, said)
+            await self._note(Event.GIVING_UP, said)
         except OperationTakenUp:
             return
         except FarshoreError as unwritten:
@@ -249,24 +307,26 @@ class _Run:
             await self._freeze.undo(error)
         except StillFrozen:
             with suppress(FarshoreError):
-                await self._journal.record(Event.CUT_SHORT, said)
+                await self._note(Event.CUT_SHORT, said)
             raise
         with suppress(FarshoreError):
-            await self._journal.record(Event.GIVEN_UP, said)
+            await self._note(Event.GIVEN_UP, said)
 
     @contextmanager
     def _told_as_cut_short(self, step: OperationStep) -> Iterator[None]:
         """Before the fence nothing has been changed, and the site's own error says enough."""
         try:
             yield
-        except ClientError as error:
+        except (OperationTakenUp, JournalUnanswered, OperationUnderWay):
+            raise
+        except FarshoreError as error:
             if step in BEFORE_FENCE:
                 raise
             operation_id, target = self._journal.operation_id, self._named.target.name
             said = f"{operation_id} was cut short in its step {step}, and {self._named.name} may be moved in part"
+            when = f"when {target} answers" if isinstance(error, ClientError) else error.hint or "then"
             raise CutShort(
-                f"{said}: {error}",
-                hint=f"when {target} answers, from any machine: `farshore operation resume {operation_id}`",
+                f"{said}: {error}", hint=f"{when}, from any machine: `farshore operation resume {operation_id}`"
             ) from error
 
     async def _run_after_hook(self) -> None:
@@ -306,6 +366,11 @@ class _Run:
         named = [(link, losses.get(link.sites.link.name, link.plan.losses)) for link in self._links]
         return tuple(self._result(link, stated, seconds) for link, stated in named)
 
+    def _takes_writes(self, link: LinkRun) -> bool:
+        if link.sites.link.source.freeze_principals:
+            return not self._freeze.denied_principals
+        return link.plan.freezing.target is not None and self._source_role is None
+
     def _result(self, link: LinkRun, losses: tuple[PartitionLoss, ...], seconds: float) -> OperationResult:
         moves = link.moves if link.failure is None else ()
         return OperationResult(
@@ -323,9 +388,11 @@ class _Run:
             loss=total_loss(losses, link.sites.now_ms(), link.snapshot.last_look),
             left_groups=tuple(sorted({move.group for move in moves if move.kind is MoveKind.UNKNOWN})),
             stranded=link.stranded,
+            late_commits=link.late_commits,
             source_role=self._source_role,
             hook_error=self._hook_error,
-            takes_writes=link.plan.freezing.target is not None and self._source_role is None,
+            takes_writes=self._takes_writes(link),
             moved_topics=link.plan.freezing.topics,
             failure=link.failure,
+            denied_principals=self._freeze.denied_principals,
         )

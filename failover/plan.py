@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from failover.contact import SiteFinding
 from failover.freezing import UNFROZEN, Freezing
 from failover.losses import LossTotal, PartitionLoss, state_loss, total_loss
-from failover.snapshot import GroupPartitionView, GroupView, PartitionView, Snapshot
+from failover.moves import GroupMove, GroupTotal, MoveKind, group_totals, plan_moves
+from failover.snapshot import GroupView, Snapshot
 from failover.steps import Operation, OperationStep
 
 
@@ -39,64 +40,30 @@ class RefusalReason(StrEnum):
     TOPICS_CUT = "topics_cut"
     NOTHING_SELECTED = "nothing_selected"
     WORLD_CHANGED = "world_changed"
+    ACTIVE_ELSEWHERE = "active_elsewhere"
+    MAYBE_ELSEWHERE = "maybe_elsewhere"
+    MOVING_ELSEWHERE = "moving_elsewhere"
 
 
 @dataclass(frozen=True, slots=True)
 class GateRefusal:
-    """One gate that said no; `subject` is the site or group it is about."""
+    """One gate that said no; `subject`: the site or group it is about; `detail`: a third site, if any."""
 
     reason: RefusalReason
     subject: str
-
-
-class MoveKind(StrEnum):
-    """Where a group's offset at the target comes from."""
-
-    TRANSLATED = "translated"
-    AT_END = "at_end"
-    ALREADY_THERE = "already_there"
-    AHEAD = "ahead"
-    BY_TIMESTAMP = "by_timestamp"
-    KEPT = "kept"
-    UNKNOWN = "unknown"
+    detail: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class GroupMove:
-    """One group's offset on one partition: `target_offset` will be committed, or already is (None: cannot be known).
-
-    AT_END: the group had read further at the source than was mirrored, so it goes on at the end of what is there.
-    KEPT: the source cannot be asked; the offset that the mirror last synced stays. What the group read at the
-    source after `synced_at_ms` it reads again; None: no sync was recorded.
-    AHEAD: the group stands further on at the target than at the source, and was not set back there: it stays.
-    UNKNOWN: no offset of the target is known to mean the same record; what stands there is left as it is.
+class Elsewhere:
+    """A site that may have taken over topics of the move, along `link`. `is_active`: clients are there, and it takes
+    their writes; None: it cannot be asked. `operation_id`: one that is about to take them there; "": none is.
     """
 
-    group: str
-    topic: str
-    partition: int
-    target_topic: str
-    kind: MoveKind
-    source_offset: int | None
-    target_offset: int | None
-    metadata: str
-    synced_at_ms: int | None = None
-    read_again_records: int | None = 0
-    skipped_records: int | None = 0
-    """As counts of the target's offsets, markers among them; None where it cannot be known."""
-
-    @property
-    def commits(self) -> bool:
-        return self.kind in (MoveKind.TRANSLATED, MoveKind.AT_END, MoveKind.BY_TIMESTAMP)
-
-
-@dataclass(frozen=True, slots=True)
-class GroupTotal:
-    """What a group's moves make it read again, and skip, in all its partitions; None where one of them is unknown."""
-
-    group: str
-    read_again_records: int | None
-    skipped_records: int | None
+    link: str
+    site: str
+    is_active: bool | None
+    operation_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +82,7 @@ class OperationPlan:
     left_groups: tuple[str, ...] = ()
     set_back_groups: tuple[str, ...] = ()
     freezing: Freezing = UNFROZEN
+    elsewhere: tuple[Elsewhere, ...] = ()
     group_totals: tuple[GroupTotal, ...] = field(init=False)
     loss: LossTotal = field(init=False)
 
@@ -129,6 +97,7 @@ def plan_switchover(
     left_groups: Iterable[str] = (),
     set_back_groups: Iterable[str] = (),
     freezing: Freezing = UNFROZEN,
+    elsewhere: tuple[Elsewhere, ...] = (),
 ) -> OperationPlan:
     """The source is alive and nothing may be lost: freeze what can be, drain, fence, move the groups, verify.
 
@@ -165,6 +134,7 @@ def plan_switchover(
         (
             *refusals,
             *_closed_at_target(snapshot, freezing),
+            *_second_active(snapshot, freezing, elsewhere),
             *_active_at_target(snapshot.groups),
             *_missing(snapshot, (*left, *back)),
             *not_movable((move for move in moves if not _is_coming(move, snapshot)), left),
@@ -172,6 +142,7 @@ def plan_switchover(
         left_groups=left,
         set_back_groups=back,
         freezing=freezing,
+        elsewhere=elsewhere,
     )
 
 
@@ -196,6 +167,7 @@ def plan_failover(
     left_groups: Iterable[str] = (),
     set_back_groups: Iterable[str] = (),
     freezing: Freezing = UNFROZEN,
+    elsewhere: tuple[Elsewhere, ...] = (),
 ) -> OperationPlan:
     """The source is gone: fence, move the groups to what is there, verify, and say what is lost.
 
@@ -220,6 +192,7 @@ def plan_failover(
         (
             *refusals,
             *_closed_at_target(snapshot, freezing),
+            *_second_active(snapshot, freezing, elsewhere),
             *_in_the_way(snapshot, planned),
             *_missing(snapshot, (*left, *back)),
             *not_movable(planned, left),
@@ -228,6 +201,7 @@ def plan_failover(
         left_groups=left,
         set_back_groups=back,
         freezing=freezing,
+        elsewhere=elsewhere,
     )
 
 
@@ -238,6 +212,22 @@ def _closed_at_target(snapshot: Snapshot, freezing: Freezing) -> Iterable[GateRe
     then = freezing.begun(freezing.target)
     if any(then.refuses(view.target_topic) for view in snapshot.partitions):
         yield GateRefusal(RefusalReason.CLOSED_AT_TARGET, snapshot.target)
+
+
+def _second_active(snapshot: Snapshot, freezing: Freezing, elsewhere: Iterable[Elsewhere]) -> Iterable[GateRefusal]:
+    """Where the move would open a second site. One that cannot be asked is taken for the active one where the source
+    was left for somewhere, and the target was not what it was left for.
+    """
+    target = freezing.target
+    is_open = target is not None and target.epoch > 0
+    is_open = is_open and not any(target.refuses(view.target_topic) for view in snapshot.partitions if target)
+    for one in elsewhere:
+        if one.operation_id:
+            yield GateRefusal(RefusalReason.MOVING_ELSEWHERE, one.operation_id, one.site)
+        elif one.is_active:
+            yield GateRefusal(RefusalReason.ACTIVE_ELSEWHERE, one.link, one.site)
+        elif one.is_active is None and freezing.was_left and not (snapshot.is_promoted or is_open):
+            yield GateRefusal(RefusalReason.MAYBE_ELSEWHERE, one.link, one.site)
 
 
 def not_movable(moves: Iterable[GroupMove], left_groups: Container[str]) -> tuple[GateRefusal, ...]:
@@ -265,98 +255,6 @@ def _is_coming(move: GroupMove, snapshot: Snapshot) -> bool:
                 return False
             return view.trusted and end > (mirrored or 0) and stands_at >= (mirrored or 0)
     return False
-
-
-def group_totals(moves: Iterable[GroupMove]) -> tuple[GroupTotal, ...]:
-    """Per group what it reads again and skips."""
-    by_group: dict[str, list[GroupMove]] = {}
-    for move in moves:
-        by_group.setdefault(move.group, []).append(move)
-    return tuple(
-        GroupTotal(
-            group,
-            _sum(move.read_again_records for move in of_group),
-            _sum(move.skipped_records for move in of_group),
-        )
-        for group, of_group in sorted(by_group.items())
-    )
-
-
-def _sum(counts: Iterable[int | None]) -> int | None:
-    total = 0
-    for count in counts:
-        if count is None:
-            return None
-        total += count
-    return total
-
-
-def plan_moves(snapshot: Snapshot, set_back_groups: Container[str] = ()) -> Iterable[GroupMove]:
-    """Where each group goes on at the target, by the offset map; back only where that was asked for."""
-    ends = {(view.topic, view.partition): view for view in snapshot.partitions}
-    for group in snapshot.groups:
-        for at in group.partitions:
-            move = _move(group, at, ends.get((at.topic, at.partition)))
-            yield _counted(move, at, may_go_back=at.set_back or group.group in set_back_groups)
-
-
-def _counted(move: GroupMove, at: GroupPartitionView, *, may_go_back: bool) -> GroupMove:
-    """The move, which becomes to stay where it would go back unasked, with what is read again and skipped by it."""
-    stands_at, goes_to = at.target_offset, move.target_offset
-    if move.kind in (MoveKind.KEPT, MoveKind.UNKNOWN):
-        return replace(move, read_again_records=None, skipped_records=0 if move.kind is MoveKind.KEPT else None)
-    if not move.commits or stands_at is None or goes_to is None or stands_at <= goes_to:
-        return move
-    if may_go_back:
-        return replace(move, read_again_records=0 if at.set_back else stands_at - goes_to)
-    return replace(move, kind=MoveKind.AHEAD, target_offset=stands_at, skipped_records=stands_at - goes_to)
-
-
-def _move(group: GroupView, at: GroupPartitionView, view: PartitionView | None) -> GroupMove:
-    target_offset: int | None = at.translated_offset
-    if at.source_offset is None:
-        kind, target_offset = (MoveKind.KEPT, at.target_offset) if _stands(at, view) else (MoveKind.UNKNOWN, None)
-    elif at.translated_offset is not None:
-        same = at.translated_offset == at.target_offset
-        kind = MoveKind.ALREADY_THERE if same else MoveKind.TRANSLATED
-    elif (
-        view is not None
-        and view.trusted
-        and not view.has_local_writers
-        and view.target_end is not None
-        and _has_read_all(at.source_offset, view)
-    ):
-        end = view.mirrored_target_next
-        kind, target_offset = MoveKind.AT_END, view.target_end if end is None else end
-    else:
-        kind = MoveKind.UNKNOWN
-    return GroupMove(
-        group.group,
-        at.topic,
-        at.partition,
-        at.target_topic,
-        kind,
-        at.source_offset,
-        target_offset,
-        at.metadata,
-        group.synced_at_ms,
-    )
-
-
-def _stands(at: GroupPartitionView, view: PartitionView | None) -> bool:
-    """Whether the target's offset is within its log, and that log still the one that it was committed for."""
-    if at.target_offset is None or view is None or not view.trusted:
-        return False
-    return view.target_end is not None and at.target_offset <= view.target_end
-
-
-def _has_read_all(source_offset: int, view: PartitionView) -> bool:
-    """Whether the group has read all that the mirror brought, or the source ever had. Beyond its end nobody can be."""
-    if view.source_end is not None and source_offset > view.source_end:
-        return False
-    if view.mirrored_source_next is None:
-        return view.source_end is not None and source_offset == view.source_end == (view.source_start or 0)
-    return source_offset >= view.mirrored_source_next
 
 
 def _link_refusals(snapshot: Snapshot) -> Iterable[GateRefusal]:

@@ -17,15 +17,20 @@ from broker.client.fanout import both, side_by_side
 from broker.client.groups import list_groups
 from broker.client.topics import list_topics
 from failover.contact import CLIENT_ID, reach
-from failover.freezing import Freezing, read_roles
+from failover.elsewhere import look_elsewhere
+from failover.freezing import Freezing, read_roles, with_denials
 from failover.hooks import Hooks
 from failover.intent import Intent
 from failover.limits import SOURCE_ROLE_S
 from failover.link_run import LinkMove
+from failover.observe import kept_brokers
 from failover.operation import mark_interrupted
-from failover.plan import plan_failover, plan_switchover
+from failover.plan import Elsewhere, plan_failover, plan_switchover
+from failover.readers import Readers
 from failover.site_plan import SourceNames
 from failover.sites import Sites
+from failover.snapshot import Snapshot
+from failover.standing import under_way
 from failover.steps import Operation
 from failover.to_datetime import moves_to
 from mirror.api import Link
@@ -37,21 +42,28 @@ def this_process() -> str:
 
 
 async def enter_sites(stack: AsyncExitStack, link: Link, groups: tuple[str, ...], now_ms: Callable[[], int]) -> Sites:
-    """Both clusters, called at the same time; the source is None when none of its brokers lets it be asked.
+    """Both clusters; the source is None when none of its brokers lets it be asked, also of those that the link's worker
+    knew and the file does not name.
 
     Raises ClientError where the target does not answer: nothing can be planned then, nor any journal be read.
     """
-    target = Cluster(link.target, client_id=CLIENT_ID)
-    _, (source, answers) = await both(stack.enter_async_context(target), reach(stack, link.source, now_ms))
-    return Sites(link, source, target, groups, now_ms, answers)
+    target = await stack.enter_async_context(Cluster(link.target, client_id=CLIENT_ID))
+    readers = Readers()
+    reaching = reach(stack, link.source, now_ms, lambda: kept_brokers(link, target))
+    (source, answers), _ = await both(reaching, readers.begin(link, target))
+    return Sites(link, source, target, groups, now_ms, answers, readers=readers)
 
 
 async def enter_links(
-    stack: AsyncExitStack, links: Sequence[Link], groups: tuple[str, ...], now_ms: Callable[[], int]
+    stack: AsyncExitStack,
+    links: Sequence[Link],
+    groups: tuple[str, ...],
+    now_ms: Callable[[], int],
+    declared: tuple[Link, ...],
 ) -> list[Sites]:
-    """As `enter_sites`, of links that all go from one site to another: each is called once."""
+    """As `enter_sites`, of links that all go from one site to another: each is called once. `declared`: all links."""
     first = await enter_sites(stack, links[0], groups, now_ms)
-    return [replace(first, link=link) for link in links]
+    return [replace(first, link=link, links=declared) for link in links]
 
 
 async def plan_links(
@@ -87,22 +99,25 @@ async def source_names(source: Cluster | None) -> SourceNames:
 
 
 async def plan_link(intent: Intent, sites: Sites, hooks: Hooks) -> LinkMove:
-    """Look, and say what would be done. Raises ClientError, MirrorError, NewerVersion."""
+    """Look, and say what would be done. Raises FreezeNotAllowed, ClientError, MirrorError, NewerVersion."""
     if intent.operation is Operation.SWITCHOVER:
-        freezing = await read_roles(sites.link, sites.source, sites.target, whole_site=intent.whole_site)
-        snapshot = await mark_interrupted(await sites.look(), sites.target)
+        roles = await read_roles(sites.link, sites.source, sites.target, whole_site=intent.whole_site)
+        freezing = await with_denials(replace(roles, freezes=intent.freezes), sites.source, sites.target)
+        snapshot = await mark_interrupted(await sites.look(), sites)
         plan = plan_switchover(
             snapshot,
             left_groups=intent.left_groups,
             set_back_groups=intent.set_back_groups,
-            freezing=replace(freezing, freezes=intent.freezes, hooks=hooks),
+            freezing=replace(freezing, hooks=hooks),
+            elsewhere=await _elsewhere(sites, snapshot, freezing),
         )
         return LinkMove(plan, sites)
-    snapshot = await mark_interrupted(await sites.look_past_source(), sites.target)
+    snapshot = await mark_interrupted(await sites.look_past_source(), sites)
     sites = sites.as_found(snapshot)
     moves = None
     if intent.timestamp_ms is not None:
         moves = await moves_to(snapshot, sites.target, intent.timestamp_ms)
+    freezing = await _freezing_source(sites, hooks, intent.whole_site)
     plan = plan_failover(
         snapshot,
         allow_data_loss=intent.allow_data_loss,
@@ -111,12 +126,24 @@ async def plan_link(intent: Intent, sites: Sites, hooks: Hooks) -> LinkMove:
         moves=moves,
         left_groups=intent.left_groups,
         set_back_groups=intent.set_back_groups,
-        freezing=await _freezing_source(sites, hooks, intent.whole_site),
+        freezing=freezing,
+        elsewhere=await _elsewhere(sites, snapshot, freezing),
     )
     return LinkMove(plan, sites)
+
+
+async def _elsewhere(sites: Sites, snapshot: Snapshot, freezing: Freezing) -> tuple[Elsewhere, ...]:
+    """Where an operation is taken up, its own ACLs say that the source was left: who does not tell was asked before."""
+    found = await look_elsewhere(sites.link, sites.links, {view.topic for view in snapshot.partitions})
+    if freezing.source_denials is None or all(one.is_active is not None for one in found):
+        return found
+    operations = await sites.readers.operations.read(sites.target)
+    is_under_way = bool(under_way(sites.link.name, operations, sites.target.clock.now_ms()))
+    return tuple(one for one in found if one.is_active is not None or not is_under_way)
 
 
 async def _freezing_source(sites: Sites, hooks: Hooks, whole_site: bool) -> Freezing:
     """A source that is left becomes the standby site, as far as it is there."""
     roles = await read_roles(sites.link, sites.source, sites.target, whole_site=whole_site, even_without_source=True)
-    return replace(roles, freezes=True, hooks=replace(hooks, freeze=(), thaw=()))
+    freezing = replace(roles, freezes=True, hooks=replace(hooks, freeze=(), thaw=()))
+    return await with_denials(freezing, sites.source, sites.target, even_without_source=True)

@@ -16,7 +16,8 @@ from broker.base.errors import FarshoreError
 from failover.intent import Intent
 from failover.link_run import LinkMove
 from failover.losses import LossTotal, sum_losses
-from failover.plan import GateRefusal, MoveKind, OperationPlan, RefusalReason
+from failover.moves import MoveKind
+from failover.plan import GateRefusal, OperationPlan, RefusalReason
 from failover.steps import Operation
 from mirror.api import Link
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from broker.client.cluster import Cluster
 from broker.client.errors import ClientError
 from failover.contact import BrokerAnswer, SiteFinding, call_site
 from failover.limits import SOURCE_LOOK_MS
 from failover.observe import observe
+from failover.readers import Readers
 from failover.snapshot import Snapshot
 from mirror.api import Link, MirrorError
 
@@ -20,7 +21,7 @@ from mirror.api import Link, MirrorError
 class Sites:
     """The two ends of the link; `source` is None when it does not answer, `answers` what its brokers said at first.
 
-    `in_part`: the source was found to be there in part, and is not asked for the whole again.
+    `in_part`: the source was found to be there in part, and is not asked for the whole again. `links`: all of the file.
     """
 
     link: Link
@@ -30,11 +31,14 @@ class Sites:
     now_ms: Callable[[], int]
     answers: tuple[BrokerAnswer, ...] = ()
     in_part: bool = False
+    links: tuple[Link, ...] = ()
+    readers: Readers = field(default_factory=Readers, compare=False)
 
     async def look(self) -> Snapshot:
         """Both sites as they are. Raises ClientError when one of them does not answer wholly."""
         return self._with_evidence(
-            await observe(self.link, self.source, self.target, self.groups, self.now_ms()), self.answers
+            await observe(self.link, self.source, self.target, self.groups, self.now_ms(), readers=self.readers),
+            self.answers,
         )
 
     async def look_past_source(self) -> Snapshot:
@@ -53,14 +57,15 @@ class Sites:
             answers = await call_site(self.source, self.now_ms)
             if any(answer.may_live for answer in answers) and (seen := await self._observed(in_part=True)):
                 return self._with_evidence(seen, answers)
-        return self._with_evidence(await observe(self.link, None, self.target, self.groups, self.now_ms()), answers)
+        seen = await observe(self.link, None, self.target, self.groups, self.now_ms(), readers=self.readers)
+        return self._with_evidence(seen, answers)
 
     async def _observed(self, *, in_part: bool) -> Snapshot | None:
         """None where it takes too long. Raises ClientError and MirrorError, as `observe` does."""
         with suppress(TimeoutError):
             async with asyncio.timeout(SOURCE_LOOK_MS / 1000):
                 asked = (self.link, self.source, self.target, self.groups, self.now_ms())
-                return await observe(*asked, in_part=in_part, with_pace=True)
+                return await observe(*asked, in_part=in_part, with_pace=True, readers=self.readers)
         return None
 
     def as_found(self, snapshot: Snapshot) -> Sites:

@@ -19,6 +19,8 @@ class PartitionView:
     mirrored offsets do not mean the records that are there now. `has_local_writers`: the target's own producers write
     this topic too, and a reverse link carries that back. `mirrored_target_next` is where the mirrored records end at
     the target; behind it there may be markers, and after a promotion records of the target's own.
+    `returned_at_most`: of the source's offsets that were seen and not mirrored so many, at the most, may hold records
+    that a link back had brought there from the target, which has them; None: any number of them.
     """
 
     topic: str
@@ -34,6 +36,7 @@ class PartitionView:
     trusted: bool = True
     has_local_writers: bool = False
     mirrored_target_next: int | None = None
+    returned_at_most: int | None = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +44,7 @@ class GroupPartitionView:
     """A group's committed offset at the source and at the target, and the source's translated (None: unknown).
 
     `set_back`: what stands at the target the mirror wrote, and the group was set back at the source since then.
+    `ahead_from`: the first record at the target that the group read there and not at the source; None: there is none.
     """
 
     topic: str
@@ -51,6 +55,7 @@ class GroupPartitionView:
     target_offset: int | None
     metadata: str
     set_back: bool = False
+    ahead_from: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Any
+from typing import Any, Final
 
 from broker.wire.site_role import SiteStanding
-from failover.errors import NewerVersion, OperationUnderWay
+from failover.errors import JournalDamaged, NewerVersion, OperationUnderWay
 from failover.intent import INTENT_FIELDS, Intent, read_intent
 from failover.journal import Event, OperationLog
 from failover.limits import UNHEARD_S
-from failover.plan import GroupMove, MoveKind
+from failover.moves import GroupMove, MoveKind
 from failover.steps import BEFORE_FENCE, OperationStep
 
 
@@ -24,7 +25,7 @@ class OperationState(StrEnum):
     """Nobody carries it on: it is to be resumed, or aborted."""
     VERIFIED = "verified"
     STRANDED = "stranded"
-    """Verified, and records came to the source after the fence; or a hook failed behind it."""
+    """Verified, and records came to the source after the fence, or a group read on there, or a hook failed."""
     IN_PART = "in_part"
     """Of several links one was refused and stays as it is; those that were moved are verified."""
     NOT_VERIFIED = "not_verified"
@@ -35,6 +36,8 @@ class OperationState(StrEnum):
     """A newer version of farshore wrote it: what it says is not guessed at."""
 
 
+NO_INTENT: Final = (AttributeError, KeyError, TypeError, ValueError)
+"""What reading an intent fails with that nobody of ours wrote."""
 OPEN_STATES = frozenset({OperationState.UNDER_WAY, OperationState.CUT_SHORT})
 
 
@@ -75,13 +78,22 @@ class OperationStanding:
 
 def intent_of(log: OperationLog) -> Intent:
     """What was asked for. Raises JournalDamaged, NewerVersion."""
-    return read_intent(log.whole().entries[0].detail["intent"])
+    document: Any = log.whole().entries[0].detail.get("intent")
+    try:
+        return read_intent(document)
+    except NO_INTENT as error:
+        raise JournalDamaged(f"what {log.operation_id} was asked for cannot be read: {document!r}") from error
 
 
 def role_before(log: OperationLog) -> SiteStanding | None:
     """The source's role when the operation began; None: it had none, or nobody could tell."""
     configs = log.entries[0].detail.get("role_before")
     return None if configs is None else SiteStanding.of(configs)
+
+
+def was_writable_before(log: OperationLog) -> bool:
+    """Whether farshore itself could write to the source's topics when the operation began: its ACLs may deny it now."""
+    return bool(log.entries[0].detail.get("is_writable_before"))
 
 
 def standing_of(log: OperationLog, now_ms: int) -> OperationStanding:
@@ -95,6 +107,7 @@ def standing_of(log: OperationLog, now_ms: int) -> OperationStanding:
     error = next((str(detail["error"]) for detail in reversed(details) if "error" in detail), "")
     refused = {*given_up_links(log), *(intent.refused_links if intent else ())}
     state = _state(log, events, is_heard=now_ms - heard_at_ms < UNHEARD_S * 1000, in_part=bool(refused))
+    state = state if intent else OperationState.DAMAGED
     state = OperationState.NEWER_VERSION if is_newer else state
     return OperationStanding(
         operation_id=log.operation_id,
@@ -118,11 +131,13 @@ def _intent_of(details: Sequence[Mapping[str, Any]]) -> tuple[Intent | None, boo
     if not details or "intent" not in details[0]:
         return None, False
     document = details[0]["intent"]
-    try:
-        return read_intent(document), False
-    except NewerVersion:
-        known = {name: value for name, value in document.items() if name in INTENT_FIELDS}
-        return read_intent(known), True
+    with suppress(*NO_INTENT):
+        try:
+            return read_intent(document), False
+        except NewerVersion:
+            known = {name: value for name, value in document.items() if name in INTENT_FIELDS}
+            return read_intent(known), True
+    return None, False
 
 
 def _state(log: OperationLog, events: list[str], *, is_heard: bool, in_part: bool) -> OperationState:
@@ -170,10 +185,12 @@ def is_behind_fence(log: OperationLog) -> bool:
     return any(entry.event == Event.STARTED and entry.detail["step"] not in before for entry in log.entries)
 
 
-def done_moves(log: OperationLog, step: OperationStep) -> dict[str, tuple[GroupMove, ...]] | None:
-    """Per link the moves that this step ended with; None where it did not."""
+def done_moves(
+    log: OperationLog, step: OperationStep, at: Event = Event.DONE
+) -> dict[str, tuple[GroupMove, ...]] | None:
+    """Per link the moves that this step ended with, or began with; None where it did not."""
     for entry in reversed(log.entries):
-        if entry.event == Event.DONE and entry.detail["step"] == step.value and "moves" in entry.detail:
+        if entry.event == at and entry.detail["step"] == step.value and "moves" in entry.detail:
             return {
                 link: tuple(GroupMove(**{**move, "kind": MoveKind(move["kind"])}) for move in moves)
                 for link, moves in entry.detail["moves"].items()
@@ -181,11 +198,22 @@ def done_moves(log: OperationLog, step: OperationStep) -> dict[str, tuple[GroupM
     return None
 
 
+def under_way(link: str, operations: Mapping[str, OperationLog], now_ms: int) -> str:
+    """The operation along the link that has not ended; "" where there is none."""
+    for log in operations.values():
+        standing = standing_of(log, now_ms)
+        if standing.state in OPEN_STATES and link in standing.links:
+            return log.operation_id
+    return ""
+
+
 def refuse_second(operations: Mapping[str, OperationLog], sites: tuple[str, str], now_ms: int) -> None:
     """Raises OperationUnderWay where one from the first of these sites to the second has not ended, NewerVersion where
     nobody can tell that here. One that is damaged counts while its machine is heard of; then it is nobody's.
     """
     for log in operations.values():
+        if log.is_ended:
+            continue
         standing = standing_of(log, now_ms)
         if (standing.source, standing.target) not in (sites, ("", "")):
             continue
@@ -210,11 +238,11 @@ def to_forget(operations: Mapping[str, OperationLog], sites: tuple[str, str], ke
     fenced: set[str] = set()
     found = []
     for log in reversed(list(operations.values())):
-        standing = standing_of(log, 0)
-        if (standing.source, standing.target) != sites:
+        intent, is_newer = _intent_of([entry.detail for entry in log.entries[:1]])
+        if intent is None or (intent.source, intent.target) != sites:
             continue
-        links = standing.links
-        is_over = log.is_ended and not log.damage and standing.state is not OperationState.NEWER_VERSION
+        links = intent.links
+        is_over = log.is_ended and not log.damage and not (is_newer or log.newer_version)
         was_fenced = is_behind_fence(log)
         if is_over and all(newer.get(link, 0) >= kept and (link in fenced or not was_fenced) for link in links):
             found.append(log)

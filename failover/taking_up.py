@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -14,16 +14,26 @@ from broker.base.errors import FarshoreError
 from broker.client.cluster import Cluster
 from broker.client.errors import ClientError
 from broker.client.fanout import side_by_side
+from failover.acl_freeze import look
 from failover.contact import SiteFinding
-from failover.errors import GateRefused, OperationEnded, OperationUnderWay, StillFrozen
+from failover.denials import is_named
+from failover.errors import (
+    FreezeNotAllowed,
+    GateRefused,
+    OperationEnded,
+    OperationTakenUp,
+    OperationUnderWay,
+    Overtaken,
+    StillFrozen,
+)
 from failover.freezing import Freeze, joined, read_roles
 from failover.hooks import Hooks
 from failover.intent import Intent
 from failover.journal import Event, OperationLog
 from failover.journal_log import OperationJournal, claim, load_operations
-from failover.limits import DRAIN_POLL_S, HEARTBEAT_S, OPERATIONS_KEPT, UNHEARD_S
+from failover.limits import DRAIN_POLL_S, LEASE_S, OPERATIONS_KEPT, UNHEARD_S
 from failover.link_run import LinkMove
-from failover.operation import Opening, OperationResult, carry_out
+from failover.operation import Opening, OperationResult, Tell, carry_out, tell_nobody
 from failover.planning import plan_link
 from failover.site_plan import found_together
 from failover.sites import Sites
@@ -38,6 +48,7 @@ from failover.standing import (
     standing_of,
     to_forget,
     told_standing,
+    was_writable_before,
     way_on,
 )
 from failover.steps import Operation, OperationStep
@@ -45,33 +56,89 @@ from mirror.api import RunState, read_entries
 
 
 async def begin(
-    moves: Sequence[LinkMove], intent: Intent, operation_id: str, who: str, extra: Mapping[str, Any]
+    moves: Sequence[LinkMove],
+    intent: Intent,
+    operation_id: str,
+    who: str,
+    extra: Mapping[str, Any],
+    tell: Tell = tell_nobody,
 ) -> tuple[OperationResult, ...]:
-    """Carry out plans that were consented to, as a new operation; `extra` is noted beside them.
+    """Carry out plans that were consented to, as a new operation; `extra` is noted beside them, `tell` as in
+    `carry_out`.
 
     Raises OperationUnderWay where another one between these sites has not ended, and what `carry_out` raises.
     """
     sites = moves[0].sites
     between = (intent.source, intent.target)
 
-    def check(operations: Mapping[str, OperationLog]) -> list[OperationLog]:
-        refuse_second(operations, between, sites.now_ms())
-        return to_forget(operations, between, OPERATIONS_KEPT)
+    known: set[str] = set()
 
-    writer, forgotten = await claim(sites.target, between, check)
+    def check(operations: Mapping[str, OperationLog]) -> Mapping[str, OperationLog]:
+        known.update(operations)
+        refuse_second(operations, between, sites.now_ms())
+        return operations
+
+    try:
+        writer, before = await claim(sites.target, between, check, sites.readers.operations)
+    except Overtaken as overtaken:
+        raise await _who_begins(sites, between, known) from overtaken
     journal = OperationJournal(sites.target, operation_id, who, writer)
-    role = joined([move.plan.freezing for move in moves]).source
+    freezing = joined([move.plan.freezing for move in moves])
+    role, denials = freezing.source, freezing.source_denials
     detail = {
         "intent": intent.document(),
         "who": who,
         "role_before": None if role is None else role.configs(),
+        "is_writable_before": denials is not None and denials.is_writable,
         **extra,
         "plans": [to_document(move.plan) for move in moves],
     }
-    results = await carry_out(moves, journal, Opening(Event.PLANNED, detail), intent.drain_timeout_s)
+    try:
+        results = await carry_out(moves, journal, Opening(Event.PLANNED, detail), intent.drain_timeout_s, tell=tell)
+    except OperationTakenUp as overtaken:
+        if not journal.is_begun:
+            raise await _who_begins(sites, between, known) from overtaken
+        # Who begins another one fences this writer before he sees that it is under way, and gives up.
+        log = await find_operation(sites.target, operation_id)
+        if log is None or not journal.wrote_all(log):
+            raise
+        if _begun(log):
+            return await resume(log, [move.sites for move in moves], freezing.hooks, who, tell)
+        journal = await _own_again(log, sites.target, between, who)
+        opening = Opening(Event.TAKEN_UP, {"who": who})
+        results = await carry_out(moves, journal, opening, intent.drain_timeout_s, tell=tell)
     with suppress(FarshoreError):  # all is done, and the next one forgets them
-        await journal.forget(forgotten)
+        await journal.forget(to_forget(before, between, OPERATIONS_KEPT))
     return results
+
+
+async def _who_begins(sites: Sites, between: tuple[str, str], known: Container[str]) -> OperationUnderWay:
+    """Of two that begin at once, both behind their looks, one is overtaken: by whom, the other's first entry says.
+    `known`: the operations that were there before.
+    """
+    clock = sites.target.clock
+    until_s = clock.boottime() + LEASE_S
+    while clock.boottime() < until_s:
+        operations = await sites.readers.operations.read(sites.target)
+        try:
+            refuse_second(operations, between, sites.now_ms())
+        except OperationUnderWay as found:
+            return found
+        for log in operations.values():
+            now = standing_of(log, sites.now_ms())
+            if log.operation_id not in known and (now.source, now.target) == between:
+                said = f"{log.operation_id} by {now.who} began at the same time, and has ended: {now.state.value}"
+                return OperationUnderWay(f"{said}; nothing was changed", hint="look again with --dry-run")
+        await clock.sleep(DRAIN_POLL_S)
+    return Overtaken(*between)
+
+
+async def _own_again(log: OperationLog, target: Cluster, between: tuple[str, str], who: str) -> OperationJournal:
+    """Who began another operation raised the epoch, saw this one, and gave up: then this one is carried on here, of
+    which no step was begun yet. Raises OperationUnderWay where somebody took it up.
+    """
+    writer, now = await claim(target, between, partial(_still, log))
+    return OperationJournal(target, now.operation_id, who, writer, now)
 
 
 async def find_operation(target: Cluster, operation_id: str) -> OperationLog | None:
@@ -79,7 +146,9 @@ async def find_operation(target: Cluster, operation_id: str) -> OperationLog | N
     return (await load_operations(target)).get(operation_id)
 
 
-async def resume(log: OperationLog, sites: Sequence[Sites], hooks: Hooks, who: str) -> tuple[OperationResult, ...]:
+async def resume(
+    log: OperationLog, sites: Sequence[Sites], hooks: Hooks, who: str, tell: Tell = tell_nobody
+) -> tuple[OperationResult, ...]:
     """Take up an operation that nobody carries on, and bring it to its end; `sites` per link, as its intent has them.
 
     A link that was not fenced yet and is refused by now is given up, and stays as it is; GateRefused where no other one
@@ -103,7 +172,7 @@ async def resume(log: OperationLog, sites: Sequence[Sites], hooks: Hooks, who: s
     writer, log = await claim(target, (intent.source, intent.target), partial(_still, log))
     journal = OperationJournal(target, log.operation_id, who, writer, log)
     opening = Opening(Event.TAKEN_UP, {"who": who}, refused, OperationStep.FREEZE in _begun(log))
-    return await carry_out(moves, journal, opening, intent.drain_timeout_s, _done(log, moves))
+    return await carry_out(moves, journal, opening, intent.drain_timeout_s, _done(log, moves), tell)
 
 
 def _refusals(move: LinkMove, operation_id: str) -> str:
@@ -142,11 +211,18 @@ async def _move_again(log: OperationLog, intent: Intent, sites: Sites, hooks: Ho
         if found.source_finding is SiteFinding.PARTLY_THERE:
             sites = replace(sites, source=None)
     move = await plan_link(intent, sites, hooks)
-    freezing = replace(move.plan.freezing, before=role_before(log))
+    freezing, denials = move.plan.freezing, move.plan.freezing.source_denials
+    if denials is not None:
+        denials = replace(denials, is_writable=was_writable_before(log))
+    freezing = replace(freezing, before=role_before(log), source_denials=denials)
     move = replace(move, plan=replace(move.plan, freezing=freezing))
     made = done_moves(log, OperationStep.MOVE_GROUPS)
     if made is not None and name in made:
         return replace(move, moves=made[name], are_moved=True)
+    begun = (done_moves(log, OperationStep.MOVE_GROUPS, Event.STARTED) or {}).get(name)
+    if is_moved and begun is not None:
+        is_decided = move.sites.source is None or not move.plan.by_offset_map
+        return replace(move, moves=begun) if is_decided else replace(move, begun_moves=begun)
     drained = done_moves(log, OperationStep.DRAIN)
     if is_moved and drained is not None and name in drained and move.sites.source is None:
         return replace(move, moves=drained[name])
@@ -165,7 +241,7 @@ def _still(before: OperationLog, operations: Mapping[str, OperationLog]) -> Oper
 
 
 async def _until_unheard(log: OperationLog, sites: Sites) -> None:
-    """Two clocks tell nothing for certain: a machine that lives is heard again while one waits.
+    """Two clocks tell nothing for certain: a machine that lives is heard again, or stops by itself, within its lease.
 
     Raises OperationEnded, OperationUnderWay, JournalDamaged.
     """
@@ -179,11 +255,11 @@ async def _until_unheard(log: OperationLog, sites: Sites) -> None:
         return
     clock = sites.target.clock
     silent_s = max(0.0, (sites.now_ms() - standing.heard_at_ms) / 1000)
-    until_s = clock.boottime() + max(2 * HEARTBEAT_S, UNHEARD_S - silent_s)
+    until_s = clock.boottime() + max(LEASE_S, UNHEARD_S - silent_s)
     while clock.boottime() < until_s:
         await clock.sleep(DRAIN_POLL_S * 4)
         try:
-            _still(log, await load_operations(sites.target))
+            _still(log, await sites.readers.operations.read(sites.target))
         except OperationUnderWay as heard:
             now = replace(standing, state=OperationState.UNDER_WAY, heard_at_ms=sites.now_ms())
             raise OperationUnderWay(told_standing(now, sites.now_ms()), hint=way_on(now)) from heard
@@ -255,11 +331,20 @@ async def _role_finding(operation_id: str, sites: Sites, *, is_promoted: bool) -
     if sites.source is None:
         return _stays(AbortKind.SOURCE_UNKNOWN, name, thaw)
     role = roles.source
+    if is_promoted and await _is_denied(sites.source, roles.topics):
+        return _stays(AbortKind.SOURCE_REFUSES_WRITES, name, thaw)
     if role is not None and not role.takes_writes and (is_promoted or role.reason != operation_id):
         return _stays(AbortKind.SOURCE_REFUSES_WRITES, name, thaw)
     if is_promoted:
         return _stays(AbortKind.SOURCE_UNKNOWN if role is None else AbortKind.SOURCE_TAKES_WRITES, name, "")
     return AbortFinding(AbortKind.SOURCE_THAWED, name, stays=False)
+
+
+async def _is_denied(source: Cluster, topics: Sequence[str]) -> bool:
+    """Whether ACLs of a freeze keep clients from writing, as far as the site tells."""
+    with suppress(ClientError, FreezeNotAllowed):
+        return any(is_named(topic, topics) for topic in (await look(source)).topics)
+    return False
 
 
 def _stays(kind: AbortKind, subject: str, command: str) -> AbortFinding:

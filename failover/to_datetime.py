@@ -10,7 +10,7 @@ from broker.client.offsets import list_offsets, log_end_offsets
 from broker.wire.records import decode_records
 from broker.wire.vocabulary import NO_OFFSET, TopicPartition
 from failover.errors import FailoverError
-from failover.plan import GroupMove, MoveKind
+from failover.moves import GroupMove, MoveKind
 from failover.snapshot import GroupPartitionView, GroupView, Snapshot
 
 EXAMPLE = "2026-11-21T04:00:00+00:00"
@@ -67,7 +67,8 @@ def _everywhere(group: GroupView, snapshot: Snapshot) -> list[GroupPartitionView
 
 
 def _move(group: GroupView, at: GroupPartitionView, offset: int | None) -> GroupMove:
-    read_to = at.target_offset if at.translated_offset is None else at.translated_offset
+    """Only where the group stands at the source, by the map, says what it has read."""
+    read_to = at.translated_offset
     known = offset is not None and read_to is not None
     return GroupMove(
         group.group,
@@ -81,6 +82,7 @@ def _move(group: GroupView, at: GroupPartitionView, offset: int | None) -> Group
         group.synced_at_ms,
         max(0, (read_to or 0) - (offset or 0)) if known else None,
         max(0, (offset or 0) - (read_to or 0)) if known else None,
+        at.target_offset,
     )
 
 

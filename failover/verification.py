@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
+from broker.base.errors import FarshoreError
 from broker.client.cluster import Cluster
-from broker.client.errors import ClientError
-from broker.client.fanout import both
-from broker.wire.errors import WireError
+from broker.client.errors import ClientError, KafkaError
+from broker.client.fanout import both, split_failures
+from broker.client.offsets import list_each_offset
+from broker.wire.errors import ErrorCode
 from broker.wire.records import Record
-from broker.wire.vocabulary import TopicPartition
-from failover.edges import Span, last_records
-from failover.plan import GroupMove, MoveKind, active_at_source
+from broker.wire.vocabulary import EARLIEST, TopicPartition
+from failover.edges import Found, Span, last_records
+from failover.moves import GroupMove, MoveKind
+from failover.plan import active_at_source
 from failover.snapshot import PartitionView, Snapshot
 
 
@@ -29,6 +32,8 @@ class DifferenceKind(StrEnum):
     LAST_RECORD = "last_record"
     OTHER_OPERATION = "other_operation"
     """Another operation took the link over before this one had ended: what it did may have been changed."""
+    NOT_COMPARED = "not_compared"
+    """The partition's last record cannot be read at one of the sites: it is damaged, or the topic is not there."""
     NOT_FENCED = "not_fenced"
     """The target's partition could take no marker (it has no leader, say): a mirror that hangs could write there."""
     SOURCE_NOT_COMPARED = "source_not_compared"
@@ -104,8 +109,8 @@ async def verify_ends(
     """Each partition's last record that was mirrored is the same at both sites.
 
     Where the target has writers of its own, its last record may be theirs: there only the offsets are compared. What
-    came to the source after the fence is for `stranded_ranges`. Raises ClientError, WireError for a partition
-    that cannot be read.
+    came to the source after the fence is for `stranded_ranges`, and what came to the target since it was opened is its
+    clients'. Raises ClientError.
     """
     at_fence = {(view.topic, view.partition): view for view in fenced.partitions}
     differences, compared = [], []
@@ -119,35 +124,51 @@ async def verify_ends(
                 )
             )
         elif mirrored and not view.has_local_writers:  # with those, the last records need not be the same
-            compared.append(replace(view, source_end=mirrored))
+            fenced_end = fence_view.target_end if fence_view else None
+            target_end = view.target_end if fenced_end is None else min(view.target_end or 0, fenced_end)
+            compared.append(replace(view, source_end=mirrored, target_end=target_end))
     return [*differences, *await _compare_last(compared, source, target)]
 
 
 async def _compare_last(
     views: Sequence[PartitionView], source: Cluster, target: Cluster
 ) -> list[VerificationDifference]:
-    here, there = await both(
-        last_records(source, {TopicPartition(v.topic, v.partition): Span(0, v.source_end or 0) for v in views}),
-        last_records(target, {TopicPartition(v.target_topic, v.partition): Span(0, v.target_end or 0) for v in views}),
+    (here, _), (there, starts) = await both(
+        _last_kept(source, {TopicPartition(v.topic, v.partition): v.source_end or 0 for v in views}),
+        _last_kept(target, {TopicPartition(v.target_topic, v.partition): v.target_end or 0 for v in views}),
     )
     differences = []
     for view in views:
-        ours = here[TopicPartition(view.topic, view.partition)]
-        theirs = there[TopicPartition(view.target_topic, view.partition)]
-        for record in (ours, theirs):
-            if isinstance(record, ClientError | WireError):
-                raise record
-        if isinstance(ours, Record) and not (isinstance(theirs, Record) and same_content(ours, theirs)):
-            differences.append(
-                VerificationDifference(
-                    DifferenceKind.LAST_RECORD,
-                    view.topic,
-                    view.partition,
-                    ours.offset,
-                    theirs.offset if isinstance(theirs, Record) else None,
-                )
-            )
+        at_target = TopicPartition(view.target_topic, view.partition)
+        ours, theirs = here[TopicPartition(view.topic, view.partition)], there[at_target]
+        expected = ours.offset if isinstance(ours, Record) else None
+        found = theirs.offset if isinstance(theirs, Record) else None
+        if isinstance(ours, FarshoreError) or isinstance(theirs, FarshoreError):
+            kind = DifferenceKind.NOT_COMPARED
+        elif ours is None or (theirs is None and starts[at_target]):
+            continue  # retention has left nothing to compare
+        elif theirs is None or not same_content(ours, theirs):
+            kind = DifferenceKind.LAST_RECORD
+        else:
+            continue
+        differences.append(VerificationDifference(kind, view.topic, view.partition, expected, found))
     return differences
+
+
+async def _last_kept(
+    cluster: Cluster, ends: Mapping[TopicPartition, int]
+) -> tuple[Found, Mapping[TopicPartition, int]]:
+    """The last record before each end that is still there, or why it cannot be read, where asking again is of no use;
+    and where each log starts. Raises ClientError where it is of use.
+    """
+    told, _ = split_failures(await list_each_offset(cluster, dict.fromkeys(ends, EARLIEST)))
+    starts = {where: told[where].offset if where in told else 0 for where in ends}
+    found = await last_records(cluster, {where: Span(min(starts[where], end), end) for where, end in ends.items()})
+    for record in found.values():
+        is_gone = isinstance(record, KafkaError) and record.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        if isinstance(record, ClientError) and record.retriable and not is_gone:
+            raise record
+    return found, starts
 
 
 def same_content(one: Record, other: Record) -> bool:

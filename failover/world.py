@@ -7,14 +7,15 @@ back, comes, goes away, or means something else than the plan said is a change.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Container, Iterable, Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
 from broker.wire.site_role import SiteStanding
 from failover.losses import Certainty
-from failover.plan import MoveKind, OperationPlan
+from failover.moves import GroupMove, MoveKind
+from failover.plan import OperationPlan
 from failover.steps import Operation
 from mirror.api import Link
 
@@ -40,6 +41,9 @@ class ChangeKind(StrEnum):
     GROUP_WENT_BACK = "group_went_back"
     GROUP_MOVE = "group_move"
     """It would stay, go back, or not be known, where the plan said otherwise."""
+    READ_AGAIN = "read_again"
+    """More records than the plan says, or nobody knows how many any more."""
+    SKIPPED = "skipped"
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +82,11 @@ class World:
     source_offsets: Mapping[str, int | None]
     target_offsets: Mapping[str, int | None]
     moves: Mapping[str, str]
+    unclear_loss_offsets: int = 0
+    """So many more were seen that may be lost, or that the target has."""
+    read_again_records: Mapping[str, int | None] = field(default_factory=dict)
+    skipped_records: Mapping[str, int | None] = field(default_factory=dict)
+    """Of each move, as it was consented to; None: nobody knows how many."""
 
     def document(self) -> dict[str, Any]:
         """As JSON has it; `read_world` reads it."""
@@ -121,8 +130,15 @@ def world_of(plan: OperationPlan, link: Link) -> World:
         },
         source_offsets={name: one.source_offset for name, one in offsets},
         target_offsets={name: one.target_offset for name, one in offsets},
-        moves={f"{move.group} {move.topic}-{move.partition}": move.kind.value for move in plan.moves},
+        moves={_name(move): move.kind.value for move in plan.moves},
+        read_again_records={_name(move): move.read_again_records for move in plan.moves},
+        skipped_records={_name(move): move.skipped_records for move in plan.moves},
+        unclear_loss_offsets=plan.loss.unclear_offsets,
     )
+
+
+def _name(move: GroupMove) -> str:
+    return f"{move.group} {move.topic}-{move.partition}"
 
 
 def _role(standing: SiteStanding | None) -> str:
@@ -150,7 +166,8 @@ def changes(before: World, now: World) -> tuple[Change, ...]:
         ),
         *_gone_back(ChangeKind.GROUP_WENT_BACK, "source", _of_groups(before.source_offsets, now), now.source_offsets),
         *_gone_back(ChangeKind.GROUP_WENT_BACK, "target", _of_groups(before.target_offsets, now), now.target_offsets),
-        *_moves(before, now),
+        *(moved := tuple(_moves(before, now))),
+        *_grown(before, now, {one.subject for one in moved}),
     )
 
 
@@ -196,11 +213,14 @@ def _loss(before: World, now: World) -> Iterable[Change]:
     if not before.is_loss_told:
         return
     is_less_certain = before.is_loss_exact and not now.is_loss_exact
-    if now.loss_offsets > before.loss_offsets or is_less_certain:
-        found = [
-            f"{world.loss_offsets} offsets, {'exact' if world.is_loss_exact else 'at least'}" for world in (before, now)
-        ]
-        yield Change(ChangeKind.LOSS, before.link, *found)
+    seen = [world.loss_offsets + world.unclear_loss_offsets for world in (before, now)]
+    if seen[1] > seen[0] or is_less_certain:
+        yield Change(ChangeKind.LOSS, before.link, _told_loss(before), _told_loss(now))
+
+
+def _told_loss(world: World) -> str:
+    unclear = f", and {world.unclear_loss_offsets} unclear" if world.unclear_loss_offsets else ""
+    return f"{world.loss_offsets} offsets, {'exact' if world.is_loss_exact else 'at least'}{unclear}"
 
 
 def _moves(before: World, now: World) -> Iterable[Change]:
@@ -211,6 +231,18 @@ def _moves(before: World, now: World) -> Iterable[Change]:
         is_other = was is not None and was != found and not {was, found} <= settled and was != MoveKind.UNKNOWN.value
         if is_new or is_other:
             yield Change(ChangeKind.GROUP_MOVE, name, was or "none", found)
+
+
+def _grown(before: World, now: World, moved: Container[str]) -> Iterable[Change]:
+    """Of moves that are of the same kind still. Fewer are no harm; what nobody could count was consented to as such."""
+    for kind, told, found in (
+        (ChangeKind.READ_AGAIN, before.read_again_records, now.read_again_records),
+        (ChangeKind.SKIPPED, before.skipped_records, now.skipped_records),
+    ):
+        for name, count in found.items():
+            was = told.get(name, 0)
+            if name not in moved and was is not None and (count is None or count > was):
+                yield Change(kind, name, f"{was} records", "unknown" if count is None else f"{count} records")
 
 
 def _told(has_members: bool | None) -> str:

@@ -8,12 +8,15 @@ from mirror.link import CHAOS_PREFIX, Link
 from mirror.looking import LinkLook, look_at_link
 from mirror.offsets.entries import Checkpoint, GapStatus, LinkRun, RunState
 from mirror.offsets.group_entries import GroupSyncs, Written
+from mirror.offsets.intervals import End
 from mirror.offsets.offset_map import OffsetMap
 from mirror.offsets.operations import leave_stranded, promote_link, resume_link
 from mirror.offsets.promotions import is_later, tell_links_back
+from mirror.offsets.returns import Returning, Returns
+from mirror.offsets.runs import OthersCounter
 from mirror.offsets.shared import GroupMap, load_group_map
-from mirror.offsets.source_ends import LastLook, Observation, SeenEnd, load_observation
-from mirror.offsets.state import LinkState, StateReader, load_link_state, load_partial_state, read_entries
+from mirror.offsets.source_ends import LastLook, Observation, SeenEnd, SourceBrokers, load_observation
+from mirror.offsets.state import LinkState, StateReader, StateReaders, load_link_state, load_partial_state, read_entries
 from mirror.offsets.state_entries import StateEntries
 from mirror.offsets.state_writer import check_compacted
 from mirror.split import LocalWrites, Split
@@ -28,6 +31,7 @@ __all__ = [
     "STATUS_LIMITS",
     "CarriedCounter",
     "Checkpoint",
+    "End",
     "GapStatus",
     "GroupMap",
     "GroupSyncs",
@@ -44,12 +48,17 @@ __all__ = [
     "MirrorError",
     "Observation",
     "OffsetMap",
+    "OthersCounter",
     "Pulse",
+    "Returning",
+    "Returns",
     "RunState",
     "SeenEnd",
+    "SourceBrokers",
     "Split",
     "StateEntries",
     "StateReader",
+    "StateReaders",
     "StrandedTail",
     "TailReader",
     "Written",

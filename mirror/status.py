@@ -12,7 +12,7 @@ from typing import Final, TypeVar
 
 from broker.base.errors import FarshoreError
 from broker.client.cluster import Cluster
-from broker.client.errors import AccessRefused, SiteInvalid
+from broker.client.errors import NOT_LET_IN
 from broker.client.limits import ClientLimits
 from broker.client.site import Site
 from mirror.findings import LinkFinding, link_findings
@@ -230,6 +230,6 @@ async def _enter(stack: AsyncExitStack, site: Site, trouble: list[str], locked: 
         return await stack.enter_async_context(Cluster(site, client_id="farshore-status", limits=STATUS_LIMITS))
     except FarshoreError as error:
         trouble.append(str(error))
-        if isinstance(error, (AccessRefused, SiteInvalid)):
+        if isinstance(error, NOT_LET_IN):
             locked[site.name] = str(error)
         return None

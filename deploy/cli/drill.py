@@ -70,7 +70,7 @@ def drill(
     ]
     if not links:
         raise click.UsageError("there is no such link in the file: farshore link list")
-    drills = run_async(drill_links(links, audit_notes(context)))
+    drills = run_async(drill_links(links, audit_notes(context), context.links()))
     stays = None
     if source_name is not None and target_name is not None and link_name is None:
         names = run_async(_names_at(context.site(source_name)))
@@ -79,13 +79,13 @@ def drill(
     raise SystemExit(ExitCode.DONE if all(found.is_ready for found in drills) else ExitCode.FINDINGS)
 
 
-async def drill_links(links: Sequence[Link], audits: dict[str, AuditNote]) -> list[LinkDrill]:
-    """All of them at once, in their order."""
+async def drill_links(links: Sequence[Link], audits: dict[str, AuditNote], declared: Sequence[Link]) -> list[LinkDrill]:
+    """All of them at once, in their order. `declared`: all links of the file."""
     clock = SystemClock()
     heartbeats = HeartbeatWatch(clock)
     async with asyncio.TaskGroup() as group:
         drills = [
-            group.create_task(drill_link(link, heartbeats, audits.get(link.name, AuditNote()), clock.now_ms))
+            group.create_task(drill_link(link, heartbeats, audits.get(link.name, AuditNote()), clock.now_ms, declared))
             for link in links
         ]
     return [found.result() for found in drills]

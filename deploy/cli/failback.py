@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -11,15 +11,15 @@ from typing import Any
 
 import click
 
-from broker.base.documents import to_document
 from broker.client.cluster import Cluster
+from broker.client.topics import list_topics
 from deploy.cli.both_sites import with_both_sites
+from deploy.cli.failback_words import hint_of_back, refuse, show, tell_end, told_tails
 from deploy.cli.moving import AGAIN, LinkMoved, link_moved, move_link
-from deploy.cli.next_steps import links_back, name_back, table_back
+from deploy.cli.next_steps import links_back
 from deploy.cli.operation import take_up
 from deploy.cli.parameters import Duration
 from deploy.cli.stranded import no_answer, read_shown
-from deploy.cli.tables import counted, print_table
 from deploy.cli.terminal import (
     LINK_HELP,
     AppContext,
@@ -35,51 +35,31 @@ from deploy.cli.terminal import (
     told,
     yes_option,
 )
+from failover.elsewhere import look_elsewhere
 from failover.failback.carrying import SetBack, await_carried, set_groups
 from failover.failback.export import export_stranded
-from failover.failback.plan import BackLink, FailbackPlan, FailbackRefusal, FailbackStep, plan_failback
+from failover.failback.plan import BackLink, FailbackPlan, FailbackStep, is_back, plan_failback
 from failover.failback.stranding import (
-    RoleInTheWay,
-    count_in,
     leave_at_source,
     look_for_stranded,
     resume_settled,
     role_in_the_way,
 )
+from failover.failback.waves import GroupsBack, groups_back, moved_along
 from failover.freezing import read_roles
 from failover.intent import Intent
 from failover.journal import OperationLog
 from failover.journal_log import load_operations
+from failover.observe import observe
+from failover.snapshot import Snapshot
 from failover.standing import OPEN_STATES, is_verified, standing_of
 from failover.steps import Operation
-from mirror.api import Link, RunState, StateEntries, StrandedTail, is_later, read_entries
+from mirror.api import Link, LinkCondition, RunState, StateEntries, StrandedTail, read_entries
+from mirror.api import is_later as promoted_later
 from mirror.heartbeat import judge_heartbeat
 from mirror.status import condition_now
 
 COLUMNS = ("link", "stranded_records", "export_to", "switchover_exit_code", "groups_set_back")
-_WORDS = {
-    FailbackRefusal.NOT_PROMOTED: "link {link} was not moved away from {source}, or it runs again",
-    FailbackRefusal.NAMES_DIFFER: "link {link} has prefixed names: what is written at {target} is another topic",
-    FailbackRefusal.NO_LINK_BACK: "no link from {target} to {source} is declared",
-    FailbackRefusal.SEVERAL_LINKS_BACK: "several links from {target} to {source} are declared",
-    FailbackRefusal.LINK_BACK_SILENT: "link {back} is not run by any worker",
-    FailbackRefusal.TRANSACTION_OPEN: "a transaction is open in what only {source} has",
-    FailbackRefusal.TAIL_UNKNOWN: "nobody can say where what only {source} had ends, and what it wrote anew begins",
-    FailbackRefusal.ORDER_UNKNOWN: "links {link} and {back} were both promoted, and nothing says which later: so it is "
-    "not known whether {source} or {target} is the active site",
-    FailbackRefusal.BACK_TAIL_UNDECIDED: "{target} alone has {back_records} of an earlier failover along link {back}, "
-    "which would come behind newer ones",
-}
-_ROLES = {
-    RoleInTheWay.SOURCE_CLOSED: (
-        "{source} refuses writes to topics of it",
-        "`farshore site role`; if {source} is to be the active site: farshore site thaw --site {source}",
-    ),
-    RoleInTheWay.BOTH_OPEN: (
-        "{target} takes writes, too",
-        "`farshore site role`; have one of them active: farshore site standby --site {target}",
-    ),
-}
 
 
 @click.command()
@@ -129,8 +109,8 @@ def failback(
     if dry_run:
         emit(plan, output)
         raise SystemExit(ExitCode.REFUSED if plan.refusals else ExitCode.DONE)
-    _refuse(app, link, plan)
-    _show(plan)
+    refuse(app, link, plan)
+    show(plan)
     confirm_plan(None, yes, question=f"Come back to {link.source.name}?")
     if not yes and _plan(app, link, folder) != plan:  # a person has read it meanwhile
         raise CommandRefused("the plan holds no more; nothing was changed", AGAIN, ExitCode.REFUSED)
@@ -142,42 +122,7 @@ def failback(
             emit(way_back.result, output)
         raise
     emit(way_back.result, output, columns=COLUMNS)
-    raise SystemExit(_tell_end(link, plan, way_back.result))
-
-
-def _tell_end(link: Link, plan: FailbackPlan, result: Mapping[str, Any]) -> int:
-    """What is left to be seen to -> the exit code."""
-    code: int = result["switchover_exit_code"]
-    again = f"farshore failback --link {link.name}"
-    if code != ExitCode.DONE:
-        what = "has a finding" if code == ExitCode.FINDINGS else "was not verified"
-        click.echo(f"link {link.name} stays promoted: the switchover along {plan.link_back} {what}", err=True)
-        look = "stranded list --link " + plan.link_back if code == ExitCode.FINDINGS else "operation list"
-        click.echo(f"hint: farshore {look}; when that is seen to, {again} goes on", err=True)
-        return code
-    if result["stranded_since"]:
-        text = f"came to {link.source.name} meanwhile: link {link.name} stays promoted"
-        click.echo(f"{_told(result['stranded_since'])} {text}", err=True)
-        click.echo(f"hint: {again} saves that, and lets the link run", err=True)
-        code = ExitCode.FINDINGS
-    if role := result["role_in_the_way"]:
-        named = {"source": link.source.name, "target": link.target.name}
-        what, hint = (text.format(**named) for text in _ROLES[role])
-        click.echo(f"{what}: link {link.name} stays promoted", err=True)
-        click.echo(f"hint: {hint}; then {again}", err=True)
-        code = ExitCode.FINDINGS
-    if tails := result["stranded_at_target"]:
-        click.echo(
-            f"{link.target.name} alone has {_told(tails)}: it came behind the fence of {plan.link_back}", err=True
-        )
-        click.echo(f"hint: farshore stranded list --link {plan.link_back}", err=True)
-        code = ExitCode.FINDINGS
-    return code
-
-
-def _told(tails: Sequence[StrandedTail]) -> str:
-    records = count_in(tails)
-    return "what is not counted yet, as a transaction is open," if records is None else counted(records, "record")
+    raise SystemExit(tell_end(link, plan, way_back.result))
 
 
 def _plan(app: AppContext, link: Link, folder: Path) -> FailbackPlan:
@@ -188,7 +133,7 @@ def _plan(app: AppContext, link: Link, folder: Path) -> FailbackPlan:
             return None
         entries = await read_entries(link, target)
         found = await look_for_stranded(link, source, target)
-        seen = tuple([await _back(back, entries, source, target) for back in backs])
+        seen = tuple([await _back(link, back, app.links(), entries, source, target) for back in backs])
         return plan_failback(found, entries.run, seen, str(folder), same_names=link.topic_names == "same")
 
     plan = run_async(with_both_sites(link, look))
@@ -197,7 +142,9 @@ def _plan(app: AppContext, link: Link, folder: Path) -> FailbackPlan:
     return plan
 
 
-async def _back(back: Link, there: StateEntries, source: Cluster, target: Cluster) -> BackLink:
+async def _back(
+    link: Link, back: Link, links: Sequence[Link], there: StateEntries, source: Cluster, target: Cluster
+) -> BackLink:
     """`source` and `target` are not the link back's, but those of the way there."""
     entries = await read_entries(back, source)
     heartbeat = judge_heartbeat(entries.owner, source.clock.now_ms())
@@ -206,49 +153,14 @@ async def _back(back: Link, there: StateEntries, source: Cluster, target: Cluste
     tails: tuple[StrandedTail, ...] = ()
     if entries.run is not None and entries.run.state is RunState.PROMOTED:
         tails = (await look_for_stranded(back, target, source)).undecided
-    later = is_later(entries, there)
-    return BackLink(back.name, condition_now(entries, heartbeat), entries.run, later, unfinished, tails)
-
-
-def _refuse(app: AppContext, link: Link, plan: FailbackPlan) -> None:
-    if not plan.refusals:
-        return
-    named = {"link": link.name, "source": plan.source, "target": plan.target, "back": plan.link_back}
-    named["back_records"] = _told(plan.back_tails)
-    texts = [_WORDS[refusal].format(**named) for refusal in plan.refusals]
-    hint = f"farshore failback --link {link.name} --dry-run shows the plan"
-    if FailbackRefusal.LINK_BACK_SILENT in plan.refusals:
-        hint = f"farshore mirror run --link {plan.link_back}"
-    if FailbackRefusal.ORDER_UNKNOWN in plan.refusals:
-        hint = (
-            f"`farshore site role`, or ask who knows; if {plan.target} is the active site: farshore link resume --link "
-            f"{plan.link_back} --stranded append, then again; if {plan.source} is: farshore link resume --link "
-            f"{plan.link}"
-        )
-    if FailbackRefusal.BACK_TAIL_UNDECIDED in plan.refusals:
-        hint = _hint_of_back(plan.link_back)
-    if FailbackRefusal.NO_LINK_BACK in plan.refusals:
-        hint = f"add it to {app.file}:\n{table_back(link, name_back(link, app.links()))}"
-    raise CommandRefused(f"{'; '.join(texts)}. Nothing was changed", hint, ExitCode.REFUSED)
-
-
-def _hint_of_back(back: str) -> str:
-    return (
-        f"see it: farshore stranded list --link {back}; save it: farshore stranded export --link {back} --to DIR; it "
-        f"stays where it is: farshore stranded leave --link {back}; or it comes behind newer records: farshore link "
-        f"resume --link {back} --stranded append"
+    later = promoted_later(entries, there)
+    topics = [name for name in await list_topics(target) if back.selects_topic(name)]
+    elsewhere = await look_elsewhere(back, links, topics)
+    snapshot = await observe(back, target, source, (), source.clock.now_ms())
+    groups = await _groups_back(link, back, snapshot, source, target)
+    return BackLink(
+        back.name, condition_now(entries, heartbeat), entries.run, later, unfinished, tails, elsewhere, groups
     )
-
-
-def _show(plan: FailbackPlan) -> None:
-    if plan.tails:
-        print_table(
-            to_document(plan.tails), ("topic", "partition", "first_offset", "end_offset", "records"), "", to_stderr=True
-        )
-        records = counted(sum(tail.records or 0 for tail in plan.tails), "record")
-        text = f"{records} that {plan.source} alone has stay in its log, are nobody's to read next, and are saved to"
-        click.echo(f"{text} {plan.export_to}", err=True)
-    click.echo(f"steps: {', '.join(plan.steps)}", err=True)
 
 
 class _WayBack:
@@ -262,6 +174,8 @@ class _WayBack:
             "stranded_records": plan.stranded_records,
             "export_to": plan.export_to,
             "steps_done": (),
+            "groups_back": plan.groups_back,
+            "groups_stay": plan.groups_stay,
             "switchover_exit_code": int(ExitCode.DONE),
             "groups_set_back": (),
             "stranded_since": (),
@@ -280,9 +194,11 @@ class _WayBack:
             run_async(with_both_sites(back, partial(_resume_back, back)))
             self._did(FailbackStep.RESUME_BACK)
         if FailbackStep.CARRY in steps:
-            carrying = with_both_sites(back, lambda here, there: _carry(back, here, there, patience_s))
-            result["groups_set_back"] = run_async(carrying)
-            self._did(FailbackStep.CARRY, FailbackStep.SET_GROUPS)
+            run_async(with_both_sites(back, lambda here, there: _carry(back, here, there, patience_s)))
+            self._did(FailbackStep.CARRY)
+        if FailbackStep.SET_GROUPS in steps:
+            result["groups_set_back"] = run_async(with_both_sites(back, partial(_set_groups, link, back)))
+            self._did(FailbackStep.SET_GROUPS)
         if FailbackStep.SWITCH_OVER in steps:
             self._switch_over()
         if FailbackStep.RESUME in steps and result["switchover_exit_code"] == ExitCode.DONE:
@@ -296,7 +212,7 @@ class _WayBack:
     def _switch_over(self) -> None:
         """As the same command of a person, consented to by this one's plan."""
         try:
-            moved = run_async(_switch_over(self._app, self._back))
+            moved = run_async(_switch_over(self._app, self._link, self._back))
         except CommandRefused as error:
             self.result["switchover_exit_code"] = error.exit_code
             raise
@@ -314,23 +230,55 @@ async def _save(link: Link, source: Cluster | None, target: Cluster, folder: Pat
     await leave_at_source(link, target, found.undecided, f"saved to {folder.name} by a failback")
 
 
-async def _carry(back: Link, source: Cluster | None, target: Cluster, patience_s: float) -> tuple[SetBack, ...]:
+async def _carry(back: Link, source: Cluster | None, target: Cluster, patience_s: float) -> None:
     """`source` and `target` are the link back's."""
     if source is None:
         raise no_answer(back)
     with progress() as bars:
         bar = bars.add_task(f"brought to {back.target.name}", total=None)
-        snapshot = await await_carried(
+        await await_carried(
             back, source, target, patience_s, lambda left, there: bars.update(bar, total=there, completed=there - left)
         )
-    return await set_groups(back, source, target, snapshot)
 
 
-async def _switch_over(app: AppContext, back: Link) -> LinkMoved:
+async def _set_groups(link: Link, back: Link, source: Cluster | None, target: Cluster) -> tuple[SetBack, ...]:
+    """`source` and `target` are the link back's."""
+    if source is None:
+        raise no_answer(back)
+    snapshot = await observe(back, source, target, (), source.clock.now_ms())
+    groups = await _groups_back(link, back, snapshot, target, source)
+    return await set_groups(back, source, target, snapshot, groups.untouched)
+
+
+async def _switch_over(app: AppContext, link: Link, back: Link) -> LinkMoved:
+    """What was cut short is brought to its end; it may have been of some groups only, and then the others follow."""
+    ended: LinkMoved | None = None
     cut_short = await _cut_short(back)
     if cut_short is not None:
-        return await link_moved(app, await take_up(app, cut_short))
-    return await move_link(app, Intent(Operation.SWITCHOVER, (back.name,), back.source.name, back.target.name))
+        ended = await link_moved(app, await take_up(app, cut_short))
+        if ended.exit_code is not ExitCode.DONE:
+            return ended
+    async with Cluster(back.source, client_id="farshore-cli") as west, Cluster(back.target) as east:
+        groups = await _groups_back(link, back, await observe(back, west, east, (), west.clock.now_ms()), east, west)
+    if ended is not None and not groups.coming:
+        return ended
+    sites = (back.source.name, back.target.name)
+    return await move_link(app, Intent(Operation.SWITCHOVER, (back.name,), *sites, groups=groups.named))
+
+
+async def _groups_back(link: Link, back: Link, snapshot: Snapshot, source: Cluster, target: Cluster) -> GroupsBack:
+    """`snapshot` is of the link back; `source` and `target` are not that one's, but those of the way there."""
+    there, here = await read_entries(link, target, only=()), await read_entries(back, source, only=())
+    at_source = await load_operations(source)
+    is_later = is_back(there.run, BackLink(back.name, LinkCondition.RUNNING, here.run, promoted_later(here, there)))
+    came = partial(moved_along, back.name, here.run if is_later else None, at_source)
+    return groups_back(
+        [group.group for group in snapshot.groups if any(at.source_offset is not None for at in group.partitions)],
+        there.groups.names,
+        moved_along(link.name, there.run, await load_operations(target)),
+        came(only_verified=True),
+        came(),
+    )
 
 
 async def _cut_short(back: Link) -> OperationLog | None:
@@ -360,5 +308,5 @@ async def _resume_back(back: Link, source: Cluster | None, target: Cluster) -> N
     if source is None:
         raise no_answer(back)
     if tails := await resume_settled(back, source, target, _operation_id()):
-        text = f"{back.source.name} alone has {_told(tails)} that link {back.name} would bring behind newer ones"
-        raise CommandRefused(f"{text}; it stays promoted", _hint_of_back(back.name), ExitCode.REFUSED)
+        text = f"{back.source.name} alone has {told_tails(tails)} that link {back.name} would bring behind newer ones"
+        raise CommandRefused(f"{text}; it stays promoted", hint_of_back(back.name), ExitCode.REFUSED)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -18,8 +19,9 @@ from deploy.cli.tables import counted, print_table
 from deploy.cli.terminal import CommandRefused, Output, confirm_plan, emit
 from failover.contact import SiteFinding
 from failover.losses import Certainty, LossGrowth, LossTotal, PartitionLoss
-from failover.operation import OperationResult
-from failover.plan import GateRefusal, MoveKind, OperationPlan, RefusalReason
+from failover.moves import MoveKind
+from failover.operation import GroupsStand, OperationResult
+from failover.plan import GateRefusal, OperationPlan, RefusalReason
 from failover.snapshot import Snapshot
 from failover.steps import Operation
 from failover.verification import DifferenceKind
@@ -48,6 +50,7 @@ MOVE_COLUMNS = (
     "synced_at",
 )
 STRANDED_COLUMNS = ("topic", "partition", "first_offset", "end_offset", "records")
+LATE_COMMIT_COLUMNS = ("group", "topic", "partition", "moved_offset", "found_offset")
 DIFFERENCE_COLUMNS = ("kind", "subject", "partition", "expected", "found")
 OTHERS_SHOWN = 10
 WIDTH = 80
@@ -60,6 +63,10 @@ _DIFFERENCES = {
     DifferenceKind.GROUPS_NOT_FENCED: (
         "groups_not_fenced: a commit of groups' offsets that hangs in the old mirror could still move them; see that "
         "its process has ended, and that farshore may use the transactional ids farshore-LINK and farshore-LINK.groups"
+    ),
+    DifferenceKind.NOT_COMPARED: (
+        "not_compared: the last record of the partition cannot be read at one of the sites, so nobody knows whether "
+        "it is the same; is the topic there, and its log whole?"
     ),
     DifferenceKind.SOURCE_NOT_COMPARED: (
         "source_not_compared: the source did not answer when the ends were to be compared; `farshore stranded list` "
@@ -92,8 +99,9 @@ def headline(total: LossTotal, source: str) -> str:
     if total.likely_offsets is not None:
         return f"lost: {_likely(total, source, missing, seen)}{unseen}"
     known = f"at least {missing}" if total.offsets else f"nothing of what was seen at {source}"
+    known += " for certain" if total.unclear_offsets and not total.offsets else ""
     return (
-        f"lost: {known}, and whatever was written at {source} after it was last seen ({seen}): "
+        f"lost: {known}{_unclear(total)}, and whatever was written at {source} after it was last seen ({seen}): "
         f"how much that is cannot be known from here{unseen}"
     )
 
@@ -103,10 +111,14 @@ def _likely(total: LossTotal, source: str, missing: str, seen: str) -> str:
     low, high = total.offsets, total.likely_offsets or 0
     range_ = f"{low:,} to {high:,} offsets" if high > low else counted(low, "offset")
     behind = ""
-    if low and total.seen_seconds is None:
-        behind = f", more than {source} wrote in the minute before"
-    elif low and total.seen_seconds is not None:
-        behind = f", what {source} wrote in {human_seconds(total.seen_seconds)}"
+    if total.seen_offsets and total.seen_seconds is None:
+        behind = f"more than {source} wrote in the minute before"
+    elif total.seen_offsets and total.seen_seconds is not None:
+        behind = f"what {source} wrote in {human_seconds(total.seen_seconds)}"
+    if total.unclear_offsets:  # not all of it was written there
+        behind = f"{_unclear(total)}; {behind.replace(f'{source} wrote', f'came to {source}')}"
+    elif behind:
+        behind = f", {behind}"
     until = "nothing says when it ceased to answer"
     if total.unanswered_at_ms is not None and total.seen_at_ms is not None:
         until = f"{human_seconds(max(0, total.unanswered_at_ms - total.seen_at_ms) / 1000)} later it did not answer"
@@ -117,9 +129,18 @@ def _likely(total: LossTotal, source: str, missing: str, seen: str) -> str:
     )
 
 
+def _unclear(total: LossTotal) -> str:
+    if not total.unclear_offsets:
+        return ""
+    count = f"{counted(total.unclear_offsets, 'offset')} more"
+    return f"; {count} may be lost, or hold what a link back had brought there: nobody here can tell"
+
+
 def growth_line(shown: LossTotal, now: LossTotal, source: str, grown: LossGrowth) -> str:
     """What was lost more, by now, than what was shown."""
-    more = f"{counted(max(0, now.offsets - shown.offsets), 'offset')} more at {source} alone than when it was shown"
+    count = counted(max(0, now.seen_offsets - shown.seen_offsets), "offset")
+    alone = "" if now.unclear_offsets else " alone"
+    more = f"{count} more at {source}{alone} than when it was shown"
     if grown is LossGrowth.LIKELY:
         return f"{more}, no more than the pace that was shown makes likely: going on"
     if now.certainty is shown.certainty:
@@ -165,10 +186,12 @@ def show_plan(plan: OperationPlan, *, to_stderr: bool = True) -> None:
     kept = sorted({move.group for move in plan.moves if move.kind is MoveKind.KEPT})
     if kept:
         click.echo(
-            f"{', '.join(kept)}: offsets of the mirror's last sync; what was read after it is read again", err=to_stderr
+            f"{', '.join(kept)}: offsets of the mirror's last sync; what was read after it is read again, and what "
+            "a group was set back by after it is skipped: how much that is cannot be known",
+            err=to_stderr,
         )
     if lossy := _with_loss(plan.losses):
-        print_table(to_document(lossy), LOSS_COLUMNS, "", to_stderr=to_stderr)
+        print_table(to_document(lossy), _loss_columns(lossy), "", to_stderr=to_stderr)
     tell_totals(plan.group_totals, to_stderr=to_stderr)
     if plan.left_groups:
         click.echo(f"left behind where it is not known where they go on: {', '.join(plan.left_groups)}", err=to_stderr)
@@ -187,6 +210,10 @@ def tell_source(plan: OperationPlan, *, to_stderr: bool) -> None:
             said = answer.error or "answered"
             when = f"called at {iso_time(answer.asked_at_ms)}, after {answer.seconds:.1f} s"
             click.echo(f"  {answer.address}: {said} ({when})", err=to_stderr)
+    for one in plan.elsewhere:
+        if one.is_active is None:
+            said = f"whether {one.site} took over topics of it ({one.link}) is not known: it does not say"
+            click.echo(filled(said), err=to_stderr)
     for line in _freezing(plan):
         click.echo(filled(line), err=to_stderr)
 
@@ -204,7 +231,11 @@ def _freezing(plan: OperationPlan) -> Iterable[str]:
         of = f" for {', '.join(freezing.source.topics)}" if freezing.source.topics else ""
         yield f"{source} is {freezing.source.role} already{of}, since {freezing.source.reason or 'somebody said so'}"
     if plan.operation is Operation.SWITCHOVER:
-        if freezing.is_enforced and freezing.topics:
+        if freezing.source_denials is not None and freezing.is_by_acls:
+            who, topics = ", ".join(freezing.source_denials.principals), ", ".join(freezing.topics) or "any topic"
+            yield f"ACLs deny {who} to write to {topics} at {source}, from the freeze on until a move back ends that"
+            yield "their producers fail, and do not wait; super users are not kept out, and are looked for"
+        elif freezing.is_enforced and freezing.topics:
             topics = ", ".join(freezing.topics)
             yield f"no client writes at {source} from the freeze on, to {topics}; for those it is the standby site then"
         elif freezing.is_enforced:
@@ -226,14 +257,37 @@ def stranded_line(result: OperationResult) -> str:
     return f"{told} came to {result.source} after the fence, and are only there: {places}"
 
 
+def late_commits_line(result: OperationResult) -> str:
+    """Who went on reading at the source, in one line."""
+    found = result.late_commits
+    groups = list(dict.fromkeys(one.group for one in found))
+    places = ", ".join(
+        f"{one.group} on {one.topic}-{one.partition} "
+        f"{'none' if one.moved_offset is None else one.moved_offset} -> {one.found_offset}"
+        for one in found[:OTHERS_SHOWN]
+    )
+    more = ", ..." if len(found) > OTHERS_SHOWN else ""
+    return f"{counted(len(groups), 'group')} went on at {result.source} behind the move: {places}{more}"
+
+
 def summary(result: OperationResult) -> str:
     """The end in one line."""
-    return stranded_line(result) if result.stranded else headline(result.loss, result.source)
+    lines = [stranded_line(result)] if result.stranded else []
+    lines += [late_commits_line(result)] if result.late_commits else []
+    return "; ".join(lines) or headline(result.loss, result.source)
 
 
 def _with_loss(losses: Iterable[PartitionLoss]) -> list[PartitionLoss]:
     """Without the partitions of which it is certain that nothing is lost: the document has them all."""
     return [loss for loss in losses if not loss.is_none]
+
+
+def _loss_columns(losses: Iterable[PartitionLoss]) -> Sequence[str]:
+    """What a link back may have brought has a column where there is any."""
+    if not any(loss.unclear_offsets for loss in losses):
+        return LOSS_COLUMNS
+    at = LOSS_COLUMNS.index("offsets") + 1
+    return (*LOSS_COLUMNS[:at], "unclear_offsets", *LOSS_COLUMNS[at:])
 
 
 def tell_refused(plan: OperationPlan, output: str, *refusals: GateRefusal) -> None:
@@ -264,6 +318,14 @@ def result_document(result: OperationResult, steps: Sequence[NextStep]) -> dict[
     return {**to_document(result), "summary": summary(result), "next": to_document(steps)}
 
 
+def tell_groups_stand(stand: GroupsStand) -> None:
+    """The moment for which people wait: what comes behind it takes seconds, and holds up no application."""
+    rest = f"watching {stand.watched} for what comes late ..." if stand.watched else "stating what it came to ..."
+    said = f"verified: the groups that were moved stand at {stand.target}; applications may start there; {rest}"
+    with suppress(OSError):  # nobody reads it any more, and the operation goes on
+        click.echo(filled(said), err=True)
+
+
 def print_result(result: OperationResult, steps: Sequence[NextStep], output: str) -> None:
     """The result on stdout, with the loss in words and what to do next."""
     if output != Output.TABLE:
@@ -289,7 +351,8 @@ def _show_rows(rows: Sequence[Any], columns: Sequence[str], title: str) -> None:
 
 def show_result(result: OperationResult) -> None:
     """As people read it; the document has all."""
-    _show_rows(_with_loss(result.losses), LOSS_COLUMNS, "Only at the source")
+    lossy = _with_loss(result.losses)
+    _show_rows(lossy, _loss_columns(lossy), "Only at the source")
     if moves := unlike_others(result.moves):
         _show_rows(moves, MOVE_COLUMNS, "Groups")
     if len(moves) < len(result.moves):
@@ -302,6 +365,9 @@ def show_result(result: OperationResult) -> None:
                 click.echo(said, err=True)
     if result.stranded:
         _show_rows(result.stranded, STRANDED_COLUMNS, "Came after the fence")
+    if result.late_commits:
+        _show_rows(result.late_commits, LATE_COMMIT_COLUMNS, "Read on at the source")
+        click.echo(filled(late_commits_line(result)), err=True)
     if result.left_groups:
         click.echo(f"left behind, with moves that are not known: {', '.join(result.left_groups)}", err=True)
     if result.stranded:

@@ -68,6 +68,23 @@ _REASONS: dict[RefusalReason, tuple[str, str]] = {
         "the target site {subject} refuses writes to topics of the link, and would go on to",
         "see `farshore site role`; let them in: `farshore site thaw --site {subject}`",
     ),
+    RefusalReason.ACTIVE_ELSEWHERE: (
+        "{detail} is the active site for topics of this link, since {subject} was moved there: two would be active",
+        "`farshore site role` says who takes writes. Move from {detail}, along a link from there; or first come back: "
+        "`farshore failback --link {subject}`",
+    ),
+    RefusalReason.MAYBE_ELSEWHERE: (
+        "the source is a standby site, so another one is active, and {detail}, where {subject} goes, does not say "
+        "whether it is: two might be",
+        "`farshore status --link {subject}` has the reason; where {detail} is lost, `farshore failover` from there; "
+        "where you know that no site is active, have the source be it: `farshore site thaw --site SITE "
+        "--even-if-other-active`",
+    ),
+    RefusalReason.MOVING_ELSEWHERE: (
+        "{subject} is about to take topics of this link to {detail}, and has not ended",
+        "`farshore operation show {subject}`; `farshore operation resume {subject}` goes on, `farshore operation abort "
+        "{subject}` gives it up",
+    ),
     RefusalReason.NOT_DRAINED: (
         "the mirror of {subject} did not come to the source's end",
         "stop the producers at the source, see `farshore status`, then try again",
@@ -104,8 +121,9 @@ _REASONS: dict[RefusalReason, tuple[str, str]] = {
 def reason_of(refusal: GateRefusal) -> tuple[str, str]:
     """What a gate found, and what to do about it."""
     message, hint = _REASONS[refusal.reason]
-    subject = refusal.subject
-    return message.format(subject=subject), hint.format(subject=shlex.quote(subject))
+    subject, detail = refusal.subject, refusal.detail
+    told = message.format(subject=subject, detail=detail)
+    return told, hint.format(subject=shlex.quote(subject), detail=shlex.quote(detail))
 
 
 def refusal_of(plan: OperationPlan) -> GateRefused | None:

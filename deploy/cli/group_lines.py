@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 import click
 
 from deploy.cli.tables import counted
-from failover.plan import GroupMove, GroupTotal
+from failover.moves import GroupMove, GroupTotal
 
 MOVES_SHOWN = 60
 """Of a plan that is about to be carried out: nobody reads more than two screens of them, and printing takes seconds."""

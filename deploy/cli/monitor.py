@@ -39,7 +39,8 @@ def _drills(context: AppContext) -> Drill:
     heartbeats = HeartbeatWatch(clock)
 
     async def drill(link: Link) -> Readiness:
-        found = await drill_link(link, heartbeats, audit_notes(context).get(link.name, AuditNote()), clock.now_ms)
+        note = audit_notes(context).get(link.name, AuditNote())
+        found = await drill_link(link, heartbeats, note, clock.now_ms, context.links())
         return Readiness(
             link.name,
             found.at_ms,
@@ -48,6 +49,7 @@ def _drills(context: AppContext) -> Drill:
             None if found.loss is None else found.loss.likely_offsets,
             None if found.loss is None else found.loss.seen_seconds,
             None if found.ends_age_ms is None else found.ends_age_ms / 1000,
+            None if found.loss is None else found.loss.unclear_offsets,
         )
 
     return drill

@@ -22,7 +22,6 @@ from deploy.cli.next_steps import NextStep, conditions_of, links_back, merged, n
 from deploy.cli.terminal import AppContext, ExitCode
 from failover.errors import GateRefused, GroupsRead, HookFailed, NotDrained, NotMovable, WorldChanged
 from failover.intent import Intent
-from failover.journal_log import load_operations
 from failover.link_run import LinkMove, stated_losses
 from failover.losses import LossGrowth, growth
 from failover.operation import OperationResult
@@ -166,10 +165,12 @@ async def decide(
     """
     async with AsyncExitStack() as stack:
         names = links_between(app, intent.source, intent.target) if intent.is_site else intent.links
-        sites = await enter_links(stack, [app.link(name) for name in names], intent.groups, now_ms)
+        sites = await enter_links(stack, [app.link(name) for name in names], intent.groups, now_ms, app.links())
         only_plans = dry_run or out_file is not None
         if not only_plans:
-            refuse_second(await load_operations(sites[0].target), (intent.source, intent.target), now_ms())
+            refuse_second(
+                await sites[0].readers.operations.read(sites[0].target), (intent.source, intent.target), now_ms()
+            )
         looked = await _look(app, intent, sites, counting=only_plans)
         if applied is not None:
             _check(applied, looked, output)
@@ -186,7 +187,7 @@ async def decide(
         looked.ask(yes, output)
         while not yes:  # a person has read it meanwhile
             shown = looked
-            sites = await enter_links(stack, [app.link(name) for name in names], intent.groups, now_ms)
+            sites = await enter_links(stack, [app.link(name) for name in names], intent.groups, now_ms, app.links())
             looked = await _look(app, intent, sites, counting=False)
             _check(_as_shown(shown), looked, output, AGAIN, but=(ChangeKind.LOSS,))
             looked.refuse(output)
@@ -215,7 +216,8 @@ async def _begin(looked: Looked, plan_digest: str = "") -> Ended:
     """Carry it out. Raises GateRefused where nothing was changed."""
     operation_id = f"{looked.intent.operation.value}-{looked.name}-{datetime.now(UTC):%Y%m%dT%H%M%S%f}"
     said = {**looked.extra, "plan_digest": plan_digest} if plan_digest else looked.extra
-    results = await begin(looked.moves, looked.intent, operation_id, this_process(), said)
+    tell = link_tables.tell_groups_stand
+    results = await begin(looked.moves, looked.intent, operation_id, this_process(), said, tell)
     return Ended(looked.intent, results, said)
 
 
@@ -233,8 +235,8 @@ async def move_link(app: AppContext, intent: Intent) -> LinkMoved:
     gates.
     """
     async with AsyncExitStack() as stack:
-        sites = await enter_links(stack, [app.link(intent.links[0])], intent.groups, now_ms)
-        refuse_second(await load_operations(sites[0].target), (intent.source, intent.target), now_ms())
+        sites = await enter_links(stack, [app.link(intent.links[0])], intent.groups, now_ms, app.links())
+        await _refuse_second(intent, sites[0])
         looked = await _look(app, intent, sites, counting=False)
         plan = looked.moves[0].plan
         refused = refusal_of(plan)
@@ -258,6 +260,11 @@ async def link_moved(app: AppContext, ended: Ended) -> LinkMoved:
 def links_between(app: AppContext, source: str, target: str) -> tuple[str, ...]:
     """By name, in the order of the file."""
     return tuple(link.name for link in app.links() if (link.source.name, link.target.name) == (source, target))
+
+
+async def _refuse_second(intent: Intent, sites: Sites) -> None:
+    operations = await sites.readers.operations.read(sites.target)
+    refuse_second(operations, (intent.source, intent.target), now_ms())
 
 
 async def _look(app: AppContext, intent: Intent, sites: Sequence[Sites], *, counting: bool) -> Looked:

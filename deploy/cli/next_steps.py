@@ -59,6 +59,10 @@ def next_steps(
     if result.stranded:
         what = f"stop what writes at {here}: it would bring more of what is only there, behind what the mirror carried"
         steps.append(NextStep(what))
+    if result.late_commits:
+        groups = " ".join(f"--group {shlex.quote(one)}" for one in sorted({late.group for late in result.late_commits}))
+        what = f"stop what reads at {here} as these groups without joining them; then, before it starts at {there}"
+        steps.append(NextStep(what, f"farshore switchover --link {link.name} {groups}"))
     steps.append(NextStep(f"start producers and consumers at {there}: {link.target.bootstrap_servers}"))
     lost = result.operation is Operation.FAILOVER
     if lost and result.takes_writes:

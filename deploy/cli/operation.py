@@ -16,7 +16,7 @@ from broker.base.documents import iso_time, to_document
 from broker.base.errors import FarshoreError
 from broker.client.cluster import Cluster
 from broker.client.site import Site
-from deploy.cli.failover_tables import WIDTH
+from deploy.cli.failover_tables import WIDTH, tell_groups_stand
 from deploy.cli.moving import Ended, now_ms, tell_results
 from deploy.cli.parameters import Duration
 from deploy.cli.terminal import (
@@ -33,9 +33,10 @@ from deploy.cli.terminal import (
 )
 from failover.contact import CLIENT_ID
 from failover.errors import FailoverError
-from failover.hearing import Hearing
+from failover.hearing import Hearing, is_carried_on, is_doubtful, is_heard
 from failover.journal import OperationLog
 from failover.journal_log import load_operations
+from failover.limits import HEARTBEAT_S
 from failover.operation import OperationResult
 from failover.planning import enter_links, this_process
 from failover.site_plan import Stay, StayKind, StayReason
@@ -99,7 +100,7 @@ def _one(command: Any) -> Any:
 @click.pass_obj
 def list_command(context: AppContext, names: Sequence[str], only_open: bool, output: str) -> None:
     """All operations that the sites of the file know of, the newest first."""
-    found = run_async(_search([context.site(name) for name in names] or _targets(context)))
+    found = run_async(_watched([context.site(name) for name in names] or _targets(context)))
     standings = sorted((one.standing() for one in found), key=lambda one: one.started_at_ms, reverse=True)
     emit([one for one in standings if one.state in OPEN_STATES or not only_open], output, columns=LIST_COLUMNS)
 
@@ -108,7 +109,7 @@ def list_command(context: AppContext, names: Sequence[str], only_open: bool, out
 @_one
 def show_command(context: AppContext, operation_id: str, output: str) -> None:
     """What was asked for, by whom, which steps were taken when, and how it ended."""
-    _show(run_async(_find(context, operation_id)), output)
+    _show(run_async(_watched_one(context, operation_id)), output)
 
 
 @operation_group.command("wait")
@@ -152,7 +153,7 @@ async def take_up(context: AppContext, log: OperationLog) -> Ended:
     """Bring it to its end, by sites that are called now: since somebody looked one may have died, or be back."""
     async with AsyncExitStack() as stack:
         sites = await _enter(stack, context, log)
-        results = await resume(log, sites, context.hooks(), this_process())
+        results = await resume(log, sites, context.hooks(), this_process(), tell_groups_stand)
         return _ended((await find_operation(sites[0].target, log.operation_id)) or log, results)
 
 
@@ -217,12 +218,45 @@ async def _search(sites: Sequence[Site]) -> list[Found]:
     return [found for answer in answers if isinstance(answer, list) for found in answer]
 
 
+async def _watched(sites: Sequence[Site]) -> list[Found]:
+    """As `_search`; of what no clock can judge it is watched for some seconds whether somebody carries it on."""
+    found = await _search(sites)
+    doubtful = {one.log.operation_id: one for one in found if is_doubtful(one.log, now_ms())}
+    judged = await _judged(doubtful) if doubtful else {}
+    return [judged.get(one.log.operation_id, one) for one in found]
+
+
+async def _judged(doubtful: Mapping[str, Found]) -> dict[str, Found]:
+    clock = SystemClock()
+    until_s = clock.monotonic() + 2 * HEARTBEAT_S
+    judged = {name: replace(one, state=OperationState.CUT_SHORT) for name, one in doubtful.items()}
+    silent = dict(doubtful)
+    while silent and clock.monotonic() < until_s:
+        await clock.sleep(LOOK_AGAIN_S)
+        try:
+            again = await _search(list({one.site.name: one.site for one in silent.values()}.values()))
+        except FarshoreError:
+            break  # what was read before is shown
+        for now in again:
+            name = now.log.operation_id
+            if name in silent and is_heard(silent[name].log, now.log):
+                lives = is_carried_on(now.log, now_ms())
+                judged[name] = replace(now, state=OperationState.UNDER_WAY) if lives else now
+                del silent[name]
+    return judged
+
+
 async def _of_site(site: Site) -> list[Found] | FarshoreError:
     try:
         async with Cluster(site, client_id=CLIENT_ID, limits=STATUS_LIMITS) as target:
             return [Found(site, log) for log in (await load_operations(target)).values()]
     except FarshoreError as error:
         return error
+
+
+async def _watched_one(context: AppContext, operation_id: str) -> Found:
+    found = await _find(context, operation_id)
+    return (await _judged({operation_id: found}))[operation_id] if is_doubtful(found.log, now_ms()) else found
 
 
 async def _find(context: AppContext, operation_id: str) -> Found:
@@ -237,14 +271,37 @@ async def _find(context: AppContext, operation_id: str) -> Found:
 async def _wait(context: AppContext, operation_id: str, timeout_ms: int | None) -> Found:
     clock, hearing = SystemClock(), Hearing()
     deadline_s = None if timeout_ms is None else clock.monotonic() + timeout_ms / 1000
+    found, is_silent = await _find(context, operation_id), False
     while True:
-        found = await _find(context, operation_id)
-        state = hearing.look(found.log, now_ms(), clock.monotonic())
+        state = None if is_silent else hearing.look(found.log, now_ms(), clock.monotonic())
         if state is not None:
             return replace(found, state=state)
         if deadline_s is not None and clock.monotonic() >= deadline_s:
             return replace(found, state=OperationState.UNDER_WAY)
         await clock.sleep(LOOK_AGAIN_S)
+        again = await _look_again(found)
+        if isinstance(again, FarshoreError):
+            if not is_silent:
+                click.echo(f"note: {found.site.name} does not tell now, and is asked again: {again}", err=True)
+            hearing.missed(clock.monotonic())
+        elif is_silent:
+            click.echo(f"note: {found.site.name} tells again", err=True)
+        is_silent = isinstance(again, FarshoreError)
+        found = found if isinstance(again, FarshoreError) else again
+
+
+async def _look_again(found: Found) -> Found | FarshoreError:
+    """Raises CommandRefused where its site keeps it no more, and what asking again does not mend."""
+    answer = await _of_site(found.site)
+    if isinstance(answer, FarshoreError):
+        if not answer.retriable:
+            raise answer
+        return answer
+    for one in answer:
+        if one.log.operation_id == found.log.operation_id:
+            return one
+    text = f"{found.site.name} keeps {found.log.operation_id} no more"
+    raise CommandRefused(text, "`farshore operation list`", ExitCode.ERROR)
 
 
 async def _enter(stack: AsyncExitStack, context: AppContext, log: OperationLog) -> list[Sites]:
@@ -258,7 +315,7 @@ async def _enter(stack: AsyncExitStack, context: AppContext, log: OperationLog) 
                 f"{link.name} goes from {here} in this file; {log.operation_id}: {intent.source} to {intent.target}",
                 hint="use the file that the operation was begun with",
             )
-    return await enter_links(stack, links, intent.groups, now_ms)
+    return await enter_links(stack, links, intent.groups, now_ms, context.links())
 
 
 def _show(found: Found, output: str) -> None:

@@ -1,4 +1,4 @@
-"""`farshore site`: whether a site's clients may write, where farshore's own brokers run it."""
+"""`farshore site`: whether a site's clients may write, by its role, or by its ACLs."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from broker.client.site import Site
 from broker.client.site_role import has_no_roles, set_site_role, site_standing, site_standings
 from broker.wire.site_role import EVERY_TOPIC, SiteRole, SiteStanding
 from deploy.cli.site import site_option
+from deploy.cli.site_denials import change_denials
 from deploy.cli.terminal import (
     AppContext,
     confirm_plan,
@@ -27,6 +28,8 @@ from deploy.cli.terminal import (
     run_async,
     yes_option,
 )
+from failover.acl_freeze import look
+from failover.denials import Denials, is_named
 from failover.errors import GateRefused
 
 
@@ -158,6 +161,8 @@ def _change(
 
     async def main() -> SiteRow:
         async with Cluster(site, client_id="farshore-cli") as cluster:
+            if site.freeze_principals:
+                return await change_by_acls(cluster)
             known = await site_standing(cluster)
             if known is None:
                 raise has_no_roles(site.name)
@@ -173,7 +178,31 @@ def _change(
                 wanted = await set_site_role(cluster, wanted.role, wanted.reason, known, wanted.topics, wanted.standby)
             return _row_of(site, wanted)
 
+    async def change_by_acls(cluster: Cluster) -> SiteRow:
+        if role is SiteRole.ACTIVE:
+            await _refuse_second_written(site, await look(cluster), topics, others)
+
+        def consent(what: str) -> None:
+            confirm_plan(what, yes, question=f"Have {site.name} {role}?")
+
+        closed = await change_denials(cluster, role, topics, None if dry_run else consent)
+        return _row_by_acls(site, closed, f"{who}: {reason}" if reason else who)
+
     emit(run_async(main()), output, title="would be" if dry_run else "")
+
+
+async def _refuse_second_written(site: Site, found: Denials, topics: Sequence[str], others: Sequence[Site]) -> None:
+    """As `_refuse_second_active`, by ACLs: these do not say whether they are for the time of a move."""
+    let_in = [topic for topic in found.topics if is_named(topic, topics)]
+    for other in others if let_in else ():
+        row = await _row(other)
+        if row.takes_writes is not False or (row.topics and not set(let_in) <= set(row.topics)):
+            raise GateRefused(
+                f"{site.name} is closed to {', '.join(let_in)}, and {other.name} is {_role_of(row)}: both would take "
+                "writes",
+                hint=f"`farshore switchover` moves back; or `farshore site standby --site {other.name}` first; or add "
+                "--even-if-other-active, as after a switchover that was given up",
+            )
 
 
 def _opened(site: Site, known: SiteStanding, why: str, topics: Sequence[str]) -> SiteStanding:
@@ -212,6 +241,10 @@ async def _row(site: Site) -> SiteRow:
     """Of one that does not answer, too."""
     try:
         async with Cluster(site, client_id="farshore-cli") as cluster:
+            if site.freeze_principals:
+                found = await look(cluster)
+                by = f"ACLs of {', '.join(found.operations())}" if found.topics else "no ACL of a freeze"
+                return _row_by_acls(site, found.topics, by)
             standings = await site_standings(cluster)
     except FarshoreError as error:
         return SiteRow(site.name, "unknown", None, None, str(error))
@@ -223,6 +256,12 @@ async def _row(site: Site) -> SiteRow:
         return SiteRow(site.name, "none", None, None, "not farshore's own brokers: they refuse nobody")
     newest = max(known.values(), key=lambda standing: standing.epoch)
     return _row_of(site, newest, tuple(sorted(node for node in standings if standings[node] != newest)))
+
+
+def _row_by_acls(site: Site, closed: tuple[str, ...], reason: str) -> SiteRow:
+    """A topic that is closed is so until a move back, or a thaw, opens it."""
+    role = SiteRole.STANDBY if closed else SiteRole.ACTIVE
+    return SiteRow(site.name, role.value, None, takes_writes=not closed, reason=reason, topics=closed)
 
 
 def _row_of(site: Site, standing: SiteStanding, differing: tuple[int, ...] = ()) -> SiteRow:

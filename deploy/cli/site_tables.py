@@ -32,8 +32,9 @@ from failover.errors import GateRefused
 from failover.freezing import joined
 from failover.intent import Intent
 from failover.losses import LossTotal, sum_losses
+from failover.moves import GroupMove, MoveKind, group_totals
 from failover.operation import OperationResult
-from failover.plan import GateRefusal, GroupMove, MoveKind, OperationPlan, RefusalReason, group_totals
+from failover.plan import GateRefusal, OperationPlan, RefusalReason
 from failover.site_plan import SitePlan, Stay, StayKind, StayReason
 from failover.standing import OperationState
 from failover.steps import Operation, OperationStep
@@ -81,9 +82,17 @@ def show_plan(plan: SitePlan, *, to_stderr: bool = True) -> None:
     for one in going:
         tell_paused(one.snapshot, to_stderr=to_stderr)
     tell_loss(plan.loss, plan.source, to_stderr=to_stderr)
-    print_table([_plan_row(plan, one) for one in plan.links], LINK_COLUMNS, "", to_stderr=to_stderr)
+    rows = [_plan_row(plan, one) for one in plan.links]
+    print_table(rows, _link_columns(rows), "", to_stderr=to_stderr)
     _tell_groups([move for one in plan.going for move in one.moves], to_stderr=to_stderr)
     tell_stays(to_document(plan.stays), plan.source, to_stderr=to_stderr)
+
+
+def _link_columns(rows: Iterable[Mapping[str, Any]]) -> Sequence[str]:
+    if not any(row.get("unclear_offsets") for row in rows):
+        return LINK_COLUMNS
+    at = LINK_COLUMNS.index("offsets") + 1
+    return (*LINK_COLUMNS[:at], "unclear_offsets", *LINK_COLUMNS[at:])
 
 
 def _plan_row(plan: SitePlan, one: OperationPlan) -> dict[str, Any]:
@@ -99,6 +108,7 @@ def _row(link: str, outcome: str, moves: Sequence[GroupMove], loss: LossTotal) -
         "groups": len({move.group for move in moves}),
         "moves": len(moves),
         "offsets": loss.offsets,
+        "unclear_offsets": loss.unclear_offsets,
         "records": loss.records,
         "certainty": loss.certainty.value,
     }
@@ -217,9 +227,9 @@ def _show_results(
     first = results[0]
     rows = [_row(result.link, _outcome(result), result.moves, result.loss) for result in results]
     rows += [{"link": link, "outcome": "refused"} for link in intent.refused_links]
-    print_table(to_document(rows), LINK_COLUMNS)
+    print_table(to_document(rows), _link_columns(rows))
     for result in results:
-        if result.differences or result.stranded or result.hook_error:
+        if result.differences or result.has_findings:
             click.echo(f"{result.link}:")
             show_result(result)
         elif result.failure is not None and not result.failure.is_given_up:
@@ -238,4 +248,5 @@ def _outcome(result: OperationResult) -> str:
         return "refused" if result.failure.is_given_up else OperationState.CUT_SHORT.value.replace("_", " ")
     if not result.verified:
         return "NOT VERIFIED"
-    return "verified, stranded" if result.stranded else "verified"
+    found = [("stranded", result.stranded), ("read on", result.late_commits)]
+    return ", ".join(["verified", *(name for name, there in found if there)])

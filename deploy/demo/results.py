@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from monitoring.audit.model import AuditVerdict
+
 
 @dataclass(frozen=True, slots=True)
 class StepTime:
@@ -164,7 +166,7 @@ class DemoResult:
     """How many the failover called likely at most; None: it could not say."""
     takeover_seconds: float = 0.0
     audit_seconds: float = 0.0
-    audit_verdict: str = ""
+    audit_verdict: AuditVerdict = AuditVerdict.NOT_COMPARED
     audit_records: int = 0
     audit_coverage_percent: float = 0.0
     audit_report: str = ""

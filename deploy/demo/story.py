@@ -15,6 +15,7 @@ from deploy.demo.results import DemoResult
 from deploy.demo.second_round import second_round
 from deploy.demo.stage import LINK, Stage, stage
 from deploy.errors import DemoFailed
+from monitoring.audit.model import AuditVerdict
 
 NEXT = """
 What to try next
@@ -57,12 +58,12 @@ async def audit(scene: Stage) -> None:
     started_s = time.monotonic()
     outcome = await scene.command("audit", "run", "--link", LINK)
     scene.result.audit_seconds = time.monotonic() - started_s
-    scene.result.audit_verdict = outcome["verdict"]
+    scene.result.audit_verdict = AuditVerdict(outcome["verdict"])
     scene.result.audit_records = outcome["records"]
     scene.result.audit_coverage_percent = outcome["coverage"]["percent"]
     report = Path(outcome["report"])
     scene.result.audit_report = report.read_text(encoding="utf-8") if report.exists() else ""
-    if outcome["differences"] or not scene.result.audit_verdict.startswith("equal"):
+    if outcome["differences"] or not scene.result.audit_verdict.is_equal:
         raise DemoFailed(f"the audit found differences: {outcome}")
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from dataclasses import dataclass
 
 from broker.client.cluster import Cluster
@@ -64,8 +64,11 @@ async def await_carried(back: Link, source: Cluster, target: Cluster, patience_s
         await asyncio.sleep(DRAIN_POLL_S)
 
 
-async def set_groups(back: Link, source: Cluster, target: Cluster, snapshot: Snapshot) -> tuple[SetBack, ...]:
-    """Set each group of the link back's target to where it stands at its source, if it is ahead of that -> those.
+async def set_groups(
+    back: Link, source: Cluster, target: Cluster, snapshot: Snapshot, names: Container[str]
+) -> tuple[SetBack, ...]:
+    """Set each of these groups of the link back's target to where it stands at its source, if it is further ->
+    those.
 
     A place that a group had before the site was lost would count as read there (ADR 8), and what the group reads anew
     at the other site would be passed over. Groups with members there are left alone: the switchover refuses them.
@@ -78,7 +81,7 @@ async def set_groups(back: Link, source: Cluster, target: Cluster, snapshot: Sna
     found = []
     wanted: dict[str, dict[TopicPartition, CommittedOffset]] = {}
     for group in snapshot.groups:
-        for at in group.partitions:
+        for at in group.partitions if group.group in names else ():
             if at.source_offset is None or at.target_offset is None or group.target_members != 0:
                 continue
             exact = group_map.to_target(at.topic, at.partition, at.source_offset)

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from failover.failback.stranding import Stranded
+from failover.failback.waves import ALL_BACK, GroupsBack
+from failover.plan import Elsewhere
 from mirror.api import LinkCondition, LinkRun, RunState, StrandedTail
 
 
@@ -51,13 +53,16 @@ class FailbackRefusal(StrEnum):
     """Both links were promoted, and nothing says which was later: so which site is the active one."""
     BACK_TAIL_UNDECIDED = "back_tail_undecided"
     """Of an earlier failover, along the link back: it would bring what only the other site has behind newer records."""
+    ACTIVE_ELSEWHERE = "active_elsewhere"
+    """A third site took over from the other one: the way back is from there."""
 
 
 @dataclass(frozen=True, slots=True)
 class BackLink:
     """The link back by its state and its heartbeat; `is_later`: of both that are promoted it was later, None: nobody
     knows; `is_unfinished`: its promotion was cut short, or not verified. `tails`: where it was promoted, what its
-    source alone has and nobody decided about.
+    source alone has and nobody decided about. `elsewhere`: third sites that may have taken over.
+    `groups`: which of them come back along it.
     """
 
     name: str
@@ -66,12 +71,21 @@ class BackLink:
     is_later: bool | None = None
     is_unfinished: bool = False
     tails: tuple[StrandedTail, ...] = ()
+    elsewhere: tuple[Elsewhere, ...] = ()
+    groups: GroupsBack = ALL_BACK
+
+    @property
+    def active_elsewhere(self) -> tuple[str, ...]:
+        """The third sites that take writes of its topics."""
+        return tuple(one.site for one in self.elsewhere if one.is_active)
 
 
 @dataclass(frozen=True, slots=True)
 class FailbackPlan:
     """`source` is the site that comes back. `stranded_records` None: not known. `tails` are those that nobody decided
     about; `export_to` is where they are saved, "" where there is none. `back_tails`: those of the link back.
+    `groups_back` come, `groups_stay` never went and stay where they are; not `groups_known`: no journal tells of all
+    operations, and all that are not known to stay are taken to have gone.
     """
 
     link: str
@@ -84,6 +98,10 @@ class FailbackPlan:
     export_to: str
     tails: tuple[StrandedTail, ...]
     back_tails: tuple[StrandedTail, ...] = ()
+    active_elsewhere: tuple[str, ...] = ()
+    groups_back: tuple[str, ...] = ()
+    groups_stay: tuple[str, ...] = ()
+    groups_known: bool = True
 
 
 def plan_failback(
@@ -110,6 +128,8 @@ def plan_failback(
         steps = _steps(run, back, has_tail=bool(tails))
         if FailbackStep.CARRY in steps and back.condition in (LinkCondition.NEVER_RAN, LinkCondition.SILENT):
             refusals.append(FailbackRefusal.LINK_BACK_SILENT)
+        if FailbackStep.SWITCH_OVER in steps and back.active_elsewhere:
+            refusals.append(FailbackRefusal.ACTIVE_ELSEWHERE)
         if FailbackStep.RESUME_BACK in steps and any(tail.target_wrote for tail in back.tails):
             refusals.append(FailbackRefusal.BACK_TAIL_UNDECIDED)
     saves = FailbackStep.EXPORT in steps
@@ -124,6 +144,10 @@ def plan_failback(
         export_to=export_to if saves else "",
         tails=tails if saves else (),
         back_tails=back.tails if back else (),
+        active_elsewhere=back.active_elsewhere if back else (),
+        groups_back=back.groups.coming if back else (),
+        groups_stay=back.groups.staying if back else (),
+        groups_known=back.groups.is_known if back else True,
     )
 
 
@@ -139,7 +163,9 @@ def _are_promoted(run: LinkRun, back: BackLink) -> bool:
 def _steps(run: LinkRun | None, back: BackLink, *, has_tail: bool) -> tuple[FailbackStep, ...]:
     saved = (FailbackStep.EXPORT, FailbackStep.LEAVE) if has_tail else ()
     if is_back(run, back):
-        return (*saved, *((FailbackStep.SWITCH_OVER,) if back.is_unfinished else ()), FailbackStep.RESUME)
+        setting = (FailbackStep.SET_GROUPS,) if back.groups.untouched else ()
+        moved = (*setting, FailbackStep.SWITCH_OVER) if back.groups.coming or back.is_unfinished else ()
+        return (*saved, *moved, FailbackStep.RESUME)
     stands = back.run is not None and back.run.state is not RunState.RUNNING
     resumed = (FailbackStep.RESUME_BACK,) if stands else ()
     moved = (FailbackStep.CARRY, FailbackStep.SET_GROUPS, FailbackStep.SWITCH_OVER, FailbackStep.RESUME)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from broker.client.model import CommittedOffset
-from broker.wire.vocabulary import TopicPartition
+from broker.wire.vocabulary import NO_OFFSET, TopicPartition
 from mirror.link import Link
 from mirror.offsets.group_entries import GroupAction, Written
 from mirror.offsets.offset_map import Where
@@ -25,6 +25,8 @@ class Translator(Protocol):
     def why_unknown(self, topic: str, partition: int, source_offset: int) -> GroupAction: ...
 
     def is_shared(self, topic: str) -> bool: ...
+
+    def next_turn(self, group: str, where: Where, ours: Written | None) -> int: ...
 
     def last_written(
         self, group: str, where: Where, source_offset: int, target_offset: int | None, ours: Written | None
@@ -64,16 +66,16 @@ def plan_group_sync(
         target = TopicPartition(link.target_topic(source.topic), source.partition)
         there = target_committed.get(target)
         stands_at = there.offset if there is not None else None
+        shared = offset_map.is_shared(source.topic)
         found = carried_offset(offset_map, group, source, committed.offset, stands_at, written.get(source))
         offset = found.offset
         if offset is None:
             action = offset_map.why_unknown(*source, committed.offset)
         else:
             exact = CommittedOffset(offset, committed.metadata)
-            action = _decide(
-                committed, exact, there, found, shared=offset_map.is_shared(source.topic), empty=target_group_empty
-            )
-        keeps = _keeps(action, committed.offset, offset, there, found.written)
+            action = _decide(committed, exact, there, found, shared=shared, empty=target_group_empty)
+        turn = offset_map.next_turn(group, source, found.written) if shared else None
+        keeps = _keeps(action, committed.offset, offset, there, found.written, turn)
         decisions.append(
             GroupDecision(group, source, target, action, committed.offset, offset, committed.metadata, keeps)
         )
@@ -133,7 +135,9 @@ def _decide(
     shared: bool,
     empty: bool,
 ) -> GroupAction:
-    if target is not None and target.offset == exact.offset and (shared or target.metadata == exact.metadata):
+    went_back = target is not None and _went_back(source.offset, target.offset, found.written)
+    is_same = not went_back if shared else target is not None and target.metadata == exact.metadata
+    if target is not None and target.offset == exact.offset and is_same:
         return GroupAction.UP_TO_DATE
     if not empty:
         return GroupAction.SKIP_ACTIVE
@@ -141,21 +145,42 @@ def _decide(
         return GroupAction.COMMIT
     if exact.offset < target.offset:
         return GroupAction.COMMIT if found.is_set_back else GroupAction.SKIP_MOVED_ON
-    written = found.written
-    if written is not None and source.offset == written.source_offset and target.offset < written.target_offset:
-        return GroupAction.COMMIT if written.stands(target.offset) else GroupAction.SKIP_SET_BACK
-    return GroupAction.COMMIT
+    return GroupAction.SKIP_SET_BACK if went_back else GroupAction.COMMIT
+
+
+def _went_back(source_offset: int, target_offset: int, written: Written | None) -> bool:
+    """Whether somebody set the target's back since the link wrote it for what still stands at the source."""
+    if written is None or source_offset != written.source_offset or written.stands(target_offset):
+        return False
+    return target_offset < written.target_offset
 
 
 def _keeps(
-    action: GroupAction, source_offset: int, offset: int | None, target: CommittedOffset | None, before: Written | None
+    action: GroupAction,
+    source_offset: int,
+    offset: int | None,
+    target: CommittedOffset | None,
+    before: Written | None,
+    turn: int | None,
 ) -> Written | None:
-    """What the link's state is to say before anything is committed."""
+    """What the link's state is to say before anything is committed. `turn`: of a new pair, None in no shared topic."""
     if offset is None or action not in (GroupAction.COMMIT, GroupAction.UP_TO_DATE):
         return before
-    if before is not None and (before.source_offset, before.target_offset) == (source_offset, offset):
-        return before
-    if action is GroupAction.UP_TO_DATE:
-        return Written(source_offset, offset)
-    ours = before is not None and target is not None and before.stands(target.offset)
-    return Written(source_offset, offset, target.offset if ours and target is not None else None)
+    same = (
+        before
+        if before is not None and (before.source_offset, before.target_offset) == (source_offset, offset)
+        else None
+    )
+    if turn is None:
+        if action is GroupAction.UP_TO_DATE:
+            # What was replaced stands there no more: from now on it is somebody else who puts it there.
+            return Written(source_offset, offset)
+        return same or Written(source_offset, offset, _replaced(before, target))
+    if same is not None and same.turn + 1 >= turn:
+        return same._replace(stood=offset) if action is GroupAction.UP_TO_DATE else same
+    stands_at = NO_OFFSET if target is None else target.offset
+    return Written(source_offset, offset, _replaced(before, target), stands_at, turn)
+
+
+def _replaced(before: Written | None, target: CommittedOffset | None) -> int | None:
+    return target.offset if before is not None and target is not None and before.stands(target.offset) else None

@@ -83,6 +83,8 @@ async def sync_groups(
     now_ms = target.clock.now_ms()
     listed = await list_groups(source)
     groups = [g.group_id for g in listed.values() if link.selects_group(g.group_id) and _is_consumer(g)]
+    # Brokers list the groups that they coordinate: one whose coordinator is offline is on no list, and is not gone.
+    groups += [group for group in memory.by_group if group not in listed and link.selects_group(group)]
     at_source = await committed_offsets_of_groups(source, groups, patience_ms=GROUP_SYNC_TIMEOUT_MS)
     at_target = await committed_offsets_of_groups(target, groups, patience_ms=GROUP_SYNC_TIMEOUT_MS)
     empty = await _empty_groups(target, groups)

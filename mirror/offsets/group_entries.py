@@ -37,12 +37,17 @@ SETTLED = frozenset({GroupAction.COMMIT, GroupAction.UP_TO_DATE})
 class Written(NamedTuple):
     """What the link committed at the target, or was about to: written ahead, so `replaced` may still stand there.
 
-    `replaced` is the link's own offset of before, None where there was none.
+    `replaced` is the link's own offset of before, None where there was none. `stood` is what was seen there when this
+    was written, whoever put it: NO_OFFSET for nothing, `target_offset` once that was committed; None where the target
+    has no writers of its own, or an earlier version wrote this. Of two links back and forth the later pair has the
+    higher `turn`, each link counting on from what it knows of the other one's; 0: an earlier version wrote it.
     """
 
     source_offset: int
     target_offset: int
     replaced: int | None = None
+    stood: int | None = None
+    turn: int = 0
 
     @property
     def is_set_back(self) -> bool:
@@ -51,7 +56,14 @@ class Written(NamedTuple):
 
     def stands(self, target_offset: int) -> bool:
         """Whether it is the link that put this offset at the target."""
-        return target_offset in (self.target_offset, self.replaced)
+        is_committed = self.stood == self.target_offset
+        return target_offset == self.target_offset or (target_offset == self.replaced and not is_committed)
+
+    def is_set_back_to(self, target_offset: int) -> bool:
+        """Whether somebody set the group back to there since. What `stood` there may be what is yet to be replaced."""
+        if self.stood is None or self.stands(target_offset):
+            return False
+        return target_offset < self.target_offset and target_offset != self.stood
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,16 +144,22 @@ GroupEntry: TypeAlias = GroupSync | GroupSyncTimes
 
 
 def pack_group(entry: GroupSync) -> dict[str, Any]:
-    """As fields of a JSON value: per topic flat lists of [partition, source offset, target offset, replaced, ...]."""
+    """As fields of a JSON value: per topic flat lists of [partition, source offset, target offset, replaced, ...], and
+    of [partition, stood, turn, ...] where those are said.
+    """
     written: dict[str, list[int | None]] = {}
+    turns: dict[str, list[int | None]] = {}
     for (topic, partition), pair in sorted(entry.written.items()):
-        written.setdefault(topic, []).extend((partition, *pair))
+        written.setdefault(topic, []).extend((partition, pair.source_offset, pair.target_offset, pair.replaced))
+        if pair.stood is not None or pair.turn:
+            turns.setdefault(topic, []).extend((partition, pair.stood, pair.turn))
     waiting: dict[str, dict[str, list[int]]] = {}
     for (topic, partition), action in sorted(entry.waiting.items()):
         waiting.setdefault(action.value, {}).setdefault(topic, []).append(partition)
     return {
         "at_ms": entry.at_ms,
         "written": written,
+        **({"turns": turns} if turns else {}),
         "waiting": waiting,
         "failure": entry.failure,
         "synced_at_ms": entry.synced_at_ms,
@@ -151,10 +169,16 @@ def pack_group(entry: GroupSync) -> dict[str, Any]:
 def unpack_group(group: str, fields: dict[str, Any]) -> GroupSync:
     """Raises ValueError, KeyError or TypeError for what `pack_group` did not write."""
     written: dict[Where, Written] = {}
+    turns = {
+        (topic, flat[at]): flat[at + 1 : at + 3]
+        for topic, flat in fields.pop("turns", {}).items()
+        for at in range(0, len(flat), 3)
+    }
     for topic, flat in fields.pop("written").items():
         for at in range(0, len(flat), 4):
-            partition, *pair = flat[at : at + 4]
-            written[topic, partition] = Written(*pair)
+            partition, source_offset, target_offset, replaced = flat[at : at + 4]
+            where = topic, partition
+            written[where] = Written(source_offset, target_offset, replaced, *turns.get(where, ()))
     waiting = {
         (topic, partition): GroupAction(action)
         for action, topics in fields.pop("waiting").items()

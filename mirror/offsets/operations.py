@@ -13,7 +13,7 @@ from functools import partial
 from typing import Final, TypeVar
 
 from broker.client.cluster import Cluster
-from broker.client.fanout import split_failures
+from broker.client.fanout import both, split_failures
 from broker.client.offsets import log_spans
 from broker.client.scan import OffsetSpan, scan_batches
 from broker.client.topics import describe_topics
@@ -27,17 +27,19 @@ from mirror.offsets.adoption import Adoption
 from mirror.offsets.entries import OPERATION_PREFIX, Gap, GapStatus, LinkRun, RunState
 from mirror.offsets.fence import Fence, fence_groups_of_earlier, fence_link
 from mirror.offsets.promotions import promotion_of
-from mirror.offsets.state import read_entries
+from mirror.offsets.state import StateReader, read_entries
 from mirror.offsets.state_entries import StateEntries
 from mirror.offsets.state_writer import Change, ensure_own_topics
-from mirror.offsets.taking_over import claim_link
+from mirror.offsets.taking_over import Claim, claim_link
 
 T = TypeVar("T")
 
 TRIES_MAX: Final = 8
 
 
-async def promote_link(link: Link, target: Cluster, operation_id: str, after: Iterable[str] = ()) -> Fence:
+async def promote_link(
+    link: Link, target: Cluster, operation_id: str, after: Iterable[str] = (), reader: StateReader | None = None
+) -> Fence:
     """Make the target a site of its own: no worker of the link can write there any more, nor start again.
 
     The state says so before the target's partitions are fenced, which can take long where there are many: a worker
@@ -48,29 +50,34 @@ async def promote_link(link: Link, target: Cluster, operation_id: str, after: It
     could still write there. Groups are fenced, too: when this has returned, no commit of an old worker is under way,
     however long it hangs, and groups may be looked at and moved; where that could not be done, the fence says why.
 
-    `after`: operations that promoted links back, and stand, beside those that the link's state was told of.
+    `after`: operations that promoted links back, and stand, beside those that the link's state was told of. `reader`:
+    of the link's state, of who asked before.
     May be repeated; the first time counts. Raises LinkFenced when others take the link over again and again,
     ClientError.
     """
-    return await _unless_fenced(target, partial(_promote_link, link, target, operation_id, frozenset(after)))
+    return await _unless_fenced(
+        target, partial(_promote_link, link, target, operation_id, frozenset(after), reader or StateReader(link))
+    )
 
 
-async def _promote_link(link: Link, target: Cluster, operation_id: str, after: frozenset[str]) -> Fence:
-    units = await state_units(link, target)
-    known = await read_entries(link, target, only=())
+async def _promote_link(
+    link: Link, target: Cluster, operation_id: str, after: frozenset[str], reader: StateReader
+) -> Fence:
+    units, known = await both(state_units(link, target), reader.read(target, only=()))
     after = after | {back.operation_id for back in known.backs.values()}
     promoted = LinkRun(RunState.PROMOTED, operation_id, target.clock.now_ms(), tuple(sorted(after)))
     before = promotion_of(known)
     if before is not None and before.operation_id == operation_id:  # what came in between came after it
         promoted = before
     claims = [await claim_link(target, unit, f"{OPERATION_PREFIX}{operation_id}", also=[promoted]) for unit in units]
-    groups_error = await fence_groups_of_earlier(target, units[0])
-    fences = [
-        await fence_link(target, unit, since=claim.owner.writer) for unit, claim in zip(units, claims, strict=True)
-    ]
+    groups_error, fences = await both(fence_groups_of_earlier(target, units[0]), _fence_units(target, units, claims))
     left_out = {where: why for fence in fences for where, why in fence.left_out.items()}
     awaited = frozenset(where for fence in fences for where in fence.awaited)
     return Fence(fences[0].writer, left_out, awaited, groups_error)
+
+
+async def _fence_units(target: Cluster, units: Sequence[Link], claims: Sequence[Claim]) -> list[Fence]:
+    return [await fence_link(target, unit, since=claim.owner.writer) for unit, claim in zip(units, claims, strict=True)]
 
 
 async def state_units(link: Link, target: Cluster) -> list[Link]:

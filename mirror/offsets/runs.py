@@ -6,11 +6,13 @@ A run is as long as the shorter of the two steps to the next interval: where sou
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from mirror.offsets.intervals import End
+from mirror.offsets.intervals import End, Interval
 from mirror.offsets.offset_map import PartitionMap
+from mirror.offsets.paged import Intervals
+from mirror.offsets.pages import open_page
 
 
 class Run(NamedTuple):
@@ -31,6 +33,46 @@ def next_taken(found: PartitionMap, source_offset: int) -> Run | None:
     """As `next_landed`, by an offset of the source's log."""
     index = found.intervals.at_source(source_offset)
     return _first_run(found, index, lambda run: source_offset - run.source)
+
+
+class OthersCounter:
+    """Counts what of a target's log is others', from the end, and opens no more of maps than `intervals_max` in all.
+
+    What it does not open counts as others'.
+    """
+
+    def __init__(self, intervals_max: int) -> None:
+        self._may_open = intervals_max
+
+    def count(self, found: PartitionMap, start: int, end: int, up_to: int) -> int:
+        """How many offsets in [start, end) hold nothing that the link brought; `up_to` at the most, and it looks no
+        further then. Raises StateDamaged.
+        """
+        others, counted_from, last = 0, end, found.end
+        if last is None:
+            return min(up_to, max(0, end - start))
+        following = last
+        for source, target in self._backwards(found.intervals):
+            length = min(following.source_next, last.source_next) - source
+            stop = min(target + length, following.target_next, last.target_next)
+            if stop > target:
+                others += max(0, counted_from - max(stop, start))
+                counted_from = min(counted_from, target)
+            if counted_from <= start or others >= up_to:
+                break
+            following = End(source, target)
+        return min(up_to, others + max(0, counted_from - start))
+
+    def _backwards(self, intervals: Intervals) -> Iterator[Interval]:
+        yield from reversed(intervals.open)
+        for page in reversed(intervals.pages):
+            yield page.last
+            if page.count > self._may_open:
+                return
+            self._may_open -= page.count
+            columns = open_page(page)
+            for at in range(page.count - 2, -1, -1):
+                yield Interval(columns.sources[at], columns.targets[at])
 
 
 def _first_run(found: PartitionMap, index: int, before: Callable[[Run], int]) -> Run | None:

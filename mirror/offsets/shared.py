@@ -94,10 +94,20 @@ class GroupMap:
         known = _known_unread(own, back, (plain, source_offset), read_to)
         return min([self._first_unknown(topic, partition, own, back, read_to), *known])
 
-    def first_unread(self, topic: str, partition: int, source_offset: int) -> int | None:
-        """The first target offset whose record a group at `source_offset` is known not to have read at the source;
-        None: of none that is known.
+    def ahead_from(self, group: str, where: Where, source_offset: int, target_offset: int) -> int | None:
+        """The first target offset before `target_offset`, where the group stands, whose record it has read there and
+        nowhere else; None where it is not known to be ahead.
+
+        What the reverse link carried to the source, where the group went on from there, it has read at both.
         """
+        back = self.written_back.get(group, {}).get(where)
+        if back is not None and back.source_offset == target_offset and source_offset >= back.target_offset:
+            return None
+        first = self._first_unread(*where, source_offset)
+        return first if first is not None and first < target_offset else None
+
+    def _first_unread(self, topic: str, partition: int, source_offset: int) -> int | None:
+        """The first target offset whose record a group at `source_offset` is known not to have read at the source."""
         if (topic, partition) in self.in_doubt or self._has_more_sites(topic):
             return None
         plain = self._plain(topic, partition, source_offset)
@@ -137,15 +147,21 @@ class GroupMap:
         back at each turn.
         """
         back = self.written_back.get(group, {}).get(where) if self.is_shared(where[0]) else None
-        if back is None or not back.stands(source_offset):
+        if back is None or (ours is not None and _is_newer(ours, back, source_offset, target_offset)):
             return ours
-        if ours is not None and _is_newer(ours, back, source_offset, target_offset):
-            return ours
+        if not back.stands(source_offset):
+            is_set_back = target_offset == back.source_offset and back.is_set_back_to(source_offset)
+            return Written(back.target_offset, back.source_offset, turn=back.turn) if is_set_back else ours
         if source_offset == back.target_offset or not back.is_set_back:
-            return Written(source_offset, back.source_offset)
+            return Written(source_offset, back.source_offset, turn=back.turn)
         # It is about to set the source back from here: what this place is at the target was left there.
         left = self.to_target(*where, source_offset, target_offset or 0)
-        return ours if left is None else Written(source_offset, left)
+        return ours if left is None else Written(source_offset, left, turn=back.turn)
+
+    def next_turn(self, group: str, where: Where, ours: Written | None) -> int:
+        """Of a pair that comes after `ours`, and after what the reverse link wrote."""
+        back = self.written_back.get(group, {}).get(where)
+        return max(ours.turn if ours is not None else 0, back.turn if back is not None else 0) + 1
 
     def _has_more_sites(self, topic: str) -> bool:
         return any(link.selects_topic(topic) for link in self.other_links)
@@ -185,7 +201,11 @@ class GroupMap:
 
 
 def _is_newer(ours: Written, back: Written, source_offset: int, target_offset: int | None) -> bool:
-    """Whether `ours` was written after `back`, the reverse link's pair, as far as what stands at both sites tells."""
+    """Whether `ours` was written after `back`, the reverse link's pair: as far as what stands at both sites tells,
+    where neither knew of the other, or an earlier version wrote one.
+    """
+    if ours.turn and back.turn and ours.turn != back.turn:
+        return ours.turn > back.turn
     if ours.source_offset == source_offset and ours.target_offset >= back.source_offset:
         return True
     if target_offset is None or not ours.stands(target_offset):

@@ -1,21 +1,21 @@
 """Where a source's logs were last seen to end, as it is kept at the target: what is known when the source is gone.
 
 The topic `__farshore-ends-LINK` has one partition and is compacted. Its entries are JSON: one for each share of the
-source's topics ("ends"), written when something in it has changed, and one ("seen") that says when the source last
-told all of them. Each says itself when it was seen, and "seen" names the shares that it speaks of by their times. So an
-entry is true whenever it arrives, and whoever wrote it: one of a worker that hung makes the newest known end an older
-one, with its own time, and nothing untrue. That is why nothing fences this topic.
+source's topics ("ends"), written when something in it has changed, one ("seen") that says when the source last told
+all of them, one ("brokers") of where it was reached, and some ("returns", `returns.py`) of what a link back brings
+there. Of the first two each says itself when it was seen, and "seen" names the shares that it speaks of by their
+times. So an entry is true whenever it arrives, and whoever wrote it: one of a worker that hung makes the newest known
+end an older one, with its own time, and nothing untrue. That is why nothing fences this topic.
 """
 
 from __future__ import annotations
 
-import json
-import zlib
 from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
+from broker.base.address import AddressInvalid, parse_address
 from broker.client.cluster import Cluster
 from broker.client.offsets import log_end_offsets
 from broker.client.scan import OffsetSpan, scan_records
@@ -23,10 +23,9 @@ from broker.client.topics import describe_topics
 from broker.wire.records import Record
 from broker.wire.vocabulary import TopicPartition
 from mirror.link import Link
+from mirror.offsets.ends_entries import ENDS_VERSION, SHARES, dump_entry, ends_key, load_entry, share_of
+from mirror.offsets.returns import RETURNS_KIND, Returns, read_returns
 
-ENDS_VERSION: Final = 1
-SHARES: Final = 16
-"""Of the topics by their names: an entry that changed is written whole."""
 PACE_WINDOWS_MS: Final = (1_000, 2_000, 5_000, 10_000, 20_000, 40_000, 60_000)
 """How far back the growth of the logs is told."""
 FASTEST_OVER_MS: Final = 1_000
@@ -75,12 +74,22 @@ class LastLook:
         return None
 
 
+class SourceBrokers(NamedTuple):
+    """Where the brokers of the source's cluster were, as they advertised it."""
+
+    cluster_id: str = ""
+    addresses: tuple[str, ...] = ()
+
+
 @dataclass(frozen=True, slots=True)
 class Observation:
     """All that is kept; `last` is None where the source was never seen by a version that keeps this."""
 
     last: LastLook | None = None
     ends: Mapping[TopicPartition, SeenEnd] = field(default_factory=dict)
+    brokers: SourceBrokers = field(default_factory=SourceBrokers)
+    returns: Mapping[TopicPartition, Returns] = field(default_factory=dict)
+    """Of partitions into which a link back brings the target's own records."""
 
 
 @dataclass(slots=True)
@@ -116,6 +125,7 @@ class EndsSeen:
         self._total = 0
         self._totals: deque[tuple[float, int]] = deque()
         self._seen: bytes = b""
+        self._brokers = self._brokers_written = SourceBrokers()
 
     def take(
         self,
@@ -172,6 +182,10 @@ class EndsSeen:
                 self._total += max(0, end - max(0, before))
         return changed
 
+    def take_brokers(self, brokers: SourceBrokers) -> None:
+        """The source said that these are its own."""
+        self._brokers = brokers
+
     def miss(self, asked_at_ms: int) -> None:
         """The source was asked then, and no broker of it answered."""
         if self._at_ms is not None and self._unanswered_at_ms is None:
@@ -183,9 +197,9 @@ class EndsSeen:
             return []
         for share in self._changed:
             self._share_at_ms[share] = self._at_ms
-        written = [(_key("ends", share), self._share(share)) for share in sorted(self._changed)]
+        written = [(ends_key("ends", share), self._share(share)) for share in sorted(self._changed)]
         self._changed.clear()
-        seen = _dump(
+        seen = dump_entry(
             {
                 "v": ENDS_VERSION,
                 "at_ms": self._at_ms,
@@ -198,16 +212,19 @@ class EndsSeen:
         if seen == self._seen and not written:
             return []
         self._seen = seen
-        return [*written, (_key("seen"), seen)]
+        if self._brokers != self._brokers_written:
+            self._brokers_written = self._brokers
+            written.append((ends_key("brokers"), dump_entry({"v": ENDS_VERSION, **self._brokers._asdict()})))
+        return [*written, (ends_key("seen"), seen)]
 
     def write_all(self) -> None:
         """Nothing is known of what was written: the next entries are all."""
         self._changed |= {share_of(name) for name in self._logs} | self._share_at_ms.keys()
-        self._seen = b""
+        self._seen, self._brokers_written = b"", SourceBrokers()
 
     def _share(self, share: int) -> bytes:
         topics = {name: _logs(logs) for name, logs in sorted(self._logs.items()) if share_of(name) == share}
-        return _dump({"v": ENDS_VERSION, "at_ms": self._share_at_ms[share], "topics": topics})
+        return dump_entry({"v": ENDS_VERSION, "at_ms": self._share_at_ms[share], "topics": topics})
 
     def _grown(self) -> list[Growth]:
         """Of each window, or of as much of it as was looked at."""
@@ -240,20 +257,15 @@ def _logs(logs: _Logs) -> dict[str, Any]:
     return value
 
 
-def share_of(topic: str) -> int:
-    """Which entry speaks of the topic."""
-    return zlib.crc32(topic.encode()) % SHARES
-
-
 def read_observation(entries: Iterable[tuple[bytes | None, bytes | None]]) -> Observation:
     """What the records of the topic say, in their order. What cannot be understood says nothing: it is not known."""
     newest: dict[bytes, dict[str, Any]] = {}
     for key, value in entries:
         newest.pop(key or b"", None)
-        decoded = _load(value)
+        decoded = load_entry(value)
         if key is not None and decoded is not None:
             newest[key] = decoded
-    seen = newest.get(_key("seen"), {})
+    seen = newest.get(ends_key("seen"), {})
     try:
         last = _last_look(seen) if seen else None
         spoken_of = dict(seen.get("shares", {}))
@@ -261,14 +273,19 @@ def read_observation(entries: Iterable[tuple[bytes | None, bytes | None]]) -> Ob
         last, spoken_of = None, {}
     ends: dict[TopicPartition, SeenEnd] = {}
     for share in range(SHARES):
-        entry = newest.get(_key("ends", share))
+        entry = newest.get(ends_key("ends", share))
         if entry is not None:
             stands = last is not None and spoken_of.get(str(share)) == entry.get("at_ms")
             try:
                 ends |= _seen_ends(entry, last.at_ms if last is not None and stands else None)
             except (KeyError, TypeError, ValueError, AttributeError):
                 continue
-    return Observation(last, ends)
+    return Observation(last, ends, _brokers(newest.get(ends_key("brokers"), {})), _returned(newest))
+
+
+def _returned(newest: Mapping[bytes, dict[str, Any]]) -> Mapping[TopicPartition, Returns]:
+    prefix = ends_key(RETURNS_KIND)[:-1]
+    return read_returns(entry for key, entry in newest.items() if key.startswith(prefix))
 
 
 async def load_observation(link: Link, target: Cluster) -> Observation:
@@ -292,6 +309,16 @@ def _last_look(seen: Mapping[str, Any]) -> LastLook:
     )
 
 
+def _brokers(entry: Mapping[str, Any]) -> SourceBrokers:
+    cluster_id, addresses = entry.get("cluster_id"), entry.get("addresses")
+    if not isinstance(cluster_id, str) or not isinstance(addresses, list):
+        return SourceBrokers()
+    try:
+        return SourceBrokers(cluster_id, tuple(str(parse_address(one)) for one in addresses))
+    except (AddressInvalid, AttributeError):
+        return SourceBrokers()
+
+
 def _seen_ends(entry: Mapping[str, Any], stands_to_ms: int | None) -> dict[TopicPartition, SeenEnd]:
     """`stands_to_ms`: the last look, where that found the share as this entry says."""
     at_ms = int(entry["at_ms"]) if stands_to_ms is None else stands_to_ms
@@ -306,21 +333,3 @@ def _seen_ends(entry: Mapping[str, Any], stands_to_ms: int | None) -> dict[Topic
         for number, end in enumerate(logs["ends"])
         if end != NOT_SEEN
     }
-
-
-def _load(value: bytes | None) -> dict[str, Any] | None:
-    if value is None:
-        return None
-    try:
-        decoded = json.loads(value)
-    except ValueError:
-        return None
-    return decoded if isinstance(decoded, dict) and decoded.get("v") == ENDS_VERSION else None
-
-
-def _key(*parts: object) -> bytes:
-    return _dump(list(parts))
-
-
-def _dump(value: Any) -> bytes:
-    return json.dumps(value, separators=(",", ":")).encode()

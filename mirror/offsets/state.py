@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Collection, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from broker.client.cluster import Cluster
 from broker.client.errors import ClientError
-from broker.client.fanout import split_failures
+from broker.client.fanout import both, split_failures
+from broker.client.model import OffsetAndTimestamp, Topic
 from broker.client.offsets import list_each_offset, log_end_offsets
 from broker.client.scan import OffsetSpan, scan_records
 from broker.client.topics import describe_topics
@@ -72,7 +73,10 @@ class StateReader:
 
     def __init__(self, link: Link) -> None:
         self._link = link
+        self._topic: Topic | None = None
         self._parts: dict[int, _PartReader] = {}
+        self._turn = asyncio.Lock()
+        """Of two that read at the same time one could read again what the other has read."""
 
     @property
     def read_to(self) -> int:
@@ -84,17 +88,38 @@ class StateReader:
 
         `only`: of the maps and positions those of no other partitions, which are not opened either.
         """
+        async with self._turn:
+            return await self._read(target, only)
+
+    async def _read(self, target: Cluster, only: Collection[Where] | None) -> StateEntries:
         name, unit = self._link.state_topic, self._link.unit
-        topic = (await describe_topics(target, [name])).get(name)
+        told: Mapping[TopicPartition, OffsetAndTimestamp | ClientError] = {}
+        if self._topic is None:
+            topic = await self._describe(target)
+        else:  # over a distance a round trip less
+            known = dict.fromkeys(self._wheres(self._topic), LATEST)
+            topic, told = await both(self._describe(target), list_each_offset(target, known))
+        self._topic = topic
         if topic is None or (unit is not None and unit >= len(topic.partitions)):
             return StateEntries(self._link)
-        units = [unit] if unit is not None else sorted(partition.partition for partition in topic.partitions)
-        ends = await log_end_offsets(target, [TopicPartition(name, each) for each in units])
+        wheres = self._wheres(topic)
+        ends = {where: at.offset for where, at in told.items() if not isinstance(at, ClientError)}
+        if ends.keys() != set(wheres):
+            ends = await log_end_offsets(target, wheres)
         parts = {
             each: await self._part(each).read(target, topic.topic_id, ends[TopicPartition(name, each)], only)
-            for each in units
+            for _, each in wheres
         }
         return parts[unit] if unit is not None else join_units(self._link, parts)
+
+    async def _describe(self, target: Cluster) -> Topic | None:
+        name = self._link.state_topic
+        return (await describe_topics(target, [name])).get(name)
+
+    def _wheres(self, topic: Topic) -> list[TopicPartition]:
+        unit = self._link.unit
+        units = [unit] if unit is not None else sorted(partition.partition for partition in topic.partitions)
+        return [TopicPartition(topic.name, each) for each in units]
 
     def _part(self, unit: int) -> _PartReader:
         if unit not in self._parts:
@@ -122,13 +147,13 @@ async def read_entries(link: Link, target: Cluster, only: Collection[Where] | No
     return await StateReader(link).read(target, only)
 
 
-async def load_link_state(link: Link, target: Cluster) -> LinkState:
-    """The link's entries, and the map as it was when the call began, of all partitions.
+async def load_link_state(link: Link, target: Cluster, reader: StateReader | None = None) -> LinkState:
+    """The link's entries, and the map as it was when the call began, of all partitions; `reader`: of who asks again.
 
     Works whether or not a worker runs. Raises ClientError, also for one partition that cannot be read, StateDamaged.
     """
     retry = target.retry()
-    while (state := await load_partial_state(link, target)).unread:
+    while (state := await load_partial_state(link, target, reader)).unread:
         await retry.pause(next(iter(state.unread.values())))
     return state
 
@@ -142,7 +167,7 @@ async def load_partial_state(
     """
     writable = dict.fromkeys(await writable_partitions(target, link, only), LATEST)
     ends, failed = split_failures(await list_each_offset(target, writable))
-    entries = await (reader or StateReader(link)).read(target, only)
+    entries = replace(await (reader or StateReader(link)).read(target, only), link=link)
     wanted = entries.checkpoints
     unread: dict[Where, ClientError] = {
         where: failed[there]

@@ -149,14 +149,17 @@ class StateEntries:
         return held | {(gap.topic, gap.partition): gap for gap in self.gaps.values() if is_in_doubt(gap)}
 
     def surplus_gaps(self) -> list[Gap]:
-        """The oldest closed lines of the ledger beyond `CLOSED_GAPS_MAX`, but those that a partition's state needs."""
+        """The oldest closed lines of the ledger beyond `CLOSED_GAPS_MAX`, but those that a partition's state needs.
+
+        Oldest by where they stand in the log: their times are of several machines' clocks.
+        """
         closed = [
             gap
             for gap in self.gaps.values()
             if gap.status in (GapStatus.PASSED, GapStatus.GONE)
             and (gap.kind is not GapKind.DELETED or (gap.topic, gap.partition) not in self.checkpoints)
         ]
-        return sorted(closed, key=lambda gap: gap.at_ms)[: max(0, len(closed) - CLOSED_GAPS_MAX)]
+        return closed[: max(0, len(closed) - CLOSED_GAPS_MAX)]
 
     def doubts(self, source_topics: Mapping[str, Topic]) -> dict[Where, str]:
         """As `in_doubt`, in words, beside the source's topics as they are now: a gap is told only by a session."""

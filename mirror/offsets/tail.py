@@ -7,9 +7,10 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from broker.client.cluster import Cluster
-from broker.client.errors import ClientError
-from broker.client.fanout import split_failures
-from broker.client.offsets import log_spans
+from broker.client.errors import ClientError, KafkaError
+from broker.client.fanout import both, split_failures
+from broker.client.model import Topic
+from broker.client.offsets import LogSpan, log_spans
 from broker.client.scan import OffsetSpan, scan_each
 from broker.client.topics import describe_each_topic
 from broker.wire.batch import BatchHeader
@@ -61,7 +62,8 @@ async def read_tails(
     writer stands in for it: nobody else could have written there. Where it may have held markers it is `unclear`. A
     tail that is not read in `patience_ms` (None: no limit) has ReadUnfinished. Raises ClientError.
     """
-    topics, unclear = await describe_each_topic(target, {link.target_topic(topic) for topic, _ in checkpoints})
+    told = [TopicPartition(link.target_topic(topic), partition) for topic, partition in checkpoints]
+    topics, unclear, spans_told = await _look(target, told, log_ends)
     failures: dict[tuple[str, int], ClientError] = {
         where: unclear[link.target_topic(where[0])] for where in checkpoints if link.target_topic(where[0]) in unclear
     }
@@ -70,7 +72,7 @@ async def read_tails(
         name = link.target_topic(topic)
         if name in topics and partition < len(topics[name].partitions):
             found[TopicPartition(name, partition)] = (topic, partition)
-    logs, failed = split_failures(await log_spans(target, [w for w in found if log_ends is None or w in log_ends]))
+    logs, failed = split_failures({where: spans_told[where] for where in found if where in spans_told})
     failures |= {found[where]: error for where, error in failed.items()}
     ends = log_ends if log_ends is not None else {where: span.end for where, span in logs.items()}
     found = {where: source for where, source in found.items() if where in logs}
@@ -98,6 +100,19 @@ async def read_tails(
     if not link.shared_targets:
         tails = {source: stand_in(checkpoints[source], tail) for source, tail in tails.items()}
     return {**tails, **failures, **{found[where]: error for where, error in unread.items()}}
+
+
+async def _look(
+    target: Cluster, told: Collection[TopicPartition], log_ends: Mapping[TopicPartition, int] | None
+) -> tuple[dict[str, Topic], dict[str, KafkaError], dict[TopicPartition, LogSpan | ClientError]]:
+    """The topics of these partitions, why others cannot be described, and the logs of those that are there."""
+    describing = describe_each_topic(target, {where.topic for where in told})
+    if log_ends is not None:  # those are there: over a distance a round trip less
+        (topics, unclear), spans = await both(describing, log_spans(target, [at for at in told if at in log_ends]))
+        return topics, unclear, spans
+    topics, unclear = await describing
+    there = [where for where in told if where.topic in topics and where.partition < len(topics[where.topic].partitions)]
+    return topics, unclear, await log_spans(target, there)
 
 
 def stand_in(checkpoint: Checkpoint, tail: Tail) -> Tail:

@@ -51,6 +51,8 @@ class WorkerLimits:
     """How often a link whose target was promoted looks whether an operator resumed it."""
     observe_interval_ms: int = 250
     """How often the source is asked where its logs end, beside the records (`observing.py`); 0: never."""
+    returns_interval_ms: int = 1_000
+    """How often the state of a link back is read on, where ends are looked at: how far that link has come."""
     fence_reason_wait_ms: int = 5_000
     """How long a fenced worker waits for its successor to say in the link's state who it is. Twice as long each time
     that nobody did, so that two workers at a slow target do not fence each other for ever."""

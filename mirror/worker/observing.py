@@ -12,7 +12,7 @@ import random
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from broker.base.address import AddressInvalid
+from broker.base.address import Address, AddressInvalid
 from broker.base.clock import Clock, steady_ms
 from broker.client.cluster import Cluster
 from broker.client.errors import ClientError
@@ -28,7 +28,7 @@ from broker.wire.vocabulary import EARLIEST, LATEST, TopicPartition
 from mirror.coordinator.current import Current
 from mirror.link import Link
 from mirror.offsets.limits import STATE_TOPIC_REPLICATION_FACTOR
-from mirror.offsets.source_ends import EndsSeen, TopicShape
+from mirror.offsets.source_ends import EndsSeen, SourceBrokers, TopicShape
 from mirror.worker.events import Event, EventSink, changed_only
 
 OBSERVER_LIMITS: Final = ClientLimits(
@@ -133,6 +133,8 @@ class Observer:
         if asked_ms < self._topics_due_ms:
             return
         found = await source.metadata()
+        addresses = sorted(str(Address(node.host, node.port)) for node in found.nodes.values())
+        self._seen.take_brokers(SourceBrokers(found.cluster_id, tuple(addresses)))
         topics = {
             name: TopicShape(str(topic.topic_id or ""), len(topic.partitions))
             for name, topic in found.topics.items()
@@ -160,7 +162,7 @@ class Observer:
         entries = self._seen.entries()
         if not entries:
             return 0
-        batch = _batch(entries, self._clock.now_ms())
+        batch = entries_batch(entries, self._clock.now_ms())
         try:
             await self._ensure_topic(target)
             await append(target, TopicPartition(self._link.ends_topic, 0), batch)
@@ -184,7 +186,8 @@ class Observer:
                 raise error
 
 
-def _batch(entries: Iterable[tuple[bytes, bytes]], now_ms: int) -> bytearray:
+def entries_batch(entries: Iterable[tuple[bytes, bytes]], now_ms: int) -> bytearray:
+    """Keys and values as they are written into a link's ends topic."""
     records = [Record(at, now_ms, key, value) for at, (key, value) in enumerate(entries)]
     size_bytes = sum(len(record.value or b"") for record in records)
     return encode_batch(

@@ -26,7 +26,7 @@ from mirror.link import STATE_PREFIX, Link
 from mirror.offsets.entries import Checkpoint, Writer
 from mirror.offsets.left_out import LeftOut
 from mirror.offsets.origin_entries import Way
-from mirror.offsets.state import read_entries
+from mirror.offsets.state import StateReader, read_entries
 from mirror.offsets.state_writer import FENCED_CODES, ensure_own_topics
 from mirror.origins import (
     Judgement,
@@ -80,7 +80,15 @@ class Passage:
         `left_to` are the sites whose records the link left to their direct links, as its state says. Such a link counts
         as long as its state stands, whether it runs or not: that says where it goes on, and nothing is missing then.
         """
+        await self.read_registries()
+        await self.complete(target, left_to)
+
+    async def read_registries(self) -> None:
+        """As far as they go now. Raises ClientError, StateDamaged."""
         await both(both(self.at_source.check_kept(), self.at_source.refresh()), self.at_target.refresh())
+
+    async def complete(self, target: Cluster, left_to: frozenset[str]) -> None:
+        """As `look` does, by what was read of them."""
         sites = self._site_names()
         for registry in (self.at_source, self.at_target):
             registry.call_sites(sites)
@@ -364,8 +372,11 @@ async def _pulse(link: Link, target: Cluster) -> Pulse | None:
     return next(pulse for pulse in (Pulse.ALIVE, Pulse.UNKNOWN, Pulse.SILENT) if pulse in pulses)
 
 
-async def complete_link(link: Link, source: Cluster, target: Cluster) -> Link:
-    """The link with what both clusters say of others now. Raises ClientError, StateDamaged."""
+async def complete_link(link: Link, source: Cluster, target: Cluster, reader: StateReader | None = None) -> Link:
+    """The link with what both clusters say of others now; `reader`: of its state, of who asks again and again. Raises
+    ClientError, StateDamaged.
+    """
     passage = Passage(link, source, target)
-    await passage.look(target, (await read_entries(link, target)).left_to())
+    entries, _ = await both((reader or StateReader(link)).read(target), passage.read_registries())
+    await passage.complete(target, entries.left_to())
     return passage.link

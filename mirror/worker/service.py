@@ -36,6 +36,7 @@ from mirror.worker.limits import WorkerLimits
 from mirror.worker.observing import Observer
 from mirror.worker.origins import Passage
 from mirror.worker.producing import run_producer
+from mirror.worker.returning import run_returns
 from mirror.worker.session import Session
 from mirror.worker.startup import Opened, Restarts, open_link, refuse_stopped
 from mirror.worker.waiting import wait_for_source
@@ -271,6 +272,7 @@ async def _run_tasks(session: Session, declared: Current[Link]) -> None:
         if session.link.is_lead_unit:
             tasks.create_task(run_configs(session))
         tasks.create_task(run_topics(session, declared))
+        tasks.create_task(run_returns(session))
         if session.link.is_lead_unit:
             tasks.create_task(run_groups(session))
 

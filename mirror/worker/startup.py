@@ -211,6 +211,7 @@ async def _take_over(
     claim = await claim_link(
         target, link, worker_name(), restarts=restarts.count, restart_reason=restarts.reason, also=cut
     )
+    permit.check()  # what was asked was asked again, maybe, until the target answered
     # Where groups cannot be fenced each pass tries it, and says so of what it had to move.
     _, fence = await both(
         _fence_groups(target, link, state),

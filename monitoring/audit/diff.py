@@ -11,6 +11,7 @@ Keys and values are cut to their beginnings before anything is shuffled: hashes 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import reduce
 from typing import Any
 
 from pyspark.sql import Window
@@ -59,10 +60,12 @@ def name_differences(source: Any, target: Any) -> Any:
     found.append(_named(_both(matched), F.lit(Kind.CHANGED.value)))
     lost = F.when(F.col("target").isNull(), Kind.LOST.value).otherwise(Kind.EXTRA.value)
     found.append(_named(_not_both(matched), lost))
-    named = found[0]
-    for frame in found[1:]:
-        named = named.unionByName(frame)
-    return named
+    return union(found)
+
+
+def union(frames: Sequence[Any]) -> Any:
+    """All rows of DataFrames with the same columns."""
+    return reduce(lambda left, right: left.unionByName(right), frames)
 
 
 def _misplaced(source: Any, target: Any) -> Any:

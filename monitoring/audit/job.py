@@ -6,7 +6,6 @@ import platform
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import reduce
 from typing import Any
 
 from py4j.protocol import Py4JError
@@ -116,7 +115,7 @@ def _settled(rounds: Sequence[Round[_Found]], frames: Sequence[Any]) -> Any:
     for done, frame in zip(rounds, frames, strict=True):
         places = [f"{topic}/{partition}" for topic, partition in done.partitions]
         kept.append(frame.where(F.concat_ws("/", "topic", "partition").isin(places)))
-    return reduce(lambda left, right: left.unionByName(right), kept)
+    return diff.union(kept)
 
 
 def _by_kind(differences: Any) -> dict[Kind, int]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
+from broker.base.errors import first_of
 from broker.client.cluster import Cluster
 from broker.client.errors import ClientError
 from broker.client.fanout import split_failures
@@ -27,8 +28,8 @@ async def log_starts(frozen: FrozenLink, partitions: Sequence[ComparablePartitio
                 side: group.create_task(_starts(frozen, side, wanted))
                 for side, wanted in ((Side.SOURCE, here), (Side.TARGET, there))
             }
-    except* SiteLost as group_error:
-        raise group_error.exceptions[0] from None
+    except* SiteLost as lost:
+        raise first_of(lost) from None
     return {(side, *where): start for side, found in asked.items() for where, start in found.result().items()}
 
 

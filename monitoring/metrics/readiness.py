@@ -16,8 +16,9 @@ from monitoring import limits
 
 @dataclass(frozen=True, slots=True)
 class Readiness:
-    """One drill of one link. `findings` by kind; `loss_offsets` are those that a failover would state at least, and
-    `likely_offsets` at most, None where that cannot be said. `at_ms` is in milliseconds since 1970.
+    """One drill of one link. `findings` by kind; `loss_offsets` are those that a failover would state at least,
+    `unclear_offsets` those more of which it could not say whether the target has them, and `likely_offsets` all of them
+    at most, None where that cannot be said. `at_ms` is in milliseconds since 1970.
     """
 
     link: str
@@ -27,6 +28,7 @@ class Readiness:
     likely_offsets: int | None = None
     loss_seconds: float | None = None
     ends_age_seconds: float | None = None
+    unclear_offsets: int | None = None
 
 
 Drill = Callable[[Link], Awaitable[Readiness]]
@@ -87,8 +89,13 @@ class ReadinessCollector(Collector):
 _VALUES: tuple[tuple[str, str, Callable[[Readiness], float | None]], ...] = (
     ("loss_offsets", "Source offsets that a failover would state as lost, at least.", lambda found: found.loss_offsets),
     (
+        "unclear_loss_offsets",
+        "Source offsets more that may be lost, or hold what a link back had brought there.",
+        lambda found: found.unclear_offsets,
+    ),
+    (
         "likely_loss_offsets",
-        "The same with what the last minute's fastest second makes likely.",
+        "All of these with what the last minute's fastest second makes likely.",
         lambda found: found.likely_offsets,
     ),
     (

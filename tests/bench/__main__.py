@@ -30,7 +30,8 @@ from tests.bench.latency_bench import bench_latency
 from tests.bench.map_bytes import bench_map_bytes
 from tests.bench.measure import GB
 from tests.bench.mirror_bench import MirrorSetup, bench_mirror
-from tests.bench.moving_tables import moving_table
+from tests.bench.moving_peer import bench_tools
+from tests.bench.moving_tables import moving_table, tools_table
 from tests.bench.planner_bench import bench_planner
 from tests.bench.state_bench import bench_state
 from tests.bench.validation_bench import bench_validation
@@ -38,12 +39,15 @@ from tests.interop.servers import ServerFailed
 
 PARTS = ("mirror", "latency", "broker", "validation", "state", "cluster", "fleet", "failover", "startup")
 PLANNER, THROUGHPUT = "planner", "throughput"
+TOOLS = "tools"
+"""Beside the moves: what Kafka's own take."""
 ONLY = (
     *cluster_bench.PARTS,
     *(each for each in fleet_bench.PARTS if each not in cluster_bench.PARTS),
     PLANNER,
     THROUGHPUT,
     *moving_bench.KINDS,
+    TOOLS,
 )
 STARTUP_RUNS = 5
 VERSIONS_OF = ("farshore", "uvloop", "crc32c", "cramjam", "confluent-kafka")
@@ -116,14 +120,21 @@ def main(
             throughput = MirrorSetup(directory / "throughput", source, target, payload_bytes, batch_bytes, rounds)
             _fleet(console, fleet, throughput, only, say)
         if "failover" in wanted:
-            kinds = tuple(kind for kind in moving_bench.KINDS if not only or kind in only)
-            console.print(moving_table(moving_bench.bench_moving(directory / "moving", rounds, kinds, say)))
+            _failover(console, directory, rounds, only, say)
         if "startup" in wanted:
             console.print(tables.startup_line(_startup_s()))
     except ServerFailed as failed:
         raise click.ClickException(str(failed)) from failed
     finally:
         shutil.rmtree(directory, ignore_errors=True)
+
+
+def _failover(console: Console, directory: Path, rounds: int, only: tuple[str, ...], say: tables.Say) -> None:
+    kinds = tuple(kind for kind in moving_bench.KINDS if not only or kind in only)
+    if kinds:
+        console.print(moving_table(moving_bench.bench_moving(directory / "moving", rounds, kinds, say)))
+    if (not only or TOOLS in only) and kafka_available():
+        console.print(tools_table(bench_tools(directory / "tools", say)))
 
 
 def _fleet(

@@ -3,8 +3,9 @@
 A farshore broker at each site, a mirror beside the target, and the commands of an operator to whom both sites are a
 round trip away, as the source is to the mirror. Planned is counted from where the source's writes begin to be refused,
 unplanned from where the command is typed; both end with the first record that a consumer of one of the groups gets at
-the target, which it joins when the command has ended. That record is held against the one that the group is to read
-next: seconds to any other one would say nothing.
+the target. One consumer joins when the command says that applications may start there, one of another group when the
+command has ended. Each record is held against the one that the group is to read next: seconds to any other one would
+say nothing.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -38,7 +40,7 @@ from broker.wire.vocabulary import TopicPartition
 from chaos.toxics import Latency, connect, latency, proxied
 from failover.journal import Event
 from failover.journal_log import load_operations
-from tests.bench.clusters import service
+from tests.bench.clusters import StartedBroker, service
 from tests.bench.measure import ROOT
 from tests.interop.servers import FarshoreBroker, Toxiproxy
 
@@ -53,6 +55,9 @@ TOPIC = "moved"
 RECORDS = 10
 """Written to each partition before each move, of which each group has read all but UNREAD."""
 UNREAD = 3
+MAY_START = "may start"
+"""What the command says on stderr as soon as the groups stand, verified, at a target that takes writes."""
+STARTING, WAITING = "group-0", "group-500"
 WAIT_S = 300.0
 POLL_S = 0.1
 WHERES = [TopicPartition(TOPIC, number) for number in range(PARTITIONS)]
@@ -60,10 +65,27 @@ WHERES = [TopicPartition(TOPIC, number) for number in range(PARTITIONS)]
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """Seconds of one move: until the command ended, and until the first record."""
+    """Seconds of one move: until the command said that applications may start at the target and until the first record
+    of one that did, until the command ended and until the first record of one that waited for that.
+    """
 
-    command_s: float
+    told_s: float
     first_record_s: float
+    command_s: float
+    waited_record_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Operated:
+    """Unix times in seconds: when the command was typed, when it said that applications may start, when the first
+    record came to one that did, and when the command ended with the document.
+    """
+
+    result: Any
+    began_s: float
+    told_s: float
+    first_s: float
+    ended_s: float
 
 
 @dataclass(slots=True)
@@ -83,8 +105,9 @@ def bench_moving(folder: Path, rounds: int, kinds: tuple[Kind, ...], say: Callab
                     moved = sites.move(kind)
                     results.moved.setdefault((kind, round_trip_ms), []).append(moved)
                     say(
-                        f"{kind}, {round_trip_ms} ms, {number + 1} of {rounds}: the command {moved.command_s:.2f} s, "
-                        f"to the first record {moved.first_record_s:.2f} s; load {os.getloadavg()[0]:.1f}"
+                        f"{kind}, {round_trip_ms} ms, {number + 1} of {rounds}: may start {moved.told_s:.2f} s, "
+                        f"first record {moved.first_record_s:.2f} s; the command {moved.command_s:.2f} s, "
+                        f"first record behind it {moved.waited_record_s:.2f} s; load {os.getloadavg()[0]:.1f}"
                     )
     return results
 
@@ -103,8 +126,8 @@ def groups_offsets(next_offset: int) -> dict[str, dict[TopicPartition, Committed
 @contextlib.contextmanager
 def _sites(folder: Path, round_trip_ms: int) -> Iterator[MovingSites]:
     with (
-        FarshoreBroker(folder / "east") as east,
-        FarshoreBroker(folder / "west") as west,
+        StartedBroker(folder / "east") as east,
+        StartedBroker(folder / "west") as west,
         Toxiproxy(folder / "toxiproxy") as server,
         proxied(
             connect(Address("127.0.0.1", server.port), WAIT_S), "moving", (east.bootstrap, west.bootstrap)
@@ -168,13 +191,12 @@ class MovingSites:
         return self._unplanned(kind)
 
     def _planned(self) -> Moved:
-        result, began_s = self._operate("switchover --yes -o json")
-        ended_s = time.time()
-        began_s = self._at(self.west, lambda west: _freeze_began_s(west, result["operation_id"]))
-        first_s = self._first_record_at_s()
+        done = self._operate("switchover --yes -o json")
+        waited_s = self._first_record_at_s(WAITING)
+        began_s = self._at(self.west, lambda west: _freeze_began_s(west, done.result["operation_id"]))
         self._farshore("site thaw --site east --even-if-other-active --yes")
         self._farshore("link resume --link east-west --yes")
-        return Moved(ended_s - began_s, first_s - began_s)
+        return _moved(done, began_s, waited_s)
 
     def _unplanned(self, kind: Kind) -> Moved:
         process = self.east.process
@@ -185,9 +207,8 @@ class MovingSites:
             self.proxy.disable()
             self.east.kill9()
         try:
-            _, began_s = self._operate("failover --allow-data-loss --yes -o json")
-            ended_s = time.time()
-            first_s = self._first_record_at_s()
+            done = self._operate("failover --allow-data-loss --yes -o json")
+            waited_s = self._first_record_at_s(WAITING)
         finally:
             if kind == "silent":
                 os.kill(process.pid, signal.SIGCONT)
@@ -195,29 +216,62 @@ class MovingSites:
                 self.east.start()
                 self.proxy.enable()
         self._farshore("link resume --link east-west --yes")
-        return Moved(ended_s - began_s, first_s - began_s)
+        return _moved(done, done.began_s, waited_s)
 
-    def _operate(self, line: str) -> tuple[Any, float]:
-        """The document that the command ended with, and when it was typed."""
+    def _operate(self, line: str) -> Operated:
+        told_s: list[float] = []
+        first_s: list[float | Exception] = []
+
+        def start() -> None:
+            told_s.append(time.time())
+            try:
+                first_s.append(self._first_record_at_s(STARTING))
+            except Exception as error:  # noqa: BLE001 -- raised where the thread is waited for
+                first_s.append(error)
+
+        said: list[str] = []
         began_s = time.time()
-        result = json.loads(self._farshore(line))
+        pipe = subprocess.PIPE
+        command = subprocess.Popen(self._argv(line), cwd=ROOT, text=True, stdout=pipe, stderr=pipe)
+        out, err = command.stdout, command.stderr
+        assert out is not None
+        assert err is not None
+        starting = threading.Thread(target=start)
+        document: list[str] = []
+        reading = threading.Thread(target=lambda: document.append(out.read()))
+        reading.start()
+        for each in err:
+            said.append(each)
+            if MAY_START in each:
+                starting.start()
+        reading.join()
+        if command.wait(WAIT_S) or not told_s:
+            raise RuntimeError(f"farshore {line} ended with {command.returncode}: {''.join(said)[-2000:]}")
+        ended_s = time.time()
+        starting.join()
+        result = json.loads(document[0])
         groups = {move["group"] for move in result["moves"] if move["target_offset"] is not None}
         if not result["verified"] or len(groups) != GROUPS:
             raise RuntimeError(f"{line} moved {len(groups)} groups, verified: {result['verified']}")
-        return result, began_s
+        if isinstance(first_s[0], Exception):
+            raise first_s[0]
+        return Operated(result, began_s, told_s[0], first_s[0], ended_s)
+
+    def _argv(self, line: str) -> list[str]:
+        return [sys.executable, "-m", "deploy.cli", "--config", str(self.config), *line.split()]
 
     def _farshore(self, line: str) -> str:
-        argv = [sys.executable, "-m", "deploy.cli", "--config", str(self.config), *line.split()]
+        argv = self._argv(line)
         done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, check=False, timeout=WAIT_S)
         if done.returncode:
             raise RuntimeError(f"farshore {line} ended with {done.returncode}: {done.stderr[-2000:]}")
         return done.stdout
 
-    def _first_record_at_s(self) -> float:
+    def _first_record_at_s(self, group: str) -> float:
         consumer = Consumer(
             {
                 "bootstrap.servers": self.west.bootstrap,
-                "group.id": "group-0",
+                "group.id": group,
                 "enable.auto.commit": False,
                 "auto.offset.reset": "latest",  # partitions that the group never read have nothing to say
             }
@@ -294,6 +348,10 @@ class MovingSites:
                 return await do(cluster)
 
         return asyncio.run(run())
+
+
+def _moved(done: Operated, began_s: float, waited_s: float) -> Moved:
+    return Moved(done.told_s - began_s, done.first_s - began_s, done.ended_s - began_s, waited_s - began_s)
 
 
 async def _west_ends(west: Cluster) -> dict[TopicPartition, int]:

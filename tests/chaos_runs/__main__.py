@@ -213,9 +213,10 @@ def hands(
 @main.command()
 @click.option("--seeds", type=Seeds(), default="12", show_default=True, help="COUNT, FROM:COUNT or N,N,...")
 @click.option("--pair", "pairs", multiple=True, type=click.Choice(list(PAIRS)), help="Default: each kind at each side.")
+@click.option("--two-ways", is_flag=True, help="The other site is written to, too, and a link back runs.")
 @click.option("--jobs", default=1, show_default=True, help="Pairs of clusters at the same time.")
 @click.option("--keep", type=click.Path(path_type=Path), help="Where evidence is kept (default: a new folder).")
-def losses(seeds: tuple[int, ...], pairs: tuple[str, ...], jobs: int, keep: Path | None) -> None:
+def losses(seeds: tuple[int, ...], pairs: tuple[str, ...], two_ways: bool, jobs: int, keep: Path | None) -> None:
     """Sites are lost amid writes; the loss that a failover states is held against the lost site's disk.
 
     Plain, transactional and compacted topics, some born late, partitions that grow; the mirror healthy, throttled,
@@ -226,7 +227,10 @@ def losses(seeds: tuple[int, ...], pairs: tuple[str, ...], jobs: int, keep: Path
     click.echo(f"evidence in {folder}", err=True)
     results: list[LossResult] = []
     with ProcessPoolExecutor(jobs, get_context("spawn"), initializer=die_with_parent) as pool:
-        runs = [pool.submit(run_losses, pair, share, folder / pair) for pair, share in shares(seeds, pairs)]
+        runs = [
+            pool.submit(run_losses, pair, share, folder / pair, two_ways=two_ways)
+            for pair, share in shares(seeds, pairs)
+        ]
         for done in as_completed(runs):
             results += done.result()
     click.echo(totals(results))

@@ -5,15 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 import random
-import subprocess
-import sys
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from broker.base.children import die_with_parent
 from broker.client.cluster import Cluster
 from broker.client.offsets import log_end_offsets
 from broker.client.site import Site
@@ -25,6 +22,7 @@ from mirror.link import Link
 from mirror.offsets.entries import GapStatus
 from mirror.offsets.state import load_link_state
 from tests.chaos_runs.mirror_process import UNEXPECTED
+from tests.forking import ForkedProcess, start_farshore
 from tests.interop.servers import ROOT
 from tests.mirror.harness import make_topic, read_all, write
 
@@ -83,7 +81,7 @@ class Circle:
             name: {where: [] for where in self.partitions} for name in self.sites
         }
         self.result = CircleResult()
-        self._mirrors: dict[int, subprocess.Popen[bytes]] = {}
+        self._mirrors: dict[int, ForkedProcess] = {}
 
     def links(self) -> list[Link]:
         """All of them, each as its file declares it."""
@@ -135,12 +133,7 @@ class Circle:
             lines += ["[[links]]", f'name = "{link.name}"', f'source = "{way[0]}"', f'target = "{way[1]}"']
             lines += [f"topics = {json.dumps(list(link.topics))}", 'topic_names = "same"', "groups = []"]
         config.write_text("\n".join(lines) + "\n")
-        command = [sys.executable, "-m", "deploy.cli", "--config", str(config), "mirror", "run"]
-        with self._log(at).open("ab") as sink:
-            child = subprocess.Popen(
-                command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=sink, stderr=sink, preexec_fn=die_with_parent
-            )
-        self._mirrors[at] = child
+        self._mirrors[at] = start_farshore(["--config", str(config), "mirror", "run"], ROOT, self._log(at))
 
     def _kill(self, at: int) -> None:
         child = self._mirrors.pop(at)

@@ -44,6 +44,7 @@ class QuickBroker(FarshoreBroker):
 
     def command(self) -> Sequence[str]:
         config = self.folder / "broker.toml"
+        config.parent.mkdir(parents=True, exist_ok=True)
         config.write_text(
             f'[sites.here]\nbootstrap_servers = "{self.bootstrap}"\n[sites.here.broker]\ndata_dir = "{self.data_dir}"\n'
             "auto_create_topics_enable = false\nlog_retention_check_interval_ms = 1000\n"

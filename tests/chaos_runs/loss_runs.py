@@ -1,4 +1,7 @@
-"""A site is lost, or left, while it is written to; what `farshore failover` states as lost is held against its disk."""
+"""A site is lost, or left, while it is written to; what `farshore failover` states as lost is held against its disk.
+
+Two ways: applications write to the same topics at the other site, too, and a link back brings that to the first.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +10,8 @@ import json
 import random
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -30,7 +33,7 @@ from mirror.link import Link
 from tests.chaos_runs.clusters import ClusterServer
 from tests.chaos_runs.looking import read_committed
 from tests.chaos_runs.loss_judgement import OnDisk, Verdict, judge
-from tests.chaos_runs.loss_writers import CONFIGS, Source
+from tests.chaos_runs.loss_writers import CONFIGS, Other, Source
 from tests.chaos_runs.mirror_process import Operator
 from tests.chaos_runs.noting import noted
 from tests.chaos_runs.warm_commands import WarmCommands
@@ -58,6 +61,7 @@ class LossResult:
     pair: str
     mirror: str = ""
     is_source_lost: bool = True
+    ways: str = "one way"
     topics: int = 0
     partitions: int = 0
     written: int = 0
@@ -74,10 +78,11 @@ class LossResult:
         certainties = " ".join(f"{name} {count}" for name, count in sorted(said.certainties.items()))
         source = "lost" if self.is_source_lost else "alive"
         text = (
-            f"{'ok  ' if self.is_good else 'FAIL'} seed {self.seed} {self.pair} mirror {self.mirror} source {source}: "
+            f"{'ok  ' if self.is_good else 'FAIL'} seed {self.seed} {self.pair} {self.ways}, mirror {self.mirror} "
+            f"source {source}: "
             f"{self.written} records in {self.topics} topics, {self.partitions} partitions; lost {said.lost_records} "
-            f"records, {said.lost_offsets} offsets, stated {said.stated_offsets}; {certainties}, unknowable "
-            f"{said.unknowable}; {self.seconds:.0f} s"
+            f"records, {said.lost_offsets} offsets, stated {said.stated_offsets}, unclear {said.unclear_offsets}; "
+            f"{certainties}, unknowable {said.unknowable}; {self.seconds:.0f} s"
         )
         return "\n     ".join([text, *self.problems[:10]])
 
@@ -87,7 +92,7 @@ class LossRun:
 
     def __init__(
         self, seed: int, pair: str, sites: tuple[ClusterServer, ClusterServer], toxiproxy: Toxiproxy,
-        commands: WarmCommands, folder: Path,
+        commands: WarmCommands, folder: Path, *, two_ways: bool = False,
     ) -> None:  # fmt: skip
         self.seed = seed
         self.source, self.target = sites
@@ -97,6 +102,8 @@ class LossRun:
         self.chance = random.Random(f"loss-{pair}-{seed}")
         lost = self.chance.random() < LOST_SHARE
         self.result = LossResult(seed, pair, MIRRORS[seed % len(MIRRORS)], lost)
+        self.two_ways = two_ways
+        self.back_chance = random.Random(f"loss-back-{pair}-{seed}")
         folder.mkdir(parents=True, exist_ok=True)
 
     async def run(self) -> LossResult:
@@ -114,16 +121,53 @@ class LossRun:
             west = Site("west", listen, {self.target.bootstrap: listen})
             link = Link(f"loss-{self.seed}", Site("east", self.source.bootstrap), west, (re.escape(prefix) + ".*",))
             operator = Operator(link, self.folder, self.commands)
-            operator.write_config()
             try:
-                async with Cluster(link.source, client_id="shop") as cluster:
+                async with (
+                    Cluster(link.source, client_id="shop") as cluster,
+                    Cluster(Site("west", self.target.bootstrap), client_id="shop") as other,
+                ):
                     source = Source(cluster, prefix, random.Random(f"writer-{self.seed}"))
-                    said = await self._live_and_lose(source, operator, proxies[self.target.bootstrap])
+                    async with self._back(operator, source, other):
+                        operator.write_config()
+                        said = await self._live_and_lose(source, operator, proxies[self.target.bootstrap])
                 if self.source.process is None:
                     await asyncio.to_thread(self.source.start)
                 await self._judge(source, said)
             finally:
                 operator.kill_mirrors()
+
+    @asynccontextmanager
+    async def _back(self, operator: Operator, source: Source, west: Cluster) -> AsyncIterator[None]:
+        """What is there more where both sites are written to. Nobody writes any more when it ends."""
+        if not self.two_ways:
+            yield
+            return
+        link, chance = operator.link, self.back_chance
+        back = Link(f"back-{self.seed}", Site("west", self.target.bootstrap), link.source, link.topics)
+        operator.back = back if (is_declared := chance.random() < 0.5) else None
+        self.result.ways = f"two ways ({'declared' if is_declared else 'registered'})"
+        mirror = Operator(back, self.folder, self.commands, "back", back=link if is_declared else None)
+        mirror.write_config()
+        mirror.start_mirror()
+        writer = Other(west, source.prefix, random.Random(f"west-{self.seed}"), first=source)
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(writer.write_until_stopped())
+            faults = tasks.create_task(self._trouble(mirror))
+            try:
+                yield
+            finally:
+                writer.stopped = True
+                faults.cancel()
+                mirror.kill_mirrors()
+
+    async def _trouble(self, mirror: Operator) -> None:
+        """The mirror of the link back dies, at any moment; mostly another one goes on."""
+        while self.back_chance.random() < 0.7:
+            await asyncio.sleep(self.back_chance.uniform(2.0, 15.0))
+            await asyncio.to_thread(mirror.kill_mirrors)
+            await asyncio.sleep(self.back_chance.uniform(0.0, 5.0))
+            if self.back_chance.random() < 0.8:
+                mirror.start_mirror()
 
     async def _live_and_lose(self, source: Source, operator: Operator, proxy: Any) -> dict[str, Any]:
         """-> what the failover said."""
@@ -151,7 +195,7 @@ class LossRun:
             await asyncio.wait([writing])  # a transaction in a thread comes to its end, or finds nobody
 
     async def _fail_over(self, operator: Operator) -> dict[str, Any]:
-        ran = await asyncio.to_thread(operator.farshore, *FAILOVER, "--yes", "-o", "json")
+        ran = await asyncio.to_thread(operator.farshore, *FAILOVER, "--link", operator.link.name, "--yes", "-o", "json")
         (self.folder / "said.txt").write_text(f"{ran.code}\n{ran.err}\n{ran.out}\n")
         assert ran.code == 0, f"the failover ended with {ran.code}: {ran.err[-900:]}"
         result: dict[str, Any] = json.loads(ran.out)
@@ -257,7 +301,8 @@ def totals(results: Iterable[LossResult]) -> str:
             f"mirror {mirror:9} source {source:5} {len(of):4} seeds, {sum(not one.is_good for one in of)} failed; "
             f"partitions exact {said['exact']}, at_least {said['at_least']}, unknown {said['unknown']}, unknowable "
             f"{sum(one.verdict.unknowable for one in of)}; lost {sum(one.verdict.lost_offsets for one in of)} offsets, "
-            f"stated {sum(one.verdict.stated_offsets for one in of)}; within the likely range {sum(ranges)} of "
+            f"stated {sum(one.verdict.stated_offsets for one in of)}, unclear "
+            f"{sum(one.verdict.unclear_offsets for one in of)}; within the likely range {sum(ranges)} of "
             f"{len(ranges)}"
         )
     return "\n".join(lines)

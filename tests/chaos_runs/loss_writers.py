@@ -7,13 +7,14 @@ import random
 import time
 from contextlib import suppress
 from dataclasses import dataclass, field
+from typing import Final
 
 from confluent_kafka import KafkaException, Producer
 
 from broker.client.cluster import Cluster
 from broker.client.errors import ClientError
 from broker.client.log import append
-from broker.client.topics import NewTopic, create_partitions, create_topics
+from broker.client.topics import NewTopic, create_partitions, create_topics, list_topics
 from broker.wire.records import Record, encode_batch
 from broker.wire.vocabulary import TopicPartition
 from tests.chaos_runs.writers import QUIET, TRANSACTION_TIMEOUT_MS
@@ -35,6 +36,8 @@ BATCH_RECORDS_MAX = 40
 PADDING_BYTES_MAX = 300
 PAUSE_S = 0.03
 CALL_TIMEOUT_S = 10.0
+WRITES_PER_LOOK = 10
+"""Of who writes at the target, before it looks at the topics again."""
 ENDINGS = ("commit", "commit", "abort", "open")
 """Of transactions; an open one is ended by its coordinator, after TRANSACTION_TIMEOUT_MS."""
 
@@ -54,6 +57,8 @@ class Source:
     written: int = 0
     stopped: bool = False
     transactions: dict[str, int] = field(default_factory=lambda: dict.fromkeys(ENDINGS, 0))
+    mark: bytes = b""
+    """Before each value and key: of what came from the other site compaction takes nothing for what is written here."""
 
     async def make_topic(self, kind: str) -> str:
         name = f"{self.prefix}{len(self.kinds)}-{kind}"
@@ -76,7 +81,7 @@ class Source:
 
     def value(self) -> bytes:
         self.written += 1
-        return b"%d-%s" % (self.written, b"x" * self.chance.randrange(PADDING_BYTES_MAX))
+        return b"%s%d-%s" % (self.mark, self.written, b"x" * self.chance.randrange(PADDING_BYTES_MAX))
 
     async def write_until_stopped(self) -> None:
         """A batch or a transaction after the other, until `stopped`. A site that is gone ends it."""
@@ -95,7 +100,10 @@ class Source:
     async def _batch(self, where: TopicPartition) -> None:
         values = [self.value() for _ in range(self.chance.randint(1, BATCH_RECORDS_MAX))]
         now_ms = time.time_ns() // 10**6
-        records = [Record(at, now_ms, b"k%d" % self.chance.randrange(KEYS), value) for at, value in enumerate(values)]
+        records = [
+            Record(at, now_ms, b"%sk%d" % (self.mark, self.chance.randrange(KEYS)), value)
+            for at, value in enumerate(values)
+        ]
         base = await append(self.cluster, where, encode_batch(records))
         known = self.offsets.setdefault(where, {})
         known |= {value: base + at for at, value in enumerate(values)}
@@ -123,3 +131,38 @@ class Source:
             producer.commit_transaction(CALL_TIMEOUT_S)
         elif ending == "abort":
             producer.abort_transaction(CALL_TIMEOUT_S)
+
+
+FROM_TARGET: Final = b"west-"
+"""Before the values of who writes at the target."""
+
+
+@dataclass
+class Other(Source):
+    """Who writes to the same topics at the target, as soon as they are there: `first` makes them at its site."""
+
+    mark: bytes = FROM_TARGET
+    first: Source = field(kw_only=True)
+
+    async def write_until_stopped(self) -> None:
+        """What the site refuses (a topic that takes no long batches any more) is not written."""
+        number = 0
+        while not self.stopped:
+            with suppress(ClientError, KafkaException, TimeoutError):
+                there = await list_topics(self.cluster)
+                found = {
+                    TopicPartition(name, partition.partition): 0
+                    for name in self.first.kinds.keys() & there.keys()
+                    for partition in there[name].partitions
+                }
+                self.born_ms, self.kinds = found, self.first.kinds
+                for _ in range(WRITES_PER_LOOK if found else 0):
+                    where = self.chance.choice(sorted(found))
+                    if self.kinds[where.topic] == "transactional":
+                        number += 1
+                        ending = self.chance.choice(ENDINGS)
+                        await asyncio.to_thread(self._transaction, where.topic, ending, f"{self.prefix}west-{number}")
+                    else:
+                        await self._batch(where)
+                    await asyncio.sleep(self.chance.uniform(0.0, 2 * PAUSE_S))
+            await asyncio.sleep(PAUSE_S)

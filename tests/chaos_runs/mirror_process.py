@@ -6,16 +6,14 @@ import json
 import os
 import shlex
 import signal
-import subprocess
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from broker.base.children import die_with_parent
 from mirror.link import Link
 from tests.chaos_runs.warm_commands import Said, WarmCommands
+from tests.forking import ForkedProcess, start_farshore
 from tests.interop.servers import ROOT
 
 STOP_TIMEOUT_S = 20.0
@@ -24,13 +22,17 @@ UNEXPECTED = ("Traceback", "Exception", "AssertionError", "Unclosed", "never awa
 
 @dataclass
 class Operator:
-    """One configuration file with one link, and what can be done with it. `name` tells several files apart."""
+    """One configuration file with one link, and what can be done with it. `name` tells several files apart.
+
+    `back`: the file declares this link, too, which goes the other way; another mirror runs it.
+    """
 
     link: Link
     folder: Path
     commands: WarmCommands
     name: str = "farshore"
-    children: list[subprocess.Popen[bytes]] = field(default_factory=list)
+    children: list[ForkedProcess] = field(default_factory=list)
+    back: Link | None = None
 
     @property
     def config(self) -> Path:
@@ -47,18 +49,15 @@ class Operator:
             lines += [f"[sites.{site.name}]", f"bootstrap_servers = {json.dumps(site.bootstrap_servers)}"]
             mapped = ", ".join(f"{json.dumps(at)} = {json.dumps(to)}" for at, to in site.address_map.items())
             lines += [f"address_map = {{ {mapped} }}"]
-        link = self.link
-        lines += ["[[links]]", f'name = "{link.name}"', f'source = "{link.source.name}"']
-        lines += [f'target = "{link.target.name}"', f"topics = {json.dumps(list(link.topics))}"]
-        lines += [f"groups = {json.dumps(list(link.groups))}"]
+        for link in [self.link, *([self.back] if self.back is not None else [])]:
+            lines += ["[[links]]", f'name = "{link.name}"', f'source = "{link.source.name}"']
+            lines += [f'target = "{link.target.name}"', f"topics = {json.dumps(list(link.topics))}"]
+            lines += [f"groups = {json.dumps(list(link.groups))}"]
         self.config.write_text("\n".join(lines) + "\n")
 
-    def start_mirror(self) -> subprocess.Popen[bytes]:
-        command = [sys.executable, "-m", "deploy.cli", "--config", str(self.config), "mirror", "run"]
-        with self.log.open("ab") as sink:
-            child = subprocess.Popen(
-                command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=sink, stderr=sink, preexec_fn=die_with_parent
-            )
+    def start_mirror(self) -> ForkedProcess:
+        only = ["--link", self.link.name] if self.back is not None else []
+        child = start_farshore(["--config", str(self.config), "mirror", "run", *only], ROOT, self.log)
         self.children.append(child)
         return child
 
@@ -105,4 +104,4 @@ class Operator:
 
     def ended_mirrors(self) -> Sequence[int]:
         """Exit codes of mirrors that ended by themselves."""
-        return [child.returncode for child in self.children if child.poll() is not None]
+        return [code for child in self.children if (code := child.poll()) is not None]

@@ -107,8 +107,8 @@ def run_content(pair: str, seeds: Sequence[int], length_s: float, folder: Path) 
     return results
 
 
-def run_losses(pair: str, seeds: Sequence[int], folder: Path) -> list[LossResult]:
-    """The same for sites that are lost while they are written to."""
+def run_losses(pair: str, seeds: Sequence[int], folder: Path, *, two_ways: bool = False) -> list[LossResult]:
+    """The same for sites that are lost while they are written to; with `two_ways` the other site is, too."""
     source_kind, target_kind = PAIRS[pair]
     results = []
     with (
@@ -119,7 +119,7 @@ def run_losses(pair: str, seeds: Sequence[int], folder: Path) -> list[LossResult
     ):
         for seed in seeds:
             own = folder / f"seed-{seed}"
-            run = LossRun(seed, pair, (source, target), toxiproxy, commands, own)
+            run = LossRun(seed, pair, (source, target), toxiproxy, commands, own, two_ways=two_ways)
             results.append(asyncio.run(run.run()))
             print(results[-1].line(), flush=True)
             (own / "result.txt").write_text(results[-1].line())

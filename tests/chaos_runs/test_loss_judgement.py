@@ -23,7 +23,9 @@ AT_LEAST = {"certainty": "at_least", "offsets": 3, "records": None, "first_offse
 
 
 def said(loss: dict[str, Any] | None, **total: Any) -> dict[str, Any]:
-    losses = [] if loss is None else [{"topic": WHERE.topic, "partition": WHERE.partition, **loss}]
+    losses = (
+        [] if loss is None else [{"topic": WHERE.topic, "partition": WHERE.partition, "unclear_offsets": 0, **loss}]
+    )
     offsets = 0 if loss is None else loss["offsets"] or 0
     of_all = {"offsets": offsets, "records": None, "certainty": "at_least", "seen_at": SEEN, "likely_offsets": None}
     return {"losses": losses, "loss": of_all | total}
@@ -63,6 +65,19 @@ def test_a_true_statement_is_found_to_be_true(loss: dict[str, Any], disk: OnDisk
 )
 def test_a_false_word_is_found(loss: dict[str, Any], text: str) -> None:
     assert any(text in found for found in wrong(loss, lost=False))
+
+
+def test_what_the_target_wrote_is_not_lost_where_it_came_back() -> None:
+    own = [record._replace(value=b"west-%d" % record.offset) for record in SOURCE[3:5]]
+    disk = replace(DISK, source=(*SOURCE[:3], *own, *SOURCE[5:]), target=(*SOURCE[:3], *own))
+    assert (disk.last_copied(), disk.lost_offsets(), [record.offset for record in disk.lost()]) == (2, 5, [6, 8])
+    assert wrong(AT_LEAST | {"offsets": 1, "unclear_offsets": 2}, disk) == []
+    assert "not all that was seen" in wrong(AT_LEAST | {"offsets": 1, "unclear_offsets": 1}, disk)[0]
+    seen = AT_LEAST | {"end_offset": 10, "unclear_offsets": 1}
+    assert wrong(seen | {"offsets": 5, "unclear_offsets": 2}, disk) == []
+    assert "more is stated than 5 offsets" in wrong(seen | {"offsets": 6}, disk)[0]
+    assert wrong(EXACT | {"offsets": 2, "records": 2}, disk, lost=False) == []
+    assert "2 records are lost there" in wrong(EXACT | {"offsets": 4, "records": 4}, disk, lost=False)[0]
 
 
 def test_a_partition_is_missing_unless_nobody_could_have_seen_it() -> None:

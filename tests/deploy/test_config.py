@@ -256,3 +256,12 @@ def test_brokers_and_their_cluster_want_each_other() -> None:
     assert "sites.north.brokers: is missing" in refused(SITES + alone)
     without = CLUSTER.replace("[sites.north.cluster]\n", "").replace("zookeeper", "# zookeeper")
     assert "sites.north.cluster: is missing" in refused(SITES + without)
+
+
+def test_whom_a_freeze_by_acls_denies_is_named_as_kafka_names_principals() -> None:
+    text = SITES.replace("[sites.west]\n", '[sites.west]\nfreeze_principals = ["User:*", "User:CN=a,OU=b"]\n')
+    assert parse(text, FILE).site("west").freeze_principals == ("User:*", "User:CN=a,OU=b")
+    assert parse(SITES, FILE).site("west").freeze_principals == ()
+    assert "sites.west.freeze_principals" in refused(text.replace("User:*", "shop"))
+    own = SITES.replace("[sites.east]\n", '[sites.east]\nfreeze_principals = ["User:*"]\n')
+    assert "sites.east.freeze_principals: farshore's own brokers freeze by their role; take it out" in refused(own)

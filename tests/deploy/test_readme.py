@@ -11,8 +11,6 @@ import os
 import re
 import shlex
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -20,7 +18,8 @@ from pathlib import Path
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 
-from broker.base.children import die_with_parent
+from tests.chaos_runs.warm_commands import Said, warm_commands
+from tests.forking import ForkedProcess, start_farshore
 from tests.ports import free_port
 
 ROOT = Path(__file__).parents[2]
@@ -29,7 +28,7 @@ EXAMPLES = [part.split("```")[1] for part in README.split("<!-- examples: run in
 COMMANDS = re.findall(r"^\$ (farshore .*)$", "".join(EXAMPLES), re.MULTILINE)
 RECORDS = 400
 READ_BY_GROUP = 120
-DEADLINE_S = 60.0
+DEADLINE_S = 240.0
 
 
 class Reader:
@@ -37,7 +36,7 @@ class Reader:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.services: list[subprocess.Popen[bytes]] = []
+        self.services: list[ForkedProcess] = []
         self.ports = {port: free_port() for port in ("19092", "29092", "9600")}
         toml = self.with_ports(README.split("```toml")[1].split("```")[0])
         (folder / "farshore.toml").write_text(toml)
@@ -48,38 +47,21 @@ class Reader:
         return text
 
     def argv(self, command: str) -> list[str]:
-        return [sys.executable, "-m", "deploy.cli", *shlex.split(self.with_ports(command))[1:]]
+        return shlex.split(self.with_ports(command))[1:]
 
     def start(self, command: str) -> None:
-        with (self.folder / f"service-{len(self.services)}.log").open("wb") as log:
-            self.services.append(
-                subprocess.Popen(
-                    self.argv(command),
-                    cwd=self.folder,
-                    env=environment(),
-                    stdout=log,
-                    stderr=log,
-                    preexec_fn=die_with_parent,
-                )
-            )
+        log = self.folder / f"service-{len(self.services)}.log"
+        self.services.append(start_farshore(self.argv(command), self.folder, log, environment()))
 
-    def run(self, command: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            self.argv(command),
-            cwd=self.folder,
-            env=environment(),
-            capture_output=True,
-            text=True,
-            timeout=240,
-            check=False,
-        )
+    def run(self, command: str) -> Said:
+        return warm_commands().run(self.argv(command), self.folder, environment())
 
-    def run_until_done(self, command: str) -> subprocess.CompletedProcess[str]:
+    def run_until_done(self, command: str) -> Said:
         """Services need a moment to start: a retriable refusal is asked again until the deadline."""
         deadline = time.monotonic() + DEADLINE_S
         while True:
             result = self.run(command)
-            if result.returncode == 0 or time.monotonic() > deadline:
+            if result.code == 0 or time.monotonic() > deadline:
                 return result
             time.sleep(0.5)
 
@@ -131,9 +113,9 @@ async def applications(bootstrap_servers: str) -> None:
 
 def mirrored(reader: Reader) -> bool:
     result = reader.run("farshore status -o json")
-    if result.returncode != 0:
+    if result.code != 0:
         return False
-    text = result.stdout
+    text = result.out
     return "flights" in text and all(lag == 0 for lag in lags(json.loads(text)))
 
 
@@ -166,7 +148,7 @@ def test_every_command_of_the_readme_works_in_its_order(reader: Reader) -> None:
                 wait_for(lambda: mirrored(reader), "the mirror to catch up")
             continue
         result = reader.run_until_done(command)
-        assert result.returncode == 0, f"{command}\n{result.stdout}\n{result.stderr}"
+        assert result.code == 0, f"{command}\n{result.out}\n{result.err}"
         if "topic create" in command:
             asyncio.run(applications(f"127.0.0.1:{reader.ports['19092']}"))
     for service, command in zip(reader.services, [c for c in COMMANDS if c.endswith("&")], strict=True):
@@ -185,5 +167,5 @@ def check_json(reader: Reader) -> None:
         "status",
     ):
         result = reader.run(f"farshore {command} -o json")
-        assert result.returncode == 0, result.stderr
-        json.loads(result.stdout)
+        assert result.code == 0, result.err
+        json.loads(result.out)

@@ -152,5 +152,5 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Shorter waits, as on a machine with a short patience."""
     for name, seconds in (("QUIET_S", 0.2), ("LATE_WRITES_S", 0.3), ("DRAIN_POLL_S", 0.05)):
         monkeypatch.setattr(f"failover.link_run.{name}", seconds)
-    monkeypatch.setattr("failover.taking_up.HEARTBEAT_S", 0.2)
+    monkeypatch.setattr("failover.taking_up.LEASE_S", 0.4)
     monkeypatch.setattr("failover.taking_up.UNHEARD_S", 0.5)

@@ -21,7 +21,7 @@ from failover.intent import Intent
 from failover.journal import Event, OperationLog
 from failover.journal_log import OperationJournal, claim, load_operations
 from failover.link_run import LinkMove
-from failover.operation import Opening, OperationResult, carry_out
+from failover.operation import Opening, OperationResult, Tell, carry_out, tell_nobody
 from failover.plan import OperationPlan
 from failover.sites import Sites
 from mirror.link import Link
@@ -75,10 +75,12 @@ class Stage:
     async def log(self, operation_id: str) -> OperationLog:
         return (await load_operations(self.target))[operation_id].whole()
 
-    async def run(self, plan: OperationPlan, sites: Sites, drain_timeout_s: float = 20.0) -> OperationResult:
+    async def run(
+        self, plan: OperationPlan, sites: Sites, drain_timeout_s: float = 20.0, tell: Tell = tell_nobody
+    ) -> OperationResult:
         assert plan.refusals == ()
         journal = await self.journal()
-        (result,) = await carry_out([LinkMove(plan, sites)], journal, opening(plan), drain_timeout_s)
+        (result,) = await carry_out([LinkMove(plan, sites)], journal, opening(plan), drain_timeout_s, tell=tell)
         return result
 
     async def group_at(self, cluster: Cluster) -> dict[TopicPartition, int]:

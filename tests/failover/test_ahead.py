@@ -10,7 +10,8 @@ import pytest
 from broker.client.groups import commit_offsets
 from broker.client.model import CommittedOffset
 from broker.client.offsets import log_end_offsets
-from failover.plan import MoveKind, plan_switchover
+from failover.moves import MoveKind
+from failover.plan import plan_switchover
 from tests.failover.stage import GROUP, PARTITIONS, RECORDS, mirrored, two_sites
 from tests.mirror.harness import running, some_records, wait_for_records, write
 

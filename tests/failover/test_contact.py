@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from broker.base.address import parse_address
+from broker.base.address import AddressInvalid, parse_address
 from broker.client.cluster import Cluster
+from broker.client.errors import SiteInvalid
 from broker.client.groups import commit_offsets
 from broker.client.model import CommittedOffset
 from broker.client.security.settings import Access
@@ -21,11 +22,13 @@ from broker.client.site import Site
 from broker.wire.vocabulary import TopicPartition
 from failover import contact
 from failover.contact import SiteFinding, call_brokers, reach
+from failover.planning import enter_sites
 from failover.sites import Sites
 from failover.snapshot import Snapshot
 from mirror.link import Link
+from mirror.offsets.source_ends import SourceBrokers, load_observation
 from tests.broker.running import running_broker
-from tests.mirror.harness import make_topic
+from tests.mirror.harness import eventually, make_topic, running
 
 TOPIC = "flights"
 PARTITIONS = 20
@@ -33,6 +36,8 @@ GROUPS = 250
 ROUND_TRIPS_MAX = 22
 """At 100 ms each that is 2.2 s."""
 QUIET_S = 0.15
+WORKS_S = 0.02
+"""Who used a processor for so long meanwhile was not quiet: on a busy machine the next requests are on their way."""
 MUTE_MS = 700
 
 
@@ -50,6 +55,7 @@ class Far:
     round_trips: int = 0
     _waiting: list[tuple[asyncio.StreamWriter, bytes]] = field(default_factory=list)
     _flush: asyncio.TimerHandle | None = None
+    _worked_s: float = 0.0
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         host, port = self.bootstrap.rsplit(":", 1)
@@ -68,12 +74,19 @@ class Far:
         while size := await reader.read(4):
             size += await reader.readexactly(4 - len(size))
             self._waiting.append((before, size + await reader.readexactly(struct.unpack(">i", size)[0])))
-            if self._flush is not None:
-                self._flush.cancel()
-            self._flush = asyncio.get_running_loop().call_later(self.quiet_s, self._send)
+            self._wait()
         before.close()
 
+    def _wait(self) -> None:
+        if self._flush is not None:
+            self._flush.cancel()
+        self._worked_s = time.process_time()
+        self._flush = asyncio.get_running_loop().call_later(self.quiet_s, self._send)
+
     def _send(self) -> None:
+        if time.process_time() - self._worked_s > WORKS_S:
+            self._wait()
+            return
         self.round_trips += 1
         for before, frame in self._waiting:
             before.write(frame)
@@ -173,6 +186,41 @@ async def test_a_source_is_dead_only_where_no_broker_says_anything(
             reached, _ = await reach(stack, Site("east", ",".join([silent, *both])), now_ms)
             assert reached is not None
             assert {str(address) for address in reached.site.bootstrap()} == both
+
+
+async def test_a_site_whose_brokers_in_the_file_are_gone_is_found_by_those_that_its_mirror_knew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, unused_tcp_port: int
+) -> None:
+    """It was said to be dead while it served: kafka-1 alone stood in the file, and was down for maintenance."""
+    monkeypatch.setattr(contact, "REFUSED_MS", 0)
+    nobody = f"127.0.0.1:{unused_tcp_port}"
+    async with link_with_groups(tmp_path) as link:
+        async with Cluster(link.target) as target, running(link):
+
+            async def kept() -> bool:
+                return bool((await load_observation(link, target)).brokers.addresses)
+
+            await eventually(kept, "the worker to keep where the source's brokers are")
+        gone = replace(link, source=Site("east", nobody))
+        async with AsyncExitStack() as stack:
+            snapshot = await (await enter_sites(stack, gone, (), now_ms)).look_past_source()
+        assert (snapshot.source_finding, len(snapshot.groups)) == (SiteFinding.ALIVE, GROUPS)
+        assert {answer.address for answer in snapshot.evidence if answer.answered} == {link.source.bootstrap_servers}
+        elsewhere = {link.source.bootstrap_servers: link.target.bootstrap_servers}
+        other = replace(gone, source=Site("east", nobody, elsewhere))
+        async with AsyncExitStack() as stack:
+            snapshot = await (await enter_sites(stack, other, (), now_ms)).look_past_source()
+        assert snapshot.source_finding is SiteFinding.DEAD, "where its broker was is another cluster's"
+
+
+@pytest.mark.parametrize(("servers", "error"), [("", SiteInvalid), ("nonsense", AddressInvalid)])
+async def test_a_site_that_cannot_be_called_is_refused_by_its_own_error(servers: str, error: type[Exception]) -> None:
+    async def kept() -> SourceBrokers:
+        return SourceBrokers()
+
+    async with AsyncExitStack() as stack:
+        with pytest.raises(error):
+            await reach(stack, Site("east", servers), now_ms, kept)
 
 
 async def test_who_says_nothing_is_waited_for_no_longer_than_said(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -103,6 +103,13 @@ def test_each_group_is_told_once_by_what_matters_most(group: GroupView, syncs: G
     assert kinds(found) == ([(expected, "analysts")] if expected else [])
 
 
+def test_what_would_be_nothing_to_fail_over_to_is_told_with_the_command_of_that_link() -> None:
+    never = replace(BLIND, link_state="promoted", partitions=(replace(BLIND.partitions[0], mirrored_source_next=None),))
+    steps = {finding.kind: finding.next_step for finding in drilled(never).findings}
+    assert steps["link_not_running"] == "farshore link describe --link east-west"
+    assert steps["nothing_mirrored"] == "farshore mirror run --link east-west"
+
+
 def test_an_unknown_group_is_told_with_how_many_partitions_and_why() -> None:
     lost = replace(GROUP, partitions=(replace(AT, target_offset=None),))
     (finding,) = drilled(replace(BLIND, groups=(lost,)), syncs=waiting(GroupAction.HOLD_BEFORE_MIRROR)).findings

@@ -114,7 +114,7 @@ async def test_operations_forget_those_before_them_and_an_interrupted_one_is_sti
             async with machine(HEIR, stage.link) as sites:
                 (result,) = await operate(intent, sites, name)
             assert result.verified, result.differences
-            snapshot = await mark_interrupted(await stage.sites.look(), stage.target)
+            snapshot = await mark_interrupted(await stage.sites.look(), stage.sites)
             assert (snapshot.operation_id, snapshot.interrupted) == (name, False)
             kept: Sequence[str] = list(await load_operations(stage.target))
             assert kept == names[max(0, names.index(name) - 1) : names.index(name) + 1]

@@ -8,6 +8,7 @@ import pytest
 
 from failover.losses import Certainty, LossGrowth, LossTotal, PartitionLoss, growth, sum_losses, total_loss
 from mirror.api import LastLook
+from mirror.offsets.source_ends import Growth
 
 SHOWN = LossTotal(10, None, 1, Certainty.EXACT, stated_at_ms=1_000, fastest_per_s=2.5)
 
@@ -46,3 +47,25 @@ def test_the_pace_of_a_source_that_lives_is_told_beside_what_is_known_exactly() 
     assert (total.likely_offsets, total.seen_at_ms) == (None, None)
     assert sum_losses([total, total]).fastest_per_s == 6.0
     assert sum_losses([total, replace(total, fastest_per_s=None)]).fastest_per_s is None
+
+
+def test_what_may_be_lost_or_have_come_back_was_shown_so_only_more_of_both_is_a_growth() -> None:
+    shown = replace(SHOWN, certainty=Certainty.AT_LEAST, offsets=4, unclear_offsets=6)
+    for offsets, unclear, expected in (
+        (10, 0, LossGrowth.NONE),
+        (0, 10, LossGrowth.NONE),
+        (4, 7, LossGrowth.LIKELY),
+        (0, 61, LossGrowth.BEYOND),
+    ):
+        now = replace(shown, offsets=offsets, unclear_offsets=unclear, stated_at_ms=1_400)
+        assert growth(shown, now) is expected
+    total = total_loss([], 7_000, LastLook(6_900, None, (), 3.0))
+    of_both = sum_losses([shown, replace(shown, unclear_offsets=1), total])
+    assert (of_both.offsets, of_both.unclear_offsets, of_both.seen_offsets) == (8, 7, 15)
+
+
+def test_what_is_unclear_is_likely_lost_at_most_and_counts_among_what_was_written_in_that_time() -> None:
+    loss = PartitionLoss("flights", 0, Certainty.AT_LEAST, 4, None, 1, 105, unclear_offsets=100)
+    total = total_loss([loss], 7_000, LastLook(6_000, None, (Growth(1_000, 52), Growth(2_000, 104)), 3.0))
+    assert (total.offsets, total.unclear_offsets) == (4, 100)
+    assert (total.likely_offsets, total.seen_seconds) == (107, 2.0)

@@ -22,7 +22,8 @@ from broker.wire.records import Record, encode_batch
 from broker.wire.vocabulary import TopicPartition
 from failover.contact import SiteFinding
 from failover.losses import Certainty, state_loss
-from failover.plan import GateRefusal, MoveKind, RefusalReason, plan_failover
+from failover.moves import MoveKind
+from failover.plan import GateRefusal, RefusalReason, plan_failover
 from failover.sites import Sites
 from mirror.link import PRODUCERS_TOPIC, Link
 from mirror.offsets.state_writer import ensure_own_topics

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from failover.hearing import Hearing
+from failover.hearing import Hearing, is_carried_on, is_doubtful, is_heard
 from failover.journal import GENESIS_HASH, Event, JournalEntry, Lease, OperationLog
-from failover.limits import HEARTBEAT_S, UNHEARD_S
+from failover.limits import HEARTBEAT_S, LEASE_S, UNHEARD_S
 from failover.standing import OperationState
 from tests.failover.test_journal_log import INTENT
 
@@ -43,7 +43,7 @@ def test_one_that_dies_is_told_when_it_was_not_heard_of_for_so_long(off_by_ms: i
     assert told[30 + UNHEARD_S] is OperationState.CUT_SHORT
 
 
-@pytest.mark.parametrize(("off_by_ms", "after_s"), [(-HOUR_MS, UNHEARD_S), (HOUR_MS, 2 * HEARTBEAT_S)])
+@pytest.mark.parametrize(("off_by_ms", "after_s"), [(-HOUR_MS, UNHEARD_S), (HOUR_MS, LEASE_S)])
 def test_one_that_is_silent_from_the_first_look_on(off_by_ms: int, after_s: float) -> None:
     told = [at_s for at_s, state in watched(off_by_ms, until_s=60, silent_from_s=0) if state is not None]
     assert told[0] == after_s
@@ -56,3 +56,24 @@ def test_one_that_has_ended_needs_no_watch() -> None:
     ):
         entry = JournalEntry(1, NOW_MS, "one", event, detail, PLANNED.hash())
         assert Hearing().look(replace(LOG, entries=(PLANNED, entry)), NOW_MS, 0.0) is state
+
+
+def test_one_look_by_a_clock_is_relied_on_only_where_it_says_that_somebody_was_heard() -> None:
+    seconds = {0: False, 10: False, 30: True, 3_600: True, -1: False, -3_600: True}
+    assert {after: is_doubtful(LOG, NOW_MS + after * 1000) for after in seconds} == seconds
+    cut_short = JournalEntry(1, NOW_MS, "one", Event.CUT_SHORT, {"step": "fence", "error": "gone"}, PLANNED.hash())
+    ended = JournalEntry(1, NOW_MS, "one", Event.ABORTED, {}, PLANNED.hash())
+    for entry in (cut_short, ended):
+        log = replace(LOG, entries=(PLANNED, entry))
+        assert (is_carried_on(log, NOW_MS), is_doubtful(log, NOW_MS + HOUR_MS)) == (False, False)
+        assert is_heard(LOG, log)
+    assert is_heard(LOG, later(3))
+    assert not is_heard(LOG, LOG)
+
+
+def test_silence_while_the_journal_could_not_be_read_says_nothing() -> None:
+    hearing = Hearing()
+    assert hearing.look(LOG, NOW_MS, 0.0) is None
+    hearing.missed(3_600.0)
+    assert hearing.look(LOG, NOW_MS, 3_601.0) is None
+    assert hearing.look(LOG, NOW_MS, 3_600.0 + UNHEARD_S) is OperationState.CUT_SHORT

@@ -121,6 +121,8 @@ def test_records_of_nobody_are_passed_over() -> None:
         (b'["one"]', b"{}"),
         (b'["one","lease"]', b"not json"),
         (b'["two",0,0,1]', None),
+        (b'["three",0,5,1]', b"{}"),
+        (b'["three",0,0,0]', b"{}"),
     ]
     found = read_operations([*strange, *records(ONE)])
     assert found["one"].whole().entries == tuple(ONE)
@@ -154,7 +156,7 @@ def test_another_field_of_an_intent_is_another_version() -> None:
     fields += (
         "left_groups links operation reason refused_links set_back_groups source target timestamp_ms topics whole_site"
     )
-    assert (JOURNAL_VERSION, PLAN_VERSION, sorted(INTENT_FIELDS)) == (2, 2, fields.split())
+    assert (JOURNAL_VERSION, PLAN_VERSION, sorted(INTENT_FIELDS)) == (2, 3, fields.split())
 
 
 def test_an_intent_that_says_more_is_of_a_newer_version_and_the_others_are_told_as_ever() -> None:
@@ -176,6 +178,16 @@ def test_a_damaged_journal_holds_up_others_only_while_its_machine_is_heard_of() 
     found = read_operations(records(whole[:1], whole[2:]))
     with pytest.raises(OperationUnderWay, match="ann"):
         refuse_second(found, ("east", "west"), NOW_MS + 1000)
+    refuse_second(found, ("east", "west"), NOW_MS + 60_000)
+
+
+@pytest.mark.parametrize("intent", [{"operation": "sabotage"}, {"operation": "failover"}, 7, None])
+def test_one_whose_intent_nobody_can_read_is_damaged_and_holds_up_no_others_for_long(intent: object) -> None:
+    """Each operation ended with a traceback, also those that were to begin."""
+    found = read_operations(records(written("one", [{"intent": intent, "who": "ann"}])))
+    assert standing_of(found["one"], NOW_MS).state is OperationState.DAMAGED
+    with pytest.raises(JournalDamaged, match="one"):
+        intent_of(found["one"])
     refuse_second(found, ("east", "west"), NOW_MS + 60_000)
 
 

@@ -12,13 +12,16 @@ import pytest
 from broker.client.cluster import Cluster
 from broker.client.configs import describe_topic_configs
 from broker.client.errors import KafkaError
+from broker.client.offsets import log_end_offsets
 from broker.client.producers import ProducerIdAndEpoch
+from broker.client.scan import OffsetSpan, scan_batches
 from broker.client.site import Site
+from broker.client.topics import delete_topics
 from broker.wire.errors import ErrorCode
 from failover.errors import JournalUnanswered, OperationTakenUp, OperationUnderWay
 from failover.intent import Intent
 from failover.journal import GENESIS_HASH, PART_MAX_BYTES, Event, JournalEntry, Lease, OperationLog
-from failover.journal_log import OPERATIONS_TOPIC, WHERE, OperationJournal, claim, load_operations
+from failover.journal_log import OPERATIONS_TOPIC, WHERE, OperationJournal, OperationsReader, claim, load_operations
 from failover.standing import OperationState, refuse_second, standing_of
 from failover.steps import Operation
 from tests.broker.faults import Faults, injected
@@ -70,6 +73,50 @@ async def test_what_one_machine_records_another_one_reads(target: _Target) -> No
     described = configs[OPERATIONS_TOPIC]
     assert not isinstance(described, KafkaError)
     assert described["cleanup.policy"].value == "compact"
+
+
+async def test_an_entry_of_several_parts_takes_one_batch(target: _Target) -> None:
+    """Of 1,000 groups each took two to four, one round trip after the other."""
+    journal = await begun(target.here)
+    before = (await log_end_offsets(target.here, [WHERE]))[WHERE]
+    long = await journal.record("step", {"text": "moved " * PART_MAX_BYTES})
+    assert len(long.records()) == 7
+    batches: list[int] = []
+    span = OffsetSpan(before, before + 7)
+    await scan_batches(target.there, {WHERE: span}, lambda _at, header, _batch: batches.append(header.record_count))
+    assert batches == [7]
+    assert (await log_at(target.there)).entries[-1] == long
+
+
+async def test_who_is_cancelled_amid_an_append_goes_on_behind_what_it_wrote(target: _Target) -> None:
+    """Ctrl-C: what was on its way lands, and the word of the operation that was cut short comes behind it."""
+    journal = await begun(target.here)
+    appending = asyncio.create_task(journal.record_all([("step", {"number": 1}), ("step", {"number": 2})]))
+    await asyncio.sleep(0)
+    appending.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await appending
+    await journal.record(Event.CUT_SHORT, {"error": "ctrl-c"})
+    log = await log_at(target.there)
+    assert [entry.event for entry in log.entries] == [Event.PLANNED, "step", "step", Event.CUT_SHORT]
+
+
+async def test_who_reads_again_reads_on_and_one_that_was_made_anew_from_its_start(target: _Target) -> None:
+    reader = OperationsReader()
+    assert await reader.read(target.there) == {}
+    journal = await begun(target.here)
+    first = await reader.read(target.there)
+    await begun(target.here, "two")
+    second = await reader.read(target.there)
+    assert second == await load_operations(target.there)
+    assert list(second) == ["one", "two"]
+    assert second["one"] is first["one"]
+    with pytest.raises(OperationTakenUp):
+        await journal.record("step", {})
+    assert not await delete_topics(target.here, [OPERATIONS_TOPIC])
+    assert await reader.read(target.there) == {}
+    await begun(target.here, "three")
+    assert list(await reader.read(target.there)) == ["three"]
 
 
 async def test_who_has_it_taken_away_is_refused_and_what_it_wrote_stands(target: _Target) -> None:

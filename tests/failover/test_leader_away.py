@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,10 +36,12 @@ class WatchedJournal(OperationJournal):
 
     begun: Callable[[str], None]
 
-    async def record(self, event: str, detail: Any) -> JournalEntry:
-        if event == Event.STARTED:
-            self.begun(detail["step"])
-        return await super().record(event, detail)
+    async def record_all(self, noted: Iterable[tuple[str, Mapping[str, Any]]]) -> list[JournalEntry]:
+        noted = list(noted)
+        for event, detail in noted:
+            if event == Event.STARTED:
+                self.begun(detail["step"])
+        return await super().record_all(noted)
 
 
 @dataclass
@@ -64,7 +66,7 @@ class Scene:
     ) -> OperationResult:
         """It happens when that step begins."""
         stage = self.stage
-        plan = plan_switchover(await mark_interrupted(await stage.sites.look(), stage.target))
+        plan = plan_switchover(await mark_interrupted(await stage.sites.look(), stage.sites))
         assert plan.refusals == ()
         stage.operations += 1
         writer, _ = await claim(stage.target, ("east", "west"), lambda _: None)

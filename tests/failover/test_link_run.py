@@ -10,7 +10,7 @@ from broker.client.model import CommittedOffset
 from broker.wire.errors import ErrorCode
 from broker.wire.vocabulary import TopicPartition
 from failover.link_run import move_groups
-from failover.plan import GroupMove, MoveKind
+from failover.moves import GroupMove, MoveKind
 from failover.sites import Sites
 from mirror.link import Link
 from tests.broker.client.group_site import GroupSite, serving

@@ -20,8 +20,9 @@ from failover.journal import Event
 from failover.last_seen import last_seen
 from failover.link_run import verify
 from failover.losses import Certainty
+from failover.moves import MoveKind
 from failover.operation import mark_interrupted
-from failover.plan import GateRefusal, MoveKind, OperationPlan, RefusalReason, plan_failover, plan_switchover
+from failover.plan import GateRefusal, OperationPlan, RefusalReason, plan_failover, plan_switchover
 from failover.standing import OperationState, standing_of
 from failover.steps import OperationStep
 from failover.to_datetime import moves_to, parse_datetime
@@ -271,11 +272,11 @@ async def test_an_operation_cut_before_the_groups_moved_is_gone_on_with(tmp_path
 
         snapshot = await stage.sites.look()
         assert reasons(plan_switchover(snapshot)) == {RefusalReason.LINK_NOT_RUNNING}
-        again = await stage.run(plan_switchover(await mark_interrupted(snapshot, stage.target)), stage.sites)
+        again = await stage.run(plan_switchover(await mark_interrupted(snapshot, stage.sites)), stage.sites)
         assert again.verified, again.differences
         for at in PARTITIONS:
             assert await stage.next_record(stage.target, at) == await stage.next_record(stage.source, at)
-        after = await mark_interrupted(await stage.sites.look(), stage.target)
+        after = await mark_interrupted(await stage.sites.look(), stage.sites)
         assert reasons(plan_switchover(after)) == {RefusalReason.LINK_NOT_RUNNING}
 
 
@@ -316,11 +317,11 @@ async def test_an_operation_that_was_not_verified_is_gone_on_with(tmp_path: Path
         first = await stage.run(plan, stage.sites)
         assert not first.verified
         await commit_group(stage.source, 20, 30)
-        snapshot = await mark_interrupted(await stage.sites.look(), stage.target)
+        snapshot = await mark_interrupted(await stage.sites.look(), stage.sites)
         again = plan_failover(snapshot, allow_data_loss=True, even_if_source_answers=True)
         second = await stage.run(again, stage.sites)
         assert second.verified, second.differences
-        assert not (await mark_interrupted(await stage.sites.look(), stage.target)).interrupted
+        assert not (await mark_interrupted(await stage.sites.look(), stage.sites)).interrupted
 
 
 async def test_of_two_operations_at_once_one_is_refused_or_not_verified(tmp_path: Path) -> None:

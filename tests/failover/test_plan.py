@@ -6,7 +6,8 @@ from dataclasses import replace
 
 from failover.contact import SiteFinding
 from failover.losses import Certainty, state_loss, total_loss
-from failover.plan import GateRefusal, MoveKind, RefusalReason, plan_failover, plan_switchover
+from failover.moves import MoveKind
+from failover.plan import GateRefusal, RefusalReason, plan_failover, plan_switchover
 from failover.snapshot import GroupPartitionView, GroupView, PartitionView, Snapshot
 from failover.verification import DifferenceKind, verify_readers
 
@@ -69,6 +70,17 @@ def test_switchover_moves_an_empty_group_to_its_translated_offset() -> None:
     assert plan.refusals == ()
     (move,) = plan.moves
     assert (move.kind, move.target_offset) == (MoveKind.TRANSLATED, 43)
+
+
+def test_a_group_that_read_further_at_both_sites_goes_on_and_is_told_what_only_the_target_saw_it_read() -> None:
+    """It stood at 30 there, of which it had not read 12 and what follows at the source, where it read up to 40 (43)."""
+    read_at_both = replace(GROUP_AT, target_offset=30, ahead_from=12)
+    snapshot = replace(SNAPSHOT, groups=(replace(GROUP, partitions=(read_at_both,)),))
+    (move,) = plan_switchover(snapshot).moves
+    assert (move.kind, move.target_offset, move.skipped_records) == (MoveKind.TRANSLATED, 43, 18)
+    (move,) = plan_switchover(snapshot, set_back_groups=["analysts"]).moves
+    assert (move.kind, move.target_offset) == (MoveKind.TRANSLATED, 12)
+    assert (move.read_again_records, move.skipped_records) == (31, 0)
 
 
 def test_switchover_refuses_while_a_group_reads_at_the_source_or_the_source_is_gone() -> None:

@@ -25,7 +25,7 @@ from failover.planning import plan_link
 from failover.snapshot import Snapshot
 from failover.steps import Operation
 from failover.taking_up import begin
-from failover.world import ChangeKind, changes, read_world, world_of
+from failover.world import ChangeKind, World, changes, read_world, world_of
 from mirror.link import Link
 from mirror.offsets.operations import pause_link
 from tests.failover.stage import GROUP, PARTITIONS, Stage, commit_group, mirrored, two_sites
@@ -100,6 +100,24 @@ def test_a_greater_loss_is_a_change_of_a_failover_and_a_smaller_one_is_not() -> 
     planned = world(90)
     assert [one.kind for one in changes(planned, world(89))] == [ChangeKind.LOSS]  # type: ignore[arg-type]
     assert changes(planned, world(95)) == ()  # type: ignore[arg-type]
+    assert changes(planned, world(90, source_end=None, returned_at_most=0))  # type: ignore[arg-type]
+
+
+def test_what_came_back_is_no_change_of_a_loss_and_more_of_either_is() -> None:
+    first, second = SNAPSHOT.partitions
+
+    def world(mirrored_next: int, returned_at_most: int) -> World:
+        view = replace(second, mirrored_source_next=mirrored_next, source_end=None, seen_source_end=100, seen_at_ms=5)
+        snapshot = replace(SNAPSHOT, partitions=(first, replace(view, returned_at_most=returned_at_most)))
+        return world_of(plan_failover(snapshot, allow_data_loss=True, even_if_source_answers=True), LINK)
+
+    planned = world(60, 30)
+    assert (planned.loss_offsets, planned.unclear_loss_offsets) == (10, 30)
+    assert read_world(json.loads(json.dumps(planned.document()))) == planned
+    assert changes(planned, world(60, 5)) == changes(planned, world(60, 40)) == ()
+    (change,) = changes(planned, world(59, 40))
+    assert (change.kind, change.before) == (ChangeKind.LOSS, "10 offsets, at least, and 30 unclear")
+    assert change.now == "1 offsets, at least, and 40 unclear"
 
 
 def test_another_role_step_or_declaration_is_a_change_and_it_is_read_back_as_it_was() -> None:
@@ -174,3 +192,27 @@ def test_a_file_that_was_edited_or_is_none_is_not_read(tmp_path: Path) -> None:
     path.write_text(path.read_text().replace('"allow_data_loss": false', '"allow_data_loss": true'))
     with pytest.raises(PlanUnreadable, match="not as it was written"):
         read_plan(path)
+
+
+def test_more_to_read_again_or_to_skip_than_was_consented_to_is_a_change_and_fewer_are_not() -> None:
+    before = world_of(plan_switchover(SNAPSHOT), LINK)
+    name = next(iter(before.moves))
+    for field, kind in (("read_again_records", ChangeKind.READ_AGAIN), ("skipped_records", ChangeKind.SKIPPED)):
+        counts: tuple[int | None, ...] = (0, 5, 6, None)
+        worlds = {count: replace(before, **{field: {name: count}}) for count in counts}  # type: ignore[arg-type]
+        grown = [(was, now) for was in counts for now in counts if changes(worlds[was], worlds[now])]
+        assert grown == [(0, 5), (0, 6), (0, None), (5, 6), (5, None), (6, None)]
+        (change,) = changes(worlds[5], worlds[6])
+        assert (change.kind, change.subject, change.before, change.now) == (kind, name, "5 records", "6 records")
+
+
+def test_a_group_that_reads_on_at_the_target_before_it_is_set_back_changes_what_was_consented_to() -> None:
+    def world(at_target: int) -> World:
+        snapshot = with_offsets(target_offset=at_target)
+        return world_of(plan_switchover(snapshot, set_back_groups=["analysts"]), LINK)
+
+    found = changes(world(60), world(75))
+    assert [(one.kind, one.before, one.now) for one in found] == [
+        (ChangeKind.READ_AGAIN, f"{60 - 43} records", f"{75 - 43} records")
+    ]
+    assert changes(world(75), world(75)) == ()

@@ -25,6 +25,7 @@ from failover.taking_up import resume
 from mirror.link import Link
 from mirror.offsets.fence import Fence
 from mirror.offsets.operations import promote_link
+from mirror.offsets.state import StateReader
 from tests.failover.machines import HEIR, VICTIM, Death, is_death, machine, mortal, operate, quick
 from tests.failover.site_stage import FLIGHTS, ORDERS, RECORDS, SiteStage, both_mirrored, refuses, two_links
 from tests.failover.stage import now_ms, reading
@@ -69,7 +70,7 @@ async def test_a_link_that_does_not_drain_stays_as_it_is_and_the_other_goes(
             pass
         await write(stage.source, ORDERS[0], some_records(9000, 5))
         async with running(stage.flights):
-            results = await operate(replace(SWITCHOVER, drain_timeout_s=2.0), stage.sites, ID)
+            results = await operate(replace(SWITCHOVER, drain_timeout_s=10.0), stage.sites, ID)
         flights, orders = results
         assert (flights.verified, flights.failure) == (True, None)
         assert orders.failure is not None
@@ -112,10 +113,12 @@ async def test_a_link_that_fails_behind_the_fence_is_gone_on_with_when_the_other
 ) -> None:
     quick(monkeypatch)
 
-    async def refused(link: Link, target: Cluster, operation_id: str, after: Iterable[str]) -> Fence:
+    async def refused(
+        link: Link, target: Cluster, operation_id: str, after: Iterable[str], state: StateReader
+    ) -> Fence:
         if link.name == "east-west-orders":
             raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, link.name)
-        return await promote_link(link, target, operation_id, after)
+        return await promote_link(link, target, operation_id, after, state)
 
     async with two_links(tmp_path) as stage, both_mirrored(stage):
         with monkeypatch.context() as patched:
@@ -139,16 +142,16 @@ async def test_killed_in_each_step_and_taken_up_elsewhere_it_ends_the_same(
 ) -> None:
     quick(monkeypatch)
     async with two_links(tmp_path) as stage, both_mirrored(stage):
-        death, real = Death(), OperationJournal.record
+        death, real = Death(), OperationJournal.record_all
 
-        async def record(self: OperationJournal, event: str, detail: Mapping[str, Any]) -> JournalEntry:
-            entry = await real(self, event, detail)
-            if event == Event.STARTED and detail["step"] == step:
+        async def record_all(self: OperationJournal, noted: list[tuple[str, Mapping[str, Any]]]) -> list[JournalEntry]:
+            entries = await real(self, noted)
+            if any(event == Event.STARTED and detail["step"] == step for event, detail in noted):
                 death.at = death.requests + 1
-            return entry
+            return entries
 
         with monkeypatch.context() as patched:
-            patched.setattr(OperationJournal, "record", record)
+            patched.setattr(OperationJournal, "record_all", record_all)
             await until_death(stage, monkeypatch, death)
         await take_up(stage)
         await expect_all_moved(stage)
@@ -161,11 +164,13 @@ async def test_killed_between_the_fences_of_two_links_it_ends_the_same(
     async with two_links(tmp_path) as stage, both_mirrored(stage):
         death = Death()
 
-        async def promoted(link: Link, target: Cluster, operation_id: str, after: Iterable[str]) -> Fence:
+        async def promoted(
+            link: Link, target: Cluster, operation_id: str, after: Iterable[str], state: StateReader
+        ) -> Fence:
             if link.name == "east-west-orders":  # its machine dies before the first request of its fence
                 await stage.until_state(stage.flights, "promoted")
                 death.at = death.requests + 1
-            return await promote_link(link, target, operation_id, after)
+            return await promote_link(link, target, operation_id, after, state)
 
         with monkeypatch.context() as patched:
             patched.setattr("failover.link_run.promote_link", promoted)
@@ -184,11 +189,13 @@ async def test_killed_between_the_links_it_goes_on_without_one_that_is_refused_b
     async with two_links(tmp_path) as stage, both_mirrored(stage):
         death = Death()
 
-        async def promoted(link: Link, target: Cluster, operation_id: str, after: Iterable[str]) -> Fence:
+        async def promoted(
+            link: Link, target: Cluster, operation_id: str, after: Iterable[str], state: StateReader
+        ) -> Fence:
             if link.name == "east-west-orders":
                 await stage.until_state(stage.flights, "promoted")
                 death.at = death.requests + 1
-            return await promote_link(link, target, operation_id, after)
+            return await promote_link(link, target, operation_id, after, state)
 
         with monkeypatch.context() as patched:
             patched.setattr("failover.link_run.promote_link", promoted)

@@ -9,8 +9,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from failover.contact import SiteFinding
-from failover.losses import Certainty, LossTotal, PartitionLoss, state_loss, total_loss
-from failover.plan import GateRefusal, GroupMove, GroupTotal, MoveKind, RefusalReason, plan_failover, plan_switchover
+from failover.losses import (
+    Certainty,
+    LossTotal,
+    PartitionLoss,
+    state_loss,
+    total_loss,
+    with_end,
+    with_returns,
+)
+from failover.moves import GroupMove, GroupTotal, MoveKind
+from failover.plan import GateRefusal, RefusalReason, plan_failover, plan_switchover
 from failover.snapshot import GroupPartitionView, GroupView, PartitionView, Snapshot
 from failover.steps import Operation, OperationStep
 
@@ -48,7 +57,10 @@ def moved(
         (replace(AT, target_offset=42), moved(MoveKind.TRANSLATED, 40, 43)),
         (replace(AT, target_offset=43), moved(MoveKind.ALREADY_THERE, 40, 43)),
         (replace(AT, source_offset=None, translated_offset=None), moved(MoveKind.UNKNOWN, None, None, None, None)),
-        (replace(AT, source_offset=None, translated_offset=None, target_offset=5), moved(MoveKind.KEPT, None, 5, None)),
+        (
+            replace(AT, source_offset=None, translated_offset=None, target_offset=5),
+            moved(MoveKind.KEPT, None, 5, None, None),
+        ),
         (AHEAD, moved(MoveKind.AT_END, 90, 93)),
         (replace(AHEAD, source_offset=95, target_offset=7), moved(MoveKind.AT_END, 95, 93)),
         (replace(AT, target_offset=743), moved(MoveKind.AHEAD, 40, 743, 0, 700)),
@@ -58,7 +70,8 @@ def moved(
     ],
 )
 def test_a_move_says_all_of_where_it_comes_from_and_goes(at: GroupPartitionView, expected: GroupMove) -> None:
-    assert move_of(at, replace(VIEW, partition=2, target_end=1), VIEW) == expected
+    found = move_of(at, replace(VIEW, partition=2, target_end=1), VIEW)
+    assert found == replace(expected, stood_at=at.target_offset)
 
 
 @pytest.mark.parametrize(
@@ -84,7 +97,8 @@ def test_a_group_is_set_back_where_that_is_asked_for_by_name_and_what_it_reads_a
             snapshot, allow_data_loss=True, even_if_source_answers=True, set_back_groups=["others", "analysts"]
         ),
     ):
-        assert plan.moves == (moved(MoveKind.TRANSLATED, 40, 43, 700), moved(MoveKind.TRANSLATED, 40, 43))
+        back = replace(moved(MoveKind.TRANSLATED, 40, 43, 700), stood_at=743)
+        assert plan.moves == (back, moved(MoveKind.TRANSLATED, 40, 43))
         assert plan.group_totals == (GroupTotal("analysts", 700, 0),)
     unasked = plan_switchover(snapshot, set_back_groups=["others"])
     assert [move.commits for move in unasked.moves] == [False, True]
@@ -182,6 +196,49 @@ YOUNGEST = {"last_timestamp_ms": NOW_MS - 5}
 )
 def test_a_loss_is_stated_with_what_is_known_of_it_and_no_more(view: PartitionView, expected: PartitionLoss) -> None:
     assert state_loss(view, NOW_MS) == expected
+
+
+BOUND = loss(Certainty.AT_LEAST, 8, 90, 98)
+
+
+@pytest.mark.parametrize(
+    ("stated", "returned_at_most", "offsets", "unclear"),
+    [
+        (BOUND, 0, 8, 0),
+        (BOUND, 3, 5, 3),
+        (BOUND, 8, 0, 8),
+        (BOUND, 9, 0, 8),
+        (BOUND, None, 0, 8),
+        (loss(Certainty.AT_LEAST, 0, 98, 98), None, 0, 0),
+        (loss(Certainty.UNKNOWN, None, 90, None), None, None, 0),
+        (replace(BOUND, certainty=Certainty.EXACT, records=2), None, 2, 0),
+        (replace(BOUND, certainty=Certainty.EXACT, records=0), 3, 0, 0),
+        (replace(BOUND, certainty=Certainty.EXACT), 3, 5, 3),
+    ],
+)
+def test_what_may_have_come_back_is_not_stated_as_lost_unless_it_was_counted(
+    stated: PartitionLoss, returned_at_most: int | None, offsets: int | None, unclear: int
+) -> None:
+    found = with_returns(stated, returned_at_most)
+    assert (found.offsets, found.unclear_offsets) == (offsets, unclear)
+    is_exact = stated.certainty is Certainty.EXACT and stated.records is not None
+    assert found.certainty is (Certainty.EXACT if is_exact else with_end(stated, None).certainty)
+    assert replace(found, offsets=stated.offsets, unclear_offsets=0, certainty=stated.certainty) == stated
+
+
+@pytest.mark.parametrize("returned_at_most", [1, 3, 8, 9, None])
+def test_what_may_have_come_back_is_taken_off_once(returned_at_most: int | None) -> None:
+    """A source that is there in part is stated twice: before it is counted, and behind that."""
+    once = with_returns(BOUND, returned_at_most)
+    assert with_returns(once, returned_at_most) == once
+
+
+def test_a_source_that_answers_is_drained_by_all_that_it_has() -> None:
+    """What a link back brought there is not told apart by offsets, and a drain waits until the mirror has passed it."""
+    view = replace(VIEW, returned_at_most=None)
+    assert state_loss(view, NOW_MS) == state_loss(VIEW, NOW_MS)
+    gone = state_loss(replace(GONE, returned_at_most=7), NOW_MS)
+    assert (gone.offsets, gone.unclear_offsets, gone.certainty) == (1, 7, Certainty.AT_LEAST)
 
 
 STATED = st.one_of(

@@ -14,16 +14,21 @@ import pytest
 
 from broker.client.groups import commit_offsets
 from broker.client.model import CommittedOffset
-from broker.client.site_role import site_standing
+from broker.client.site_role import set_site_role, site_standing
+from broker.wire.site_role import SiteRole
+from failover.drill import AuditNote
+from failover.drilling import drill_link
 from failover.errors import OperationEnded, OperationUnderWay
 from failover.hooks import Hooks
 from failover.intent import Intent
 from failover.journal import Event, JournalEntry
 from failover.journal_log import OperationJournal, load_operations
+from failover.moves import MoveKind
 from failover.standing import OperationState, refuse_second, standing_of
 from failover.steps import Operation, OperationStep
 from failover.taking_up import AbortKind, abort, plan_abort, resume
 from failover.verification import DifferenceKind
+from mirror.api import HeartbeatWatch
 from tests.failover.machines import HEIR, VICTIM, Death, machine, mortal, operate, quick, until_death
 from tests.failover.stage import GROUP, PARTITIONS, RECORDS, Stage, commit_group, mirrored, now_ms, two_sites
 from tests.mirror.harness import contents, eventually, read_all
@@ -151,20 +156,29 @@ async def test_killed_in_each_step_and_taken_up_elsewhere_it_ends_the_same(
 
 
 async def die_in(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch, step: str, intent: Intent = SWITCHOVER, hooks: Hooks | None = None
+    stage: Stage,
+    monkeypatch: pytest.MonkeyPatch,
+    step: str,
+    intent: Intent = SWITCHOVER,
+    hooks: Hooks | None = None,
+    *,
+    when: Event = Event.STARTED,
 ) -> None:
-    """The machine dies when it has said that it begins the step."""
+    """The machine dies when it has said that it begins the step, or when it would say that it has done it."""
     death = Death()
-    real = OperationJournal.record
+    real = OperationJournal.record_all
 
-    async def record(self: OperationJournal, event: str, detail: Mapping[str, Any]) -> JournalEntry:
-        entry = await real(self, event, detail)
-        if event == Event.STARTED and detail["step"] == step:
+    async def record_all(self: OperationJournal, noted: list[tuple[str, Mapping[str, Any]]]) -> list[JournalEntry]:
+        is_now = any(event == when and detail["step"] == step for event, detail in noted)
+        if is_now and when == Event.DONE:
             death.at = death.requests + 1
-        return entry
+        entries = await real(self, noted)
+        if is_now:
+            death.at = death.requests + 1
+        return entries
 
     with mortal(monkeypatch, death), monkeypatch.context() as patched:
-        patched.setattr(OperationJournal, "record", record)
+        patched.setattr(OperationJournal, "record_all", record_all)
         await until_death(intent, stage, ID, hooks)
     assert death.is_dead
 
@@ -186,6 +200,48 @@ async def test_what_was_set_back_and_read_on_since_is_not_set_back_again(
             (result,) = await resume(await stage.log(ID), sites, Hooks(), "an heir")
         assert await stage.group_at(stage.target) == {**moved, **read_on}
         assert {found.kind for found in result.differences} == {DifferenceKind.GROUP_OFFSET}, "it is said"
+
+
+async def test_a_drill_finds_what_would_keep_a_failover_from_beginning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It said "ready" beside an operation that was cut short, and at a target that refuses its clients."""
+    quick(monkeypatch)
+    async with ready(tmp_path) as stage:
+        await die_in(stage, monkeypatch, "drain")
+        await set_site_role(stage.target, SiteRole.STANDBY, "a test", await site_standing(stage.target), ["f.*"])
+        drill = await drill_link(stage.link, HeartbeatWatch(stage.target.clock), AuditNote(), now_ms)
+        found = {finding.kind: finding for finding in drill.findings}
+        assert ID in found["operation_under_way"].detail
+        assert ID in found["operation_under_way"].next_step
+        assert found["closed_at_target"].next_step == "farshore site thaw --site west"
+
+
+@pytest.mark.parametrize("source_dies", [False, True])
+@pytest.mark.parametrize("is_set_back", [False, True])
+async def test_what_was_moved_and_read_on_since_is_not_moved_back_where_nobody_had_said_that_it_was_moved(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, source_dies: bool, is_set_back: bool
+) -> None:
+    """Killed between the commits and the line that says so; an application read on, and stopped."""
+    quick(monkeypatch)
+    async with ready(tmp_path) as stage:
+        if is_set_back:
+            await commit_group(stage.target, 45, RECORDS)
+        intent = replace(SWITCHOVER, set_back_groups=(GROUP,) if is_set_back else ())
+        await die_in(stage, monkeypatch, "move_groups", intent, when=Event.DONE)
+        moved = await stage.group_at(stage.target)
+        assert [await stage_reads(stage, number) for number in (0, 1)] == [33, RECORDS]
+        read_on = {at: offset + 3 for at, offset in moved.items() if at == PARTITIONS[0]}
+        await commit_offsets(stage.target, GROUP, {at: CommittedOffset(offset) for at, offset in read_on.items()})
+        async with machine(HEIR, stage.link) as sites:
+            found = [replace(one, source=None) for one in sites] if source_dies else sites
+            (result,) = await resume(await stage.log(ID), found, Hooks(), "an heir")
+        assert await stage.group_at(stage.target) == {**moved, **read_on}
+        (move,) = [move for move in result.moves if move.partition == 0]
+        if move.kind is MoveKind.ALREADY_THERE:  # the mirror had moved it
+            assert {found.kind for found in result.differences} >= {DifferenceKind.GROUP_OFFSET}, "it is said"
+        else:
+            assert (move.kind, move.target_offset) == (MoveKind.AHEAD, read_on[PARTITIONS[0]])
 
 
 async def test_one_that_is_aborted_before_the_fence_leaves_nothing_changed(
@@ -259,6 +315,28 @@ async def test_one_that_is_carried_on_is_neither_resumed_nor_aborted(
             await running
         assert standing_of(await stage.log(ID), now_ms()).state is OperationState.GIVEN_UP
         assert (await stage.sites.look()).link_state == "running"
+
+
+async def test_one_that_says_so_late_is_not_taken_from_by_a_machine_whose_clock_is_ahead(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By that clock it is silent for an hour; it may be so for its lease, and then it stops by itself."""
+    quick(monkeypatch)
+    monkeypatch.setattr("failover.journal_log.HEARTBEAT_S", 1.2)
+    monkeypatch.setattr("failover.taking_up.LEASE_S", 2.0)
+    monkeypatch.setattr("failover.taking_up.UNHEARD_S", 3.0)
+    monkeypatch.setattr("failover.link_run.QUIET_S", 30.0)
+    async with ready(tmp_path) as stage, machine(VICTIM, stage.link) as mine, machine(HEIR, stage.link) as other:
+        running = asyncio.create_task(operate(SWITCHOVER, mine, ID))
+        await eventually(lambda: _is_begun(stage, OperationStep.DRAIN), "the drain")
+        log = await stage.log(ID)
+        ahead = [replace(one, now_ms=lambda: now_ms() + 3_600_000) for one in other]
+        for take_it in (resume(log, ahead, Hooks(), "an heir"), plan_abort(log, ahead)):
+            with pytest.raises(OperationUnderWay, match="a victim"):
+                await take_it
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
 
 
 async def _is_begun(stage: Stage, step: OperationStep) -> bool:

@@ -14,10 +14,11 @@ from aiokafka import AIOKafkaProducer
 from broker.client.cluster import Cluster
 from broker.client.offsets import log_end_offsets
 from broker.client.site import Site
+from broker.client.topics import delete_records
 from broker.wire.records import Record
 from broker.wire.vocabulary import TopicPartition
 from failover.contact import SiteFinding
-from failover.plan import GroupMove, MoveKind
+from failover.moves import GroupMove, MoveKind
 from failover.snapshot import GroupPartitionView, GroupView, PartitionView, Snapshot
 from failover.verification import (
     DifferenceKind,
@@ -118,6 +119,34 @@ async def test_a_source_that_has_less_than_was_mirrored_is_told(tmp_path: Path) 
     async with two_sites(tmp_path) as sites:
         cut = VerificationDifference(DifferenceKind.LEFT_BEHIND, *HERE, 4, 5)
         assert await sites.verify(snapshot(view(5, 5, 5)), snapshot(view(4, 5, 5))) == [cut]
+
+
+async def test_what_clients_wrote_to_the_target_since_it_was_opened_is_not_compared(tmp_path: Path) -> None:
+    """It was taken for a mirror's mistake: not verified, exit code 1."""
+    async with two_sites(tmp_path) as sites:
+        await write(sites.target, THERE, [*RECORDS, RECORDS[0]])
+        assert await sites.verify(snapshot(view(5, 5, 5)), snapshot(view(5, 5, 6))) == []
+
+
+async def test_what_retention_has_emptied_is_no_difference_and_no_error(tmp_path: Path) -> None:
+    """A log without a record ended each attempt with OFFSET_OUT_OF_RANGE, and the operation could never end."""
+    async with two_sites(tmp_path) as sites:
+        await write(sites.target, THERE, RECORDS)
+        seen = snapshot(view(5, 5, 5))
+        for site, where in (sites.source, HERE), (sites.target, THERE):
+            await delete_records(site, {where: 5})
+            assert await sites.verify(seen, seen) == []
+
+
+async def test_what_cannot_be_read_is_said_and_the_others_are_compared(tmp_path: Path) -> None:
+    async with two_sites(tmp_path) as sites:
+        await write(sites.target, THERE, RECORDS[:4])
+        gone = replace(view(5, 5, 5), topic="gone", target_topic="east.gone")
+        seen = snapshot(gone, view(5, 5, 4))
+        assert await sites.verify(seen, seen) == [
+            VerificationDifference(DifferenceKind.NOT_COMPARED, "gone", 1, None, None),
+            VerificationDifference(DifferenceKind.LAST_RECORD, *HERE, 4, 3),
+        ]
 
 
 async def test_what_came_later_is_not_compared(tmp_path: Path) -> None:

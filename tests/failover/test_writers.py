@@ -6,7 +6,7 @@ import asyncio
 import itertools
 import random
 import sys
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -15,10 +15,11 @@ import pytest
 from aiokafka import AIOKafkaProducer
 
 from broker.client.cluster import Cluster
-from broker.client.errors import ClientError
+from broker.client.errors import ClientError, KafkaError
 from broker.client.limits import ClientLimits
 from broker.client.log import append
 from broker.client.site_role import set_site_role, site_standing
+from broker.wire.errors import ErrorCode
 from broker.wire.records import Record, encode_batch
 from broker.wire.site_role import EVERY_TOPIC, SiteRole
 from broker.wire.vocabulary import TopicPartition
@@ -27,11 +28,12 @@ from failover.freezing import Freezing, read_roles
 from failover.hooks import Hooks
 from failover.journal import Event
 from failover.journal_log import load_operations
-from failover.operation import OperationResult
+from failover.operation import GroupsStand, OperationResult
 from failover.plan import OperationPlan, plan_failover, plan_switchover
 from failover.steps import OperationStep
 from failover.stranded import StrandedRange, stranded_ranges
-from tests.failover.stage import PARTITIONS, RECORDS, TOPIC, Stage, mirrored, two_sites
+from failover.verification import DifferenceKind
+from tests.failover.stage import PARTITIONS, RECORDS, TOPIC, Stage, commit_group, mirrored, two_sites
 from tests.mirror.harness import eventually, make_topic, read_all, running, some_records, wait_for_records, write
 
 IMPATIENT = ClientLimits(retry_timeout_ms=1_000)
@@ -147,6 +149,48 @@ async def test_a_record_behind_the_fence_is_found_within_the_patience(tmp_path: 
         await late
         assert result.verified, result.differences
         assert result.stranded == (StrandedRange(*PARTITIONS[1], RECORDS, RECORDS + 3, 3),)
+
+
+async def test_applications_are_let_in_as_soon_as_their_groups_stand_and_what_comes_late_is_found_behind_that(
+    tmp_path: Path,
+) -> None:
+    """They waited for the whole of a watch that is about the site they had left."""
+    async with two_sites(tmp_path) as stage, mirrored(stage):
+        at_source = {at: await stage.next_record(stage.source, at) for at in PARTITIONS}
+        seen: list[GroupsStand] = []
+        told = asyncio.Event()
+
+        async def start_there() -> dict[TopicPartition, tuple[object, ...]]:
+            await told.wait()
+            await write(stage.source, PARTITIONS[1], some_records(7_000, 3))
+            return {at: await stage.next_record(stage.target, at) for at in PARTITIONS}
+
+        def tell(stand: GroupsStand) -> None:
+            seen.append(stand)
+            told.set()
+
+        starting = asyncio.create_task(start_there())
+        result = await stage.run(plan_switchover(await stage.sites.look()), stage.sites, tell=tell)
+        assert seen == [GroupsStand("west", "east")]
+        assert await starting == at_source
+        assert result.verified, result.differences
+        assert result.stranded == (StrandedRange(*PARTITIONS[1], RECORDS, RECORDS + 3, 3),)
+
+
+async def test_nobody_is_let_in_where_a_group_does_not_stand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def refuse(_target: Cluster, offsets: Mapping[str, object]) -> dict[str, KafkaError]:
+        return {group: KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, group) for group in offsets}
+
+    async with two_sites(tmp_path) as stage:
+        async with mirrored(stage):
+            pass
+        await commit_group(stage.source, 25, 35)
+        plan = plan_switchover(await stage.sites.look())
+        monkeypatch.setattr("failover.link_run.commit_offsets_of_groups", refuse)
+        seen: list[GroupsStand] = []
+        result = await stage.run(plan, stage.sites, tell=seen.append)
+        assert [found.kind for found in result.differences] == [DifferenceKind.GROUP_OFFSET] * 2
+        assert seen == []
 
 
 async def _is_done(stage: Stage, step: OperationStep) -> bool:

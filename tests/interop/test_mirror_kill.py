@@ -6,8 +6,6 @@ import asyncio
 import os
 import random
 import signal
-import subprocess
-import sys
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,13 +13,13 @@ from pathlib import Path
 
 import pytest
 
-from broker.base.children import die_with_parent
 from broker.client.cluster import Cluster
 from broker.client.offsets import log_end_offsets
 from broker.wire.compression import Compression
 from broker.wire.vocabulary import TopicPartition
 from mirror.link import Link
 from mirror.offsets.state import load_link_state
+from tests.forking import ForkedProcess, start_farshore
 from tests.interop.servers import ROOT, FarshoreBroker, KafkaServer
 from tests.mirror.harness import contents, eventually, link_between, make_topic, read_all, some_records, write
 
@@ -51,12 +49,8 @@ groups = []
 
 
 @contextmanager
-def mirror_process(config: Path, log: Path) -> Iterator[subprocess.Popen[bytes]]:
-    command = [sys.executable, "-m", "deploy.cli", "--config", str(config), "mirror", "run"]
-    with log.open("ab") as sink:
-        process = subprocess.Popen(
-            command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=sink, stderr=sink, preexec_fn=die_with_parent
-        )
+def mirror_process(config: Path, log: Path) -> Iterator[ForkedProcess]:
+    process = start_farshore(["--config", str(config), "mirror", "run"], ROOT, log)
     try:
         yield process
     finally:

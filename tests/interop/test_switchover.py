@@ -6,7 +6,8 @@ import asyncio
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -15,7 +16,6 @@ from typing import Any
 
 import pytest
 
-from broker.base.children import die_with_parent
 from broker.client.cluster import Cluster
 from broker.client.groups import commit_offsets
 from broker.client.log import append
@@ -25,7 +25,14 @@ from broker.client.topics import NewTopic, create_topics
 from broker.wire.compression import Compression
 from broker.wire.records import Record, encode_batch
 from broker.wire.vocabulary import TopicPartition
+from failover.journal import OperationLog
+from failover.journal_log import load_operations
+from failover.standing import StepStanding, standing_of
+from failover.steps import OperationStep
+from tests.chaos_runs.warm_commands import warm_commands
+from tests.forking import FARSHORE, start_farshore
 from tests.interop.servers import ROOT, KafkaServer, wait_until
+from tests.mirror.harness import eventually
 from tests.ports import free_port
 
 RECORDS = 600
@@ -42,16 +49,12 @@ class Cli:
     def argv(self, line: str) -> list[str]:
         return [sys.executable, "-m", "deploy.cli", "--config", str(self.folder / "farshore.toml"), *line.split()]
 
+    def ask(self, line: str) -> subprocess.CompletedProcess[str]:
+        said = warm_commands().run(self.argv(line)[len(FARSHORE) :])
+        return subprocess.CompletedProcess(line, said.code, said.out, said.err)
+
     def run(self, line: str, code: int = 0) -> subprocess.CompletedProcess[str]:
-        done = subprocess.run(
-            self.argv(line),
-            cwd=ROOT,
-            capture_output=True,
-            text=True,
-            stdin=subprocess.DEVNULL,
-            timeout=120,
-            check=False,
-        )
+        done = self.ask(line)
         assert done.returncode == code, f"{line}: {done.returncode}\n{done.stdout}\n{done.stderr}"
         return done
 
@@ -87,22 +90,19 @@ def cli(kafka_39: KafkaServer, kafka_43: KafkaServer, topic: str, tmp_path: Path
     topic, group = topic.lower()[:60], f"group-{topic.lower()[-6:]}"
     asyncio.run(fill(kafka_39.bootstrap, topic, group))
     cli = configure(tmp_path, kafka_39.bootstrap, kafka_43.bootstrap, topic, group)
-    command = [sys.executable, "-m", "deploy.cli", "--config", str(tmp_path / "farshore.toml"), "mirror", "run"]
-    with (
-        (tmp_path / "mirror.log").open("wb") as log,
-        subprocess.Popen(command, cwd=ROOT, stderr=log, preexec_fn=die_with_parent) as mirror,
-    ):
-        try:
-            wait_until(lambda: carried_over(cli, group), 60, "the group to be carried over")
-            yield cli
-        finally:
-            mirror.terminate()
-            mirror.wait(60)
+    mirror = start_farshore(cli.argv("mirror run")[len(FARSHORE) :], ROOT, tmp_path / "mirror.log")
+    try:
+        wait_until(lambda: carried_over(cli, group), 180, "the group to be carried over")
+        yield cli
+    finally:
+        mirror.terminate()
+        mirror.wait(60)
 
 
-def carried_over(cli: Cli, group: str) -> bool:
-    """Whether the link has synced the group, and mirrored everything."""
-    done = subprocess.run(cli.argv("switchover --dry-run -o json"), cwd=ROOT, capture_output=True, check=False)
+def carried_over(cli: Cli, group: str, link: str = "") -> bool:
+    """Whether the link (the only one) has synced the group, and mirrored everything."""
+    named = f" --link {link}" if link else ""
+    done = cli.ask(f"switchover --dry-run -o json{named}")
     if done.returncode:
         return False
     plan = json.loads(done.stdout)
@@ -131,12 +131,15 @@ def test_switchover_between_two_kafkas_is_verified(cli: Cli) -> None:
     cli.run("link resume --yes")
 
 
-def test_what_comes_behind_the_fence_is_exit_code_4_and_a_hook_keeps_it_out(cli: Cli, kafka_39: KafkaServer) -> None:
+def test_what_comes_behind_the_fence_is_exit_code_4_and_a_hook_keeps_it_out(
+    cli: Cli, kafka_39: KafkaServer, kafka_43: KafkaServer
+) -> None:
     """Apache Kafka refuses nobody by our word: what came late is read and named; a hook that fails moves nothing."""
     with ThreadPoolExecutor(1) as pool:
-        late = pool.submit(write_behind_the_fence, cli, kafka_39.bootstrap)
+        topic, count = topic_of(cli), 2
+        late = pool.submit(asyncio.run, write_behind_the_fence(kafka_39.bootstrap, kafka_43.bootstrap, topic))
         result = cli.json("switchover --yes", 4)
-        topic, count = late.result(), 2
+        late.result()
     assert result["verified"] is True
     (stranded,) = result["stranded"]
     assert stranded == {
@@ -148,7 +151,7 @@ def test_what_comes_behind_the_fence_is_exit_code_4_and_a_hook_keeps_it_out(cli:
     }
     assert result["summary"].startswith("2 records came to east after the fence, and are only there: ")
     cli.run("link resume --yes")
-    wait_until(lambda: carried_over(cli, result["moves"][0]["group"]), 60, "the link to carry them over")
+    wait_until(lambda: carried_over(cli, result["moves"][0]["group"]), 180, "the link to carry them over")
     file = cli.folder / "farshore.toml"
     without = file.read_text()
     file.write_text(f'{without}[failover]\nfreeze_hook = ["false"]\n')
@@ -161,29 +164,36 @@ def test_what_comes_behind_the_fence_is_exit_code_4_and_a_hook_keeps_it_out(cli:
     assert noted.exists()
 
 
-def write_behind_the_fence(cli: Cli, bootstrap: str) -> str:
-    """Two records, as soon as the operation says that it has fenced -> their topic."""
-
-    def is_fenced() -> bool:
-        running = cli.json("operation list --open")["items"]
-        return any(step["step"] == "fence" and step["done_at"] for one in running for step in one["steps"])
-
-    wait_until(is_fenced, 60, "the fence")
-    topic = (cli.folder / "farshore.toml").read_text().split('topics = ["')[1].split('"')[0]
-
-    async def write() -> None:
-        async with Cluster(Site("east", bootstrap), client_id="shop") as east:
-            records = [Record(at, START_MS, None, b"late") for at in range(2)]
-            await append(east, TopicPartition(topic, 0), encode_batch(records))
-
-    asyncio.run(write())
-    return topic
+def topic_of(cli: Cli) -> str:
+    return (cli.folder / "farshore.toml").read_text().split('topics = ["')[1].split('"')[0]
 
 
-def test_failover_to_a_time_from_a_kafka_that_is_gone(cli: Cli, kafka_43: KafkaServer) -> None:
+async def write_behind_the_fence(source: str, target: str, topic: str) -> None:
+    """Two records, as soon as the operation says that it has fenced: it looks for such for a few seconds."""
+    async with Cluster(Site("east", source), client_id="shop") as east, Cluster(Site("west", target)) as west:
+        await east.metadata([topic])
+
+        async def is_fenced() -> bool:
+            steps = [step for log in (await load_operations(west)).values() for step in steps_for(log, topic)]
+            return any(step.step == OperationStep.FENCE and step.done_at_ms is not None for step in steps)
+
+        await eventually(is_fenced, "the fence")
+        records = [Record(at, START_MS, None, b"late") for at in range(2)]
+        await append(east, TopicPartition(topic, 0), encode_batch(records))
+
+
+def steps_for(log: OperationLog, link: str) -> Sequence[StepStanding]:
+    """Of an operation on the link; of others none."""
+    standing = standing_of(log, time.time_ns() // 1_000_000)
+    return standing.steps if standing.links == (link,) else ()
+
+
+def test_failover_to_a_time_from_a_kafka_that_is_gone(cli: Cli, kafka_39: KafkaServer) -> None:
     text = (cli.folder / "farshore.toml").read_text()
-    gone = text.replace(text.split('"')[1], f"127.0.0.1:{free_port()}")
-    (cli.folder / "farshore.toml").write_text(gone)
+    named = f'bootstrap_servers = "{kafka_39.bootstrap}"'
+    gone = f'{named}\naddress_map = {{ "{kafka_39.bootstrap}" = "127.0.0.1:{free_port()}" }}'
+    assert named in text
+    (cli.folder / "farshore.toml").write_text(text.replace(named, gone, 1))
     assert "--allow-data-loss" in cli.run("failover --yes", 3).stderr
     naive = cli.run("failover --to-datetime 2020-09-13T12:30:00 --allow-data-loss --yes", 2)
     assert "time zone" in naive.stderr

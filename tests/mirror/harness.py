@@ -26,7 +26,7 @@ from mirror.worker.events import Event, EventSink
 from mirror.worker.limits import WorkerLimits
 from mirror.worker.service import WorkerSettings, run_links
 
-DEADLINE_S = 60.0
+DEADLINE_S = 180.0
 POLL_S = 0.05
 QUICK = WorkerLimits(
     checkpoint_interval_ms=200,

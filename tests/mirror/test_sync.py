@@ -25,7 +25,7 @@ from mirror.heartbeat import HeartbeatWatch
 from mirror.lag import link_lag
 from mirror.link import Link
 from mirror.offsets.entries import Entry, Void, decode_entry, decode_key, encode_key, encode_value
-from mirror.offsets.group_entries import GroupAction, GroupSync, GroupSyncs, GroupSyncTimes, VoidGroup
+from mirror.offsets.group_entries import GroupAction, GroupSync, GroupSyncs, GroupSyncTimes, VoidGroup, Written
 from mirror.offsets.intervals import End, Interval
 from mirror.offsets.offset_map import OffsetMap, PartitionMap
 from mirror.offsets.shared import GroupMap
@@ -282,7 +282,7 @@ async def test_the_state_is_written_before_the_commit_and_then_only_on_change(pa
     memory = kept.memory()
     await one_pass(pair, mapped(pair), kept, memory)
     assert before == [{}], "written once, ahead"
-    assert kept.entries[group].written == {(pair.topic, 0): (12, 13, None)}
+    assert kept.entries[group].written == {(pair.topic, 0): Written(12, 13)}
     first = kept.syncs.synced_at(group)
     assert first is not None
     kept.changes.clear()

@@ -18,7 +18,7 @@ from tests.broker.running import running_broker
 from tests.broker.wire_client import WireClient, batch_of, connect, produce_request, values_in
 
 ROOT = Path(__file__).parents[3]
-PATIENCE_S = 60.0
+PATIENCE_S = 180.0
 CLUSTER = """
 [sites.one]
 bootstrap_servers = "127.0.0.1:1"

@@ -16,7 +16,7 @@ from tests.broker.running_cluster import RunningCluster, running_cluster, until
 from tests.ports import free_port
 
 ROOT = Path(__file__).parents[3]
-PATIENCE_S = 60.0
+PATIENCE_S = 180.0
 
 FOUND = ClusterFinding(
     ClusterFindingKind.UNDER_REPLICATED, "bookings-confirmed-v2", 11, None, "2 of 3 replicas are in sync; lacking: 3"

@@ -8,8 +8,9 @@ from dataclasses import replace
 import pytest
 
 from broker.client.site import Site
-from deploy.cli.failover_tables import headline, stranded_line, summary
+from deploy.cli.failover_tables import headline, late_commits_line, stranded_line, summary
 from deploy.cli.next_steps import links_back, next_steps
+from failover.late_commits import LateCommit
 from failover.losses import Certainty, LossTotal
 from failover.operation import OperationResult
 from failover.steps import Operation
@@ -56,6 +57,20 @@ def test_what_is_stranded_is_told_before_anything_is_started() -> None:
     )
     assert summary(stranded) == stranded_line(stranded)
     assert next_steps(stranded, LINK, (BACK,), {})[0].what.startswith("stop what writes at east")
+
+
+def test_who_read_on_is_told_with_the_command_that_moves_it_again() -> None:
+    late = (LateCommit("a", "flights", 0, 862, 1072), LateCommit("b c", "flights", 1, None, 7))
+    read_on = replace(MOVED, late_commits=late)
+    line = "2 groups went on at east behind the move: a on flights-0 862 -> 1072, b c on flights-1 none -> 7"
+    assert summary(read_on) == late_commits_line(read_on) == line
+    stranded = StrandedRange("flights", 0, 50, 53, 3)
+    both = replace(read_on, stranded=(stranded,))
+    assert summary(both) == f"{stranded_line(both)}; {line}"
+    first, second, *_ = next_steps(read_on, LINK, (BACK,), {})
+    assert first.what.startswith("stop what reads at east")
+    assert first.command == "farshore switchover --link there --group a --group 'b c'"
+    assert second.what.startswith("start producers and consumers at west")
 
 
 def test_one_that_is_not_declared_is_written_out_as_the_file_takes_it() -> None:
@@ -125,6 +140,26 @@ def test_no_way_back_is_promised_that_is_none() -> None:
             "lost: at least 5 records in 1 partition, and whatever was written at east after it was last seen "
             "(2023-11-14T22:13:20.000Z, by a clock 1 h 0 min ahead of this one): how much that is cannot be known from "
             "here",
+        ),
+        (
+            LossTotal(
+                *(20, None, 1, Certainty.AT_LEAST, SEEN_AT_MS, 0, SEEN_AT_MS + 4_200),
+                likely_offsets=6_500,
+                seen_seconds=3.1,
+                fastest_per_s=100.0,
+                unclear_offsets=6_366,
+            ),
+            "lost: likely 20 to 6,500 offsets. Seen at east (2023-11-14T22:13:20.000Z, 4.2 s ago): 20 offsets in 1 "
+            "partition, which are at most as many records; 6,366 offsets more may be lost, or hold what a link back "
+            "had brought there: nobody here can tell; what came to east in 3.1 s; nothing says when it ceased to "
+            "answer. In the fastest second of the minute before, 100 came. What it wrote after that look cannot be "
+            "known from here, nor topics and partitions made there since",
+        ),
+        (
+            LossTotal(*(0, None, 0, Certainty.AT_LEAST, SEEN_AT_MS, 0, SEEN_AT_MS), unclear_offsets=1),
+            "lost: nothing of what was seen at east for certain; 1 offset more may be lost, or hold what a link back "
+            "had brought there: nobody here can tell, and whatever was written at east after it was last seen "
+            "(2023-11-14T22:13:20.000Z, 0 ms ago): how much that is cannot be known from here",
         ),
         (
             LossTotal(0, 0, 0, Certainty.AT_LEAST, None, 3),

@@ -2,15 +2,30 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 
+from broker.wire.api import ApiKey
+from broker.wire.vocabulary import TopicPartition
+from deploy.cli.operation import Found, _wait, _watched
 from deploy.cli.terminal import ExitCode
+from failover.standing import OperationState
+from failover.steps import OperationStep
+from mirror.api import STATUS_LIMITS
+from mirror.link import Link
+from tests.broker.faults import SPARED, Faults, injected
+from tests.deploy.cli.draining import drain_held_up
 from tests.deploy.cli.test_failover import DEADLINE_S, Shell, is_draining, role_of_east, two_sites
+from tests.failover.machines import VICTIM, machine, operate, quick
+from tests.failover.stage import now_ms
+from tests.failover.test_taking_up import ID, SWITCHOVER, _is_begun, ready
 from tests.interop.servers import wait_until
+from tests.mirror.harness import eventually
 
 
 @pytest.fixture
@@ -22,10 +37,11 @@ def own_shell(tmp_path: Path) -> Iterator[Shell]:
 def kill_while_it_drains(shell: Shell) -> str:
     """-> the operation, which nobody carries on."""
     before = shell.operations
-    operation = shell.start("switchover --yes --reason maintenance")
-    wait_until(lambda: is_draining(shell, before), DEADLINE_S, "the drain to start")
-    operation.kill()
-    operation.communicate(timeout=DEADLINE_S)
+    with drain_held_up(shell.east.bootstrap):
+        operation = shell.start("switchover --yes --reason maintenance")
+        wait_until(lambda: is_draining(shell, before), DEADLINE_S, "the drain to start")
+        operation.kill()
+        operation.communicate(timeout=DEADLINE_S)
     (operation_id,) = [one for one in shell.operations if one not in before]
     return operation_id
 
@@ -65,3 +81,86 @@ def test_a_switchover_that_is_killed_while_it_drains_is_aborted(own_shell: Shell
     assert role_of_east(own_shell) == ("active", 2)
     own_shell.run(f"operation wait {operation_id}", ExitCode.REFUSED)
     own_shell.run("switchover --yes", ExitCode.DONE)
+
+
+@pytest.mark.parametrize("off_by_ms", [-3_600_000, 3_600_000])
+async def test_a_list_takes_no_living_one_for_silent_and_no_dead_one_for_living_by_a_clock_that_is_off(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, off_by_ms: int
+) -> None:
+    quick(monkeypatch)
+    monkeypatch.setattr("failover.journal_log.HEARTBEAT_S", 0.3)
+    monkeypatch.setattr("failover.link_run.QUIET_S", 30.0)
+    monkeypatch.setattr("deploy.cli.operation.now_ms", lambda: now_ms() + off_by_ms)
+    monkeypatch.setattr("deploy.cli.operation.LOOK_AGAIN_S", 0.2)
+    async with ready(tmp_path) as stage, machine(VICTIM, stage.link) as mine:
+        running = asyncio.create_task(operate(SWITCHOVER, mine, ID))
+        await eventually(lambda: _is_begun(stage, OperationStep.DRAIN), "the drain")
+
+        async def listed() -> Found:
+            (found,) = await _watched([stage.link.target])
+            return found
+
+        assert (await listed()).standing().state is OperationState.UNDER_WAY
+        monkeypatch.setattr("failover.journal_log.HEARTBEAT_S", 30.0)
+
+        async def is_dead() -> bool:
+            return (await listed()).standing().state is OperationState.CUT_SHORT
+
+        # Behind the last beat of the machine, which hangs from now on.
+        await eventually(is_dead, "silence to be taken for what it is")
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+
+
+@dataclass
+class OneLink:
+    """As much of a command's context as a wait looks at."""
+
+    link: Link
+
+    def links(self) -> tuple[Link, ...]:
+        return (self.link,)
+
+
+async def test_a_wait_goes_on_when_the_target_does_not_answer_for_a_while(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    quick(monkeypatch)
+    monkeypatch.setattr("failover.journal_log.HEARTBEAT_S", 0.1)
+    monkeypatch.setattr("failover.link_run.QUIET_S", 30.0)
+    monkeypatch.setattr("deploy.cli.operation.LOOK_AGAIN_S", 0.2)
+    limits = replace(STATUS_LIMITS, retry_timeout_ms=300, partition_patience_ms=300, retry_backoff_max_ms=100)
+    monkeypatch.setattr("deploy.cli.operation.STATUS_LIMITS", limits)
+    west = Faults()
+    async with ready(tmp_path) as stage, machine(SPARED, stage.link) as mine:
+        with injected(monkeypatch, {stage.brokers[1]: west}):
+            running = asyncio.create_task(operate(SWITCHOVER, mine, ID))
+            await eventually(lambda: _is_begun(stage, OperationStep.DRAIN), "the drain")
+            waiting = asyncio.create_task(_wait(OneLink(stage.link), ID, None))  # type: ignore[arg-type]
+            connected = west.asked[ApiKey.API_VERSIONS]
+
+            async def has_looked() -> bool:
+                return west.asked[ApiKey.API_VERSIONS] >= connected + 8  # each look has connections of its own
+
+            await eventually(has_looked, "some looks")
+            journal = TopicPartition("__farshore-operations", 0)
+            said = ""
+            west.leaderless.add(journal)
+
+            async def is_said(text: str) -> bool:
+                nonlocal said
+                said += capsys.readouterr().err
+                return text in said
+
+            await eventually(lambda: is_said("west does not tell now, and is asked again"), "the note")
+            assert not waiting.done()
+            west.heal()
+            await eventually(lambda: is_said("west tells again"), "the second note")
+            assert said.count("note:") == 2, "each is said once"
+            over = await _wait(OneLink(stage.link), ID, 600)  # type: ignore[arg-type]
+            assert over.standing().state is OperationState.UNDER_WAY, "the time that was given is over"
+            running.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await running
+            assert (await waiting).standing().state is OperationState.GIVEN_UP

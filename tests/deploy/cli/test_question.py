@@ -177,6 +177,12 @@ def test_a_link_is_not_resumed_that_would_append_a_tail_by_now(own_shell: Shell)
     told = " ".join(refused.stderr.split())
     assert "east has 2 records in 1 partition that west lacks, and west has newer ones" in told
     assert "Nothing was changed" in told
+
+    def is_split() -> bool:
+        append_records(own_shell.east, "tail", 1)  # what comes before the worker notices the fence counts as seen
+        return "split_brain" in own_shell.ask("status").stdout
+
+    wait_until(is_split, DEADLINE_S, "both sites' writers to be found")
     assert "promoted" in own_shell.run("status", ExitCode.FINDINGS).stdout
     assert values_at(own_shell.west) == ["old", "old", "newer"]
 

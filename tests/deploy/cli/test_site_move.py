@@ -18,6 +18,7 @@ from broker.client.model import CommittedOffset
 from broker.client.site import Site
 from broker.wire.vocabulary import TopicPartition
 from deploy.cli.terminal import ExitCode
+from tests.deploy.cli.draining import drain_held_up
 from tests.deploy.cli.test_failover import DEADLINE_S, Shell, is_draining
 from tests.interop.servers import FarshoreBroker, wait_until
 from tests.mirror.harness import make_topic, some_records, write
@@ -240,10 +241,11 @@ def test_a_link_that_is_refused_stays_and_is_moved_by_the_next_run(own_shell: Sh
 
 def test_one_that_is_killed_is_resumed_with_one_document(own_shell: Shell) -> None:
     before = next_records(own_shell.east)
-    operation = own_shell.start("switchover --from east --to west --yes")
-    wait_until(lambda: is_draining(own_shell, []), DEADLINE_S, "the drain to start")
-    operation.kill()
-    operation.communicate(timeout=DEADLINE_S)
+    with drain_held_up(own_shell.east.bootstrap):
+        operation = own_shell.start("switchover --from east --to west --yes")
+        wait_until(lambda: is_draining(own_shell, []), DEADLINE_S, "the drain to start")
+        operation.kill()
+        operation.communicate(timeout=DEADLINE_S)
     (operation_id,) = own_shell.operations
     result = json.loads(own_shell.run(f"operation resume {operation_id} --yes -o json", ExitCode.DONE).stdout)
     assert (result["operation_id"], [one["verified"] for one in result["links"]]) == (operation_id, [True, True])

@@ -12,6 +12,7 @@ from broker.wire.site_role import SiteRole, SiteStanding
 from failover.failback.plan import BackLink, FailbackRefusal, FailbackStep, is_back, plan_failback
 from failover.failback.stranding import RoleInTheWay, Stranded, count_in, role_in_the_way
 from failover.freezing import Freezing
+from failover.plan import Elsewhere
 from mirror.api import LinkCondition, LinkRun, RunState, StrandedTail
 
 CLOSED = SiteStanding(SiteRole.STANDBY, topics=("flights",))
@@ -88,3 +89,13 @@ def test_the_source_alone_is_to_take_writes(
     source: SiteStanding | None, target: SiteStanding | None, expected: RoleInTheWay | None
 ) -> None:
     assert role_in_the_way(Freezing(source, target, topics=("flights",))) is expected
+
+
+def test_a_third_site_that_took_over_is_said_before_anything_is_saved_or_brought() -> None:
+    run = LinkRun(RunState.PROMOTED, "op", 1)
+    back = BackLink("back", LinkCondition.RUNNING, None, elsewhere=(Elsewhere("west-north", "north", True),))
+    plan = plan_failback(Stranded("link", "east", "west", 0, ()), run, (back,), "folder", same_names=True)
+    assert (plan.refusals, plan.active_elsewhere) == ((FailbackRefusal.ACTIVE_ELSEWHERE,), ("north",))
+    unknown = replace(back, elsewhere=(Elsewhere("west-north", "north", None),))
+    plan = plan_failback(Stranded("link", "east", "west", 0, ()), run, (unknown,), "folder", same_names=True)
+    assert plan.refusals == ()

@@ -25,7 +25,7 @@ from tests.mirror.fleet.workers import offer_of, untold
 
 LINKS = ("east-west", "west-east")
 UNITS = frozenset(Unit(link) for link in LINKS)
-WAIT_S = 30.0
+WAIT_S = 120.0
 SETTINGS = FleetSettings(lease_seconds=1, settle_seconds=0.1, retry_seconds=0.05)
 
 Join = Callable[[Sequence[str]], AbstractAsyncContextManager[Member]]

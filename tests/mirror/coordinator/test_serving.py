@@ -12,7 +12,7 @@ from mirror.coordinator.model import Meter, Permit, Share, Unit
 from mirror.coordinator.serving import serve_shares
 
 A, B = Unit("a"), Unit("b")
-WAIT_S = 30.0
+WAIT_S = 120.0
 
 
 class Told:

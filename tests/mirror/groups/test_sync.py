@@ -17,6 +17,7 @@ from broker.wire.coordinator_keys import partition_for
 from broker.wire.errors import ErrorCode
 from broker.wire.frames import RequestHeader
 from broker.wire.messages.end_txn import EndTxnRequest, EndTxnResponse
+from broker.wire.messages.list_groups import ListGroupsResponse
 from broker.wire.messages.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitResponse
 from broker.wire.schema import Message
 from broker.wire.vocabulary import TopicPartition
@@ -347,6 +348,41 @@ async def test_a_group_that_cannot_be_read_keeps_what_is_known_of_it() -> None:
     _, changes = await passes(east, west, memory)
     assert changes[0] == VoidGroup("g")
     assert set(memory.by_group) == {"other"}
+
+
+class Unlisting(GroupSite):
+    """A broker that lists the groups that it coordinates, without those whose coordinator is offline."""
+
+    def _answer(self, header: RequestHeader, message: Message) -> Message:
+        response = super()._answer(header, message)
+        if isinstance(response, ListGroupsResponse):
+            response.groups = [g for g in response.groups if g.group_id not in self.coordinator_errors]
+        return response
+
+
+@pytest.mark.parametrize("code", [ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.GROUP_AUTHORIZATION_FAILED])
+async def test_a_group_that_nobody_lists_is_gone_only_when_its_coordinator_says_so(
+    code: ErrorCode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on Apache Kafka, where the other brokers answer without it, and without an error."""
+    monkeypatch.setattr("mirror.groups.sync.GROUP_SYNC_TIMEOUT_MS", 200)
+    east, west, memory = Unlisting({"g": at(30), "other": at(1)}), GroupSite(), GroupSyncMemory()
+    await passes(east, west, memory)
+    synced_at_ms = memory.syncs.synced_at("g")
+    assert synced_at_ms is not None
+    east.coordinator_errors["g"] = code
+    report, changes = await passes(east, west, memory, 2)
+    assert set(report.failures) == {"g"}
+    assert not [change for change in changes if isinstance(change, VoidGroup)]
+    entry = memory.by_group["g"]
+    assert (entry.written, entry.synced_at_ms) == ({WHERE: Written(30, 35)}, synced_at_ms)
+    assert entry.failure
+    assert memory.syncs.synced_at("g") == synced_at_ms, "its age grows"
+    assert (memory.syncs.synced_at("other") or 0) > synced_at_ms
+    del east.offsets["g"]
+    east.coordinator_errors.clear()
+    _, changes = await passes(east, west, memory)
+    assert changes[0] == VoidGroup("g")
 
 
 def test_a_group_is_as_fresh_as_the_last_look_that_could_have_found_otherwise() -> None:

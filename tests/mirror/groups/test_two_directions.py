@@ -159,6 +159,32 @@ async def test_a_set_back_at_one_site_goes_back_at_the_other_and_no_further(pair
         assert await offset_of(west, pair) == at_west[b"w3"]
 
 
+async def test_a_group_that_was_set_back_where_the_link_back_had_brought_it_goes_back_at_the_other_site(
+    pair: Pair,
+) -> None:
+    """It read in the west alone, and was carried east before the link there ever had a place of it."""
+    async with AsyncExitStack() as stack:
+        east = await stack.enter_async_context(Cluster(pair.there.source))
+        west = await stack.enter_async_context(Cluster(pair.there.target))
+        await make_topic(east, pair.where.topic)
+        await make_topic(west, pair.where.topic)
+        await write(east, pair.where, named("e", 6))
+        async with running(pair.there, pair.back):
+            at_east = {record.value: record.offset for record in await wait_for_records(east, pair.where, 6)}
+            at_west = {record.value: record.offset for record in await wait_for_records(west, pair.where, 6)}
+        await commit_offsets(west, pair.group, {pair.where: CommittedOffset(at_west[b"e4"])})
+        async with running(pair.back):
+            await two_more_passes(pair.back, east)
+        assert await offset_of(east, pair) == at_east[b"e4"]
+        await commit_offsets(east, pair.group, {pair.where: CommittedOffset(at_east[b"e1"])})
+        async with running(pair.there):
+            await two_more_passes(pair.there, west)
+        assert await offset_of(west, pair) == at_west[b"e1"]
+        async with running(pair.back):
+            await two_more_passes(pair.back, east)
+        assert await offset_of(east, pair) == at_east[b"e1"]
+
+
 async def test_a_set_back_is_not_undone_by_a_link_back_that_has_not_seen_the_group_before(pair: Pair) -> None:
     """What stands in the west is what the link there put: nobody read on. So at first, and when it is behind."""
     async with AsyncExitStack() as stack:

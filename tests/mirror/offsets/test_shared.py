@@ -7,6 +7,8 @@ there it stands at the first record that it has not read, at both sites.
 
 from __future__ import annotations
 
+import copy
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -30,6 +32,7 @@ VERBS = (
     "consume",
     "look",
     "carry",
+    "announce",
 )
 steps = st.lists(st.tuples(st.sampled_from(VERBS), st.sampled_from("ew"), st.integers(1, 4)), max_size=60)
 
@@ -49,6 +52,10 @@ def test_nothing_unread_is_left_out_and_all_comes_to_rest_at_the_first_unread_re
     for _ in range(3):
         actions = {sites.carry(at) for at in "ew"}
     assert actions <= {GroupAction.UP_TO_DATE, None}, "two links drive the group to and fro"
+    said = copy.deepcopy(sites.written)
+    for at in "ew":
+        sites.carry(at)
+    assert sites.written == said, "nothing is written where nothing happens"
     for at, offset in sites.committed.items():
         found = f"{at}: stands at {offset}, the first unread is {sites.first_unread(at)}"
         assert nothing_to_read(sites.logs[at], offset, sites.first_unread(at)), found
@@ -128,6 +135,32 @@ def test_a_group_that_reads_at_one_site_and_is_set_back_there_goes_back_at_both_
     if "w" in sites.committed:
         first = sites.first_unread("w")
         assert sites.committed["w"] <= first or nothing_to_read(sites.logs["w"], first, sites.committed["w"])
+
+
+@settings(max_examples=600)
+@given(steps, st.lists(st.tuples(st.integers(1, 4), carries), min_size=1, max_size=3), st.integers(0, 30), carries)
+def test_a_group_that_was_set_back_where_a_link_had_brought_it_goes_back_at_both(
+    run: list[tuple[str, str, int]], reads: list[tuple[int, list[str]]], offset: int, order: list[str]
+) -> None:
+    """It read at the other site only. The link from where it is set back need not have seen it before."""
+    sites = Sites()
+    for verb, at, number in run:
+        if verb not in ("consume", "carry"):
+            sites.apply(verb, at, number)
+    for at in "ew":
+        sites.links[at].fence()
+    sites.settle()
+    for count, looks in reads:
+        sites.consume("w", count)
+        for at in [*looks, "w", "w"]:
+            sites.carry(at)
+    back_to = min(offset, sites.committed["e"])
+    set_back_to(sites, "e", back_to)
+    for at in [*order, *"ewewew"]:
+        sites.carry(at)
+    assert nothing_to_read(sites.logs["e"], back_to, sites.committed["e"]), "it was not undone, and went no further"
+    first = sites.first_unread("w")
+    assert sites.committed["w"] <= first or nothing_to_read(sites.logs["w"], first, sites.committed["w"])
 
 
 def test_a_set_back_that_came_from_the_other_site_is_not_carried_back_there() -> None:

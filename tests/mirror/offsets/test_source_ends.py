@@ -8,16 +8,16 @@ from dataclasses import dataclass, field
 import pytest
 
 from broker.wire.vocabulary import TopicPartition
+from mirror.offsets.ends_entries import SHARES, share_of
 from mirror.offsets.source_ends import (
-    SHARES,
     EndsSeen,
     Growth,
     LastLook,
     Observation,
     SeenEnd,
+    SourceBrokers,
     TopicShape,
     read_observation,
-    share_of,
 )
 
 NOW_MS = 1_700_000_000_000
@@ -55,6 +55,20 @@ class Truth:
         self.then[at_ms] = {w: SeenEnd(0, end, at_ms, self.topics[w.topic].topic_id) for w, end in told.items()}
         seen.take(at_ms, float(at_ms), self.topics, told, {})
         return set(told)
+
+
+def test_where_the_brokers_were_is_kept_and_written_again_where_it_changed() -> None:
+    seen, topic = EndsSeen(), dict[bytes, bytes]()
+    here, there = SourceBrokers("c", ("k1:9092", "k2:9092")), SourceBrokers("c", ("k3:9092",))
+    for at, brokers in enumerate((here, here, there)):
+        seen.take_brokers(brokers)
+        seen.take(NOW_MS + at, float(at), {}, {}, {})
+        entries = seen.entries()
+        assert [b"brokers" in key for key, _ in entries].count(True) == (at != 1)
+        topic.update(entries)
+        assert read_observation(topic.items()).brokers == brokers
+    for value in b'{"v":1,"cluster_id":"c","addresses":["nonsense"]}', b'{"v":1,"cluster_id":7,"addresses":[1]}':
+        assert read_observation([(b'["brokers"]', value)]).brokers == SourceBrokers()
 
 
 @pytest.mark.parametrize("seed", range(20))

@@ -121,7 +121,7 @@ class Sites:
                 return found
             examined.without_records |= nothing
 
-    def carry(self, at: str) -> GroupAction | None:
+    def carry(self, at: str, commits: bool = True) -> GroupAction | None:
         """One pass of the link from `at`."""
         if at not in self.committed or self.links[at].map.end is None:
             return None
@@ -133,7 +133,7 @@ class Sites:
         )
         if decision.written is not None:
             self.written[at][WHERE] = decision.written
-        if decision.action is GroupAction.COMMIT:
+        if decision.action is GroupAction.COMMIT and commits:
             assert decision.target_offset is not None
             self.committed[there] = decision.target_offset
             unread = [record for record in self.logs[there][: decision.target_offset] if record not in self.read]
@@ -176,6 +176,8 @@ class Sites:
                 self.look(at)
             case "carry":
                 self.carry(at)
+            case "announce":
+                self.carry(at, commits=False)
 
 
 def nothing_to_read(log: Sequence[str], start: int, end: int) -> bool:

@@ -23,8 +23,9 @@ from mirror.worker.origin_runs import OriginReader
 from mirror.worker.replicator import Replicator
 from tests.mirror.simulation.profile import choose_circle
 from tests.mirror.simulation.seeds import CIRCLES_VARIABLE, first_finding, run_seeds
+from tests.worlds import first_worlds
 
-SEEDS = 120
+SEEDS = first_worlds(40, of=120)
 PLANTED_SEEDS = 60
 """Within so many each planted bug must be found. When this was written all were by the first ten."""
 

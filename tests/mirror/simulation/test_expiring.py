@@ -29,8 +29,9 @@ from tests.mirror.simulation.network import Weather
 from tests.mirror.simulation.profile import Profile, Rival, choose_profile
 from tests.mirror.simulation.world import World
 from tests.mirror.simulation.writing import SiteLife
+from tests.worlds import first_worlds
 
-WORLDS = 40
+WORLDS = first_worlds(16, of=40)
 HANDS = 0.3
 """How much of what happens is an outage with retention."""
 AWAY_MAX_S = 8.0

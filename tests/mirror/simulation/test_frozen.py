@@ -13,8 +13,9 @@ from tests.mirror.simulation.cluster import SimulatedGroup
 from tests.mirror.simulation.network import Weather
 from tests.mirror.simulation.profile import Profile, Rival, choose_profile
 from tests.mirror.simulation.world import World
+from tests.worlds import first_worlds
 
-WORLDS = 60
+WORLDS = first_worlds(24, of=60)
 FROZEN_S = 100.0
 PASS_S = 0.035
 

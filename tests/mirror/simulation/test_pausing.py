@@ -21,9 +21,10 @@ from tests.mirror.simulation.oracle import PartitionOracle
 from tests.mirror.simulation.profile import Profile, Rival, choose_profile
 from tests.mirror.simulation.trace import Found
 from tests.mirror.simulation.world import LOOK_EVERY_S, World
+from tests.worlds import first_worlds
 
-WORLDS = 30
-WILD_WORLDS = 100
+WORLDS = first_worlds(12, of=30)
+WILD_WORLDS = first_worlds(30, of=100)
 SEEN_WITHIN_S = 8.0
 """A heartbeat, a look, and what was on its way."""
 PAUSES = 0.15

@@ -22,11 +22,12 @@ from tests.mirror.simulation.profile import Profile, Rival, choose_circle, choos
 from tests.mirror.simulation.seeds import first_finding, run_seeds
 from tests.mirror.simulation.trace import Found
 from tests.mirror.simulation.world import World
+from tests.worlds import first_worlds
 
-SEEDS = 150
-CIRCLES = 20
+SEEDS = first_worlds(80, of=150)
+CIRCLES = first_worlds(6, of=20)
 PLANTED_SEEDS = 100
-WORLDS = 8
+WORLDS = first_worlds(4, of=8)
 MUST_HAPPEN = ("kills", "fenced", "started", "topic_created", "topic_grown", "accepted", "partition_taken_in", "pages")
 FROZEN_S = 100.0
 ENDS = ("renewed", "restarting", "stopped", "paused")

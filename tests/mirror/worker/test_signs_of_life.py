@@ -19,13 +19,16 @@ from mirror.coordinator.model import Meter
 from mirror.errors import LinkPromoted
 from mirror.findings import LinkFindingKind
 from mirror.heartbeat import HeartbeatWatch, judge_heartbeat
+from mirror.limits import HEARTBEAT_MAX_AGE_MS
 from mirror.link import Link
 from mirror.offsets.entries import Owner, RunState
 from mirror.offsets.operations import pause_link, promote_link, restart_link, resume_link
 from mirror.offsets.state import read_entries
+from mirror.offsets.taking_over import claim_link
 from mirror.status import LinkCondition, LinkStatus, condition_now, link_status
 from mirror.worker.events import Event
 from mirror.worker.service import WorkerSettings, run_link
+from mirror.worker.startup import worker_name
 from monitoring.metrics.observation import Board
 from monitoring.metrics.watch import LinkWatch
 from tests.broker.running import running_broker
@@ -101,6 +104,33 @@ async def test_the_heartbeat_goes_on_while_the_source_is_down(tmp_path: Path) ->
                 await write(source, where, some_records(0, 5))
                 await wait_for_records(target, where, 5)
                 assert told.count(Event.RESTARTING) == 1, "it waited"
+
+
+async def test_whoever_has_a_link_says_that_it_lives_where_the_one_before_is_gone(tmp_path: Path) -> None:
+    """A unit that was moved while its source is down: whoever has it now never owned it."""
+    port = free_port()
+    async with running_broker(tmp_path / "west") as west, AsyncExitStack() as stack:
+        east = await stack.enter_async_context(running_broker(tmp_path / "east", listen_port=port))
+        link = link_between(east, west, ["flights"])
+        async with running(link) as told:
+            await told.wait_for(Event.STARTED)
+        await stack.aclose()
+        async with Cluster(link.target) as target, asyncio.TaskGroup() as tasks:
+            claim = await claim_link(target, link, "another", restarts=0)
+            settings = WorkerSettings(QUICK, SystemClock(), (told := Told()).sink)
+
+            async def is_here() -> bool:
+                return (await owner_of(link, target)).worker == worker_name()
+
+            run = tasks.create_task(run_link(Current(link), settings))
+            lives_until = SystemClock().monotonic() + 1.2 * HEARTBEAT_MAX_AGE_MS / 1000
+            while SystemClock().monotonic() < lives_until:
+                await claim.log.append([replace(claim.owner, at_ms=SystemClock().now_ms())])
+                assert not await is_here(), "another one may run it"
+                await asyncio.sleep(1)
+            await eventually(is_here, "its heartbeat")
+            assert told.count(Event.RESTARTING) > 1, "it tried, and fenced nobody"
+            run.cancel()
 
 
 async def test_sessions_that_cannot_be_opened_are_counted_until_one_is(tmp_path: Path) -> None:

@@ -1,7 +1,12 @@
-"""The digests see every difference, and nothing that is none. Records are (offset, timestamp, key, value, headers)."""
+"""The digests see every difference, and nothing that is none. Records are (offset, timestamp, key, value, headers).
+
+Each scenario is a partition of its own, and all are digested at once: a job costs the same for one as for all.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
@@ -24,97 +29,116 @@ BASE: list[Row] = [
 ]
 
 
-def frame(spark: Any, rows: list[Row]) -> Any:
-    named = [("t", 0, offset, at_ms, key, value, headers) for offset, at_ms, key, value, headers in rows]
-    return spark.createDataFrame(named, RECORD_SCHEMA)
+EQUAL, DIFFERS, MOVED = AuditVerdict.EQUAL, AuditVerdict.DIFFERS, AuditVerdict.MOVED
+ALL_EQUAL = {0: EQUAL, 1_000: EQUAL, 2_000: EQUAL}
+UNTIMED = "untimed"
+"""A topic whose timestamps cannot be compared; the others' can."""
 
 
-def sides(
-    spark: Any,
-    source: list[Row],
-    target: list[Row],
-    segments: tuple[Segment, ...] = (Segment(0, 0, 1_000),),
-    untimed: tuple[str, ...] = (),
-    **spans: tuple[Span, ...],
-) -> tuple[Any, Any]:
-    partition = ComparablePartition("t", 0, "t", Span(0, 1_000), Span(0, 1_000), segments, not untimed, **spans)
-    aligned = (
-        digest.align_source(frame(spark, source), [partition]),
-        digest.align_target(frame(spark, target), [partition]),
+@dataclass(frozen=True)
+class Scenario:
+    """One partition at both sites, and the verdict on each of its windows."""
+
+    source: list[Row]
+    target: list[Row]
+    windows: dict[int, AuditVerdict]
+    segments: tuple[Segment, ...] = (Segment(0, 0, 1_000),)
+    topic: str = "t"
+    spans: dict[str, tuple[Span, ...]] = field(default_factory=dict)
+
+    def partition(self, number: int) -> ComparablePartition:
+        whole = Span(0, 1_000)
+        timed = self.topic != UNTIMED
+        return ComparablePartition(self.topic, number, self.topic, whole, whole, self.segments, timed, **self.spans)
+
+
+def with_one_changed(at: int, row: Row) -> Scenario:
+    changed = [row if index == at else kept for index, kept in enumerate(BASE)]
+    return Scenario(BASE, changed, ALL_EQUAL | {row[1] - row[1] % WINDOW_MS: DIFFERS})
+
+
+def at_odd_time(at_ms: int, value: bytes, verdict: AuditVerdict) -> Scenario:
+    return Scenario(
+        [(0, at_ms, b"a", b"zero", None)], [(0, at_ms, b"a", value, None)], {at_ms - at_ms % WINDOW_MS: verdict}
     )
-    left, right = (digest.with_hashes(digest.with_windows(side, WINDOW_MS, untimed)) for side in aligned)
+
+
+def stamped_anew(count: int, verdict: AuditVerdict) -> Scenario:
+    stamped: list[Row] = [(row[0], row[1] + 77_777, *row[2:]) for row in BASE[:count]]
+    return Scenario(BASE, stamped, {0: verdict}, topic=UNTIMED)
+
+
+SHIFTED: list[Row] = [(row[0] + (20_000 if row[0] >= 2 else 0), *row[1:]) for row in BASE]
+SWAPPED: list[Row] = [(0, *BASE[1][1:]), (1, *BASE[0][1:]), *BASE[2:]]
+SCENARIOS: dict[str, Scenario] = {
+    "equal": Scenario(BASE, BASE, ALL_EQUAL),
+    "a key's end is no value's beginning": with_one_changed(0, (0, 100, None, b"azero", None)),
+    "nor the other way round": with_one_changed(0, (0, 100, b"azero", None, None)),
+    "headers in another order": with_one_changed(1, (1, 200, b"b", b"one", [("h", None), ("h", b"1")])),
+    "headers lost": with_one_changed(1, (1, 200, b"b", b"one", None)),
+    "a byte that went from the value to the key": with_one_changed(
+        1, (1, 200, b"bo", b"ne", [("h", b"1"), ("h", None)])
+    ),
+    "a key that is empty and was none": with_one_changed(2, (2, 1_100, b"", b"two", None)),
+    "a value that is empty and was none": with_one_changed(3, (3, 1_200, b"d", b"", None)),
+    "another time in the same window": with_one_changed(3, (3, 1_201, b"d", None, None)),
+    "a loss and a duplicate in one window do not cancel": Scenario(
+        BASE, [BASE[0], (1, 100, b"a", b"zero", None), *BASE[2:]], ALL_EQUAL | {0: DIFFERS}
+    ),
+    "two pairs that an xor would cancel": Scenario(
+        [*BASE, (5, 2_500, b"x", b"x", None), (6, 2_500, b"x", b"x", None)],
+        [*BASE, (5, 2_500, b"y", b"y", None), (6, 2_500, b"y", b"y", None)],
+        ALL_EQUAL | {2_000: DIFFERS},
+    ),
+    "swapped records have moved": Scenario(BASE, SWAPPED, ALL_EQUAL | {0: MOVED}),
+    "offsets that differ as the map says": Scenario(
+        BASE, SHIFTED, ALL_EQUAL, segments=(Segment(0, 0, 2), Segment(20_002, 2, 900))
+    ),
+    "others' records are left out on both sides": Scenario(
+        [*BASE, (7, 300, b"local", b"", None)],
+        [*BASE, (8, 900, b"west", b"", None)],
+        ALL_EQUAL,
+        spans={"left_out": (Span(7, 8),), "foreign": (Span(8, 9),)},
+    ),
+    "without comparable timestamps windows are offsets": stamped_anew(5, EQUAL),
+    "and a record is missed in them": stamped_anew(4, DIFFERS),
+    **{
+        f"at {at_ms} ms {verdict}": at_odd_time(at_ms, value, verdict)
+        for at_ms in (-(10**13), -5, -1, 0, 1_700_000_000_000_000, 9_223_372_036_854_775)
+        for value, verdict in ((b"zero", EQUAL), (b"one", DIFFERS))
+    },
+}
+
+
+def sides(spark: Any, scenarios: Sequence[Scenario]) -> tuple[Any, Any]:
+    """Both sites of all, as they are compared."""
+    partitions = [scenario.partition(number) for number, scenario in enumerate(scenarios)]
+
+    def frame(rows_of: Sequence[list[Row]]) -> Any:
+        rows = [(scenarios[number].topic, number, *row) for number, rows in enumerate(rows_of) for row in rows]
+        return spark.createDataFrame(rows, RECORD_SCHEMA)
+
+    aligned = (
+        digest.align_source(frame([scenario.source for scenario in scenarios]), partitions),
+        digest.align_target(frame([scenario.target for scenario in scenarios]), partitions),
+    )
+    left, right = (digest.with_hashes(digest.with_windows(side, WINDOW_MS, (UNTIMED,))) for side in aligned)
     return left, right
 
 
-def verdicts(spark: Any, source: list[Row], target: list[Row], **more: Any) -> dict[int, str]:
-    left, right = sides(spark, source, target, **more)
-    rows = digest.compare(digest.digest(left), digest.digest(right)).collect()
-    return {row["window_start"]: row["verdict"] for row in rows}
+@pytest.fixture(scope="module")
+def verdicts(spark: Any) -> dict[str, dict[int, AuditVerdict]]:
+    """Of each scenario, by its name, on each window."""
+    left, right = sides(spark, list(SCENARIOS.values()))
+    found: dict[str, dict[int, AuditVerdict]] = {name: {} for name in SCENARIOS}
+    for row in digest.compare(digest.digest(left), digest.digest(right)).collect():
+        found[list(SCENARIOS)[row["partition"]]][row["window_start"]] = row["verdict"]
+    return found
 
 
-def test_equal_is_equal(spark: Any) -> None:
-    assert verdicts(spark, BASE, BASE) == {0: AuditVerdict.EQUAL, 1_000: AuditVerdict.EQUAL, 2_000: AuditVerdict.EQUAL}
-
-
-@pytest.mark.parametrize(
-    ("at", "row"),
-    [
-        (0, (0, 100, None, b"azero", None)),
-        (0, (0, 100, b"azero", None, None)),
-        (1, (1, 200, b"b", b"one", [("h", None), ("h", b"1")])),
-        (1, (1, 200, b"b", b"one", None)),
-        (1, (1, 200, b"bo", b"ne", [("h", b"1"), ("h", None)])),
-        (2, (2, 1_100, b"", b"two", None)),
-        (3, (3, 1_200, b"d", b"", None)),
-        (3, (3, 1_201, b"d", None, None)),
-    ],
-)
-def test_one_changed_record_changes_its_window_only(spark: Any, at: int, row: Row) -> None:
-    changed = [row if index == at else kept for index, kept in enumerate(BASE)]
-    window = row[1] - row[1] % WINDOW_MS
-    found = verdicts(spark, BASE, changed)
-    assert {start for start, verdict in found.items() if verdict != AuditVerdict.EQUAL} == {window}
-    assert found[window] == AuditVerdict.DIFFERS
-
-
-def test_a_loss_and_a_duplicate_in_one_window_do_not_cancel(spark: Any) -> None:
-    target = [BASE[0], (1, 100, b"a", b"zero", None), *BASE[2:]]
-    assert verdicts(spark, BASE, target)[0] == AuditVerdict.DIFFERS
-
-
-def test_two_pairs_that_an_xor_would_cancel(spark: Any) -> None:
-    extra: list[Row] = [(5, 2_500, b"x", b"x", None), (6, 2_500, b"x", b"x", None)]
-    other: list[Row] = [(5, 2_500, b"y", b"y", None), (6, 2_500, b"y", b"y", None)]
-    assert verdicts(spark, BASE + extra, BASE + other)[2_000] == AuditVerdict.DIFFERS
-
-
-def test_swapped_records_have_moved(spark: Any) -> None:
-    swapped: list[Row] = [(0, *BASE[1][1:]), (1, *BASE[0][1:]), *BASE[2:]]
-    assert verdicts(spark, BASE, swapped) == {
-        0: AuditVerdict.MOVED,
-        1_000: AuditVerdict.EQUAL,
-        2_000: AuditVerdict.EQUAL,
-    }
-
-
-def test_offsets_that_differ_as_the_map_says_are_equal(spark: Any) -> None:
-    shifted: list[Row] = [(row[0] + (20_000 if row[0] >= 2 else 0), *row[1:]) for row in BASE]
-    segments = (Segment(0, 0, 2), Segment(20_002, 2, 900))
-    assert set(verdicts(spark, BASE, shifted, segments=segments).values()) == {AuditVerdict.EQUAL}
-
-
-def test_others_records_are_left_out_on_both_sides(spark: Any) -> None:
-    local: Row = (7, 300, b"local", b"", None)
-    found = verdicts(
-        spark, [*BASE, local], [*BASE, (8, 900, b"west", b"", None)], left_out=(Span(7, 8),), foreign=(Span(8, 9),)
-    )
-    assert set(found.values()) == {AuditVerdict.EQUAL}
-
-
-def test_without_comparable_timestamps_windows_are_offsets(spark: Any) -> None:
-    stamped: list[Row] = [(row[0], row[1] + 77_777, *row[2:]) for row in BASE]
-    assert verdicts(spark, BASE, stamped, untimed=("t",)) == {0: AuditVerdict.EQUAL}
-    assert verdicts(spark, BASE, stamped[:4], untimed=("t",)) == {0: AuditVerdict.DIFFERS}
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_each_window_is_judged_for_itself(verdicts: dict[str, dict[int, AuditVerdict]], name: str) -> None:
+    assert verdicts[name] == SCENARIOS[name].windows
 
 
 def test_diff_names_the_records(spark: Any) -> None:
@@ -125,18 +149,10 @@ def test_diff_names_the_records(spark: Any) -> None:
         (4, 2_000, b"e", b"four", None),
         (5, 2_000, b"e", b"four", None),
     ]
-    left, right = sides(spark, BASE, target, segments=(Segment(0, 0, 5),))
+    left, right = sides(spark, [Scenario(BASE, target, {}, segments=(Segment(0, 0, 5),))])
     found = {row["kind"]: row for row in diff.name_differences(left, right).collect()}
     assert set(found) == {Kind.LOST, Kind.CHANGED, Kind.RETIMED, Kind.DUPLICATED}
     assert found[Kind.LOST]["source_offset"] == 1
     assert (found[Kind.CHANGED]["source_offset"], found[Kind.CHANGED]["window_start"]) == (2, 1_000)
     assert (found[Kind.RETIMED]["source_timestamp_ms"], found[Kind.RETIMED]["target_timestamp_ms"]) == (1_200, 2_700)
     assert (found[Kind.DUPLICATED]["target_offset"], found[Kind.DUPLICATED]["window_start"]) == (5, 2_000)
-
-
-def test_odd_timestamps_are_compared(spark: Any) -> None:
-    for at_ms in (-(10**13), -5, -1, 0, 1_700_000_000_000_000, 9_223_372_036_854_775):
-        window = at_ms - at_ms % WINDOW_MS
-        odd: list[Row] = [(0, at_ms, b"a", b"zero", None)]
-        assert verdicts(spark, odd, odd) == {window: AuditVerdict.EQUAL}
-        assert set(verdicts(spark, odd, [(0, at_ms, b"a", b"one", None)]).values()) == {AuditVerdict.DIFFERS}

@@ -93,11 +93,12 @@ def test_a_drill_is_shown_with_its_findings_by_kind_until_it_cannot_be_made(tmp_
     board = ReadinessBoard()
     registry = registry_of(Board(), board, (), tmp_path, clock_ms=lambda: NOW_MS)
     link = (("link", "east-west"),)
-    board.post("east-west", Readiness("east-west", NOW_MS, {}, 10, 20, 1.5, 0.2))
+    board.post("east-west", Readiness("east-west", NOW_MS, {}, 10, 20, 1.5, 0.2, 7))
     found = read(registry)
     assert found["farshore_drill_ready", link] == 1
     assert found["farshore_drill_timestamp_seconds", link] == NOW_MS / 1000
     values = [found[f"farshore_drill_{name}", link] for name in ("loss_offsets", "likely_loss_offsets")]
+    assert found["farshore_drill_unclear_loss_offsets", link] == 7
     values += [found[f"farshore_drill_{name}", link] for name in ("loss_seconds", "ends_age_seconds")]
     assert values == [10, 20, 1.5, 0.2]
     board.post("east-west", Readiness("east-west", NOW_MS, {"group_unknown": 2, "silent": 1}))

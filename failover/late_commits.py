@@ -1,0 +1,83 @@
+"""Who goes on at the source behind the moves: a consumer without members, which only what it commits gives away."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+
+from broker.client.cluster import Cluster
+from broker.client.fanout import split_failures
+from broker.client.groups import committed_offsets_of_groups, list_groups
+from broker.client.model import CommittedOffset
+from failover.moves import GroupMove, MoveKind
+from mirror.api import Link, Written, complete_link, read_entries
+
+
+@dataclass(frozen=True, slots=True)
+class LateCommit:
+    """A group's offset at the source is `found_offset` by now, and its move was made from `moved_offset` (None: the
+    group had none there).
+    """
+
+    group: str
+    topic: str
+    partition: int
+    moved_offset: int | None
+    found_offset: int
+
+
+async def late_commits(
+    link: Link,
+    clusters: tuple[Cluster, Cluster],
+    asked_groups: Collection[str],
+    moves: Collection[GroupMove],
+    left_groups: Collection[str],
+) -> tuple[LateCommit, ...]:
+    """What groups committed at the source since their `moves` were made; `clusters`: source and target.
+
+    `asked_groups`: only these (empty: all that the link selects). What a link back committed there, because the group
+    went on at the target, does not count; nor what is unknown of `left_groups`, which may stay. Raises ClientError.
+    """
+    source, target = clusters
+    names = [name for name in await list_groups(source) if _is_asked(link, name, asked_groups)]
+    found, failures = split_failures(await committed_offsets_of_groups(source, sorted(names)))
+    for error in failures.values():
+        raise error
+    carried = [  # read behind the offsets: what stood there by then was announced before
+        {name: entry.written for name, entry in (await read_entries(back, source)).groups.by_group.items()}
+        for back in (await complete_link(link, source, target)).reverse_links
+    ]
+    offsets = {
+        (group, at.topic, at.partition): committed
+        for group, of_group in sorted(found.items())
+        for at, committed in sorted(of_group.items())
+        if link.selects_topic(at.topic)
+    }
+    return tuple(
+        late
+        for late in compare(offsets, moves, left_groups)
+        if not any(_is_carried(late, written) for written in carried)
+    )
+
+
+def compare(
+    offsets: Mapping[tuple[str, str, int], CommittedOffset], moves: Iterable[GroupMove], left_groups: Collection[str]
+) -> Iterable[LateCommit]:
+    """The offsets, by group, topic and partition, that no move was made from. Pure."""
+    by_place = {(move.group, move.topic, move.partition): move for move in moves}
+    for place, committed in offsets.items():
+        move = by_place.get(place)
+        if place[0] in left_groups and (move is None or move.kind is MoveKind.UNKNOWN):
+            continue
+        moved_offset = move.source_offset if move is not None else None
+        if committed.offset != moved_offset:
+            yield LateCommit(*place, moved_offset, committed.offset)
+
+
+def _is_asked(link: Link, name: str, asked: Collection[str]) -> bool:
+    return name in asked if asked else link.selects_group(name)
+
+
+def _is_carried(late: LateCommit, written: Mapping[str, Mapping[tuple[str, int], Written]]) -> bool:
+    back = written.get(late.group, {}).get((late.topic, late.partition))
+    return back is not None and back.stands(late.found_offset)

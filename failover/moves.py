@@ -1,0 +1,178 @@
+"""Where each group goes on at the target: what is committed for it, read again and skipped. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Any
+
+from failover.snapshot import GroupPartitionView, GroupView, PartitionView, Snapshot
+
+
+class MoveKind(StrEnum):
+    """Where a group's offset at the target comes from."""
+
+    TRANSLATED = "translated"
+    AT_END = "at_end"
+    ALREADY_THERE = "already_there"
+    AHEAD = "ahead"
+    BY_TIMESTAMP = "by_timestamp"
+    KEPT = "kept"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class GroupMove:
+    """One group's offset on one partition: `target_offset` will be committed, or already is (None: cannot be known).
+
+    AT_END: the group had read further at the source than was mirrored, so it goes on at the end of what is there.
+    KEPT: the source cannot be asked; the offset that the mirror last synced stays. What the group read at the
+    source after `synced_at_ms` (None: no sync was recorded) it reads again, and what it was set back by, it skips.
+    AHEAD: the group stands further on at the target than at the source, and was not set back there: it stays.
+    UNKNOWN: no offset of the target is known to mean the same record; what stands there is left as it is.
+    `stood_at` is where the group stood at the target when this was decided, None for nowhere.
+    """
+
+    group: str
+    topic: str
+    partition: int
+    target_topic: str
+    kind: MoveKind
+    source_offset: int | None
+    target_offset: int | None
+    metadata: str
+    synced_at_ms: int | None = None
+    read_again_records: int | None = 0
+    skipped_records: int | None = 0
+    """As counts of the target's offsets, markers among them; None where it cannot be known."""
+    stood_at: int | None = None
+
+    def document(self) -> dict[str, Any]:
+        """Its fields by name."""
+        return {name: getattr(self, name) for name in self.__slots__}
+
+    @property
+    def commits(self) -> bool:
+        return self.kind in (MoveKind.TRANSLATED, MoveKind.AT_END, MoveKind.BY_TIMESTAMP)
+
+    def of_one_at(self, stands_at: int | None) -> GroupMove:
+        """As it is to be made of a group that stands there by now: it goes back over nothing that it has read since."""
+        there = self.target_offset
+        if not self.commits or there is None or stands_at is None or stands_at <= there or stands_at == self.stood_at:
+            return self
+        return replace(
+            self, kind=MoveKind.AHEAD, target_offset=stands_at, skipped_records=stands_at - there, read_again_records=0
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class GroupTotal:
+    """What a group's moves make it read again, and skip, in all its partitions; None where one of them is unknown."""
+
+    group: str
+    read_again_records: int | None
+    skipped_records: int | None
+
+
+def group_totals(moves: Iterable[GroupMove]) -> tuple[GroupTotal, ...]:
+    """Per group what it reads again and skips."""
+    by_group: dict[str, list[GroupMove]] = {}
+    for move in moves:
+        by_group.setdefault(move.group, []).append(move)
+    return tuple(
+        GroupTotal(
+            group,
+            _sum(move.read_again_records for move in of_group),
+            _sum(move.skipped_records for move in of_group),
+        )
+        for group, of_group in sorted(by_group.items())
+    )
+
+
+def _sum(counts: Iterable[int | None]) -> int | None:
+    total = 0
+    for count in counts:
+        if count is None:
+            return None
+        total += count
+    return total
+
+
+def plan_moves(snapshot: Snapshot, set_back_groups: Container[str] = ()) -> Iterable[GroupMove]:
+    """Where each group goes on at the target, by the offset map; back only where that was asked for."""
+    ends = {(view.topic, view.partition): view for view in snapshot.partitions}
+    for group in snapshot.groups:
+        for at in group.partitions:
+            move = _move(group, at, ends.get((at.topic, at.partition)))
+            yield _counted(move, at, may_go_back=group.group in set_back_groups)
+
+
+def _counted(move: GroupMove, at: GroupPartitionView, *, may_go_back: bool) -> GroupMove:
+    """The move, which becomes to stay where it would go back unasked, with what is read again and skipped by it.
+
+    A group that has read further in both directions goes on, and is told what only the target saw it read.
+    """
+    stands_at, goes_to = at.target_offset, move.target_offset
+    if move.kind in (MoveKind.KEPT, MoveKind.UNKNOWN):
+        return replace(move, read_again_records=None, skipped_records=None)
+    if stands_at is None or goes_to is None or at.set_back:
+        return move
+    ahead_from = goes_to if at.ahead_from is None else at.ahead_from
+    if stands_at <= ahead_from:
+        return move
+    if may_go_back:
+        back = MoveKind.TRANSLATED if move.kind is MoveKind.ALREADY_THERE else move.kind
+        return replace(
+            move, kind=back, target_offset=ahead_from, read_again_records=max(stands_at, goes_to) - ahead_from
+        )
+    kind = MoveKind.AHEAD if goes_to <= stands_at else move.kind
+    return replace(move, kind=kind, target_offset=max(stands_at, goes_to), skipped_records=stands_at - ahead_from)
+
+
+def _move(group: GroupView, at: GroupPartitionView, view: PartitionView | None) -> GroupMove:
+    target_offset: int | None = at.translated_offset
+    if at.source_offset is None:
+        kind, target_offset = (MoveKind.KEPT, at.target_offset) if _stands(at, view) else (MoveKind.UNKNOWN, None)
+    elif at.translated_offset is not None:
+        same = at.translated_offset == at.target_offset
+        kind = MoveKind.ALREADY_THERE if same else MoveKind.TRANSLATED
+    elif (
+        view is not None
+        and view.trusted
+        and not view.has_local_writers
+        and view.target_end is not None
+        and _has_read_all(at.source_offset, view)
+    ):
+        end = view.mirrored_target_next
+        kind, target_offset = MoveKind.AT_END, view.target_end if end is None else end
+    else:
+        kind = MoveKind.UNKNOWN
+    return GroupMove(
+        group.group,
+        at.topic,
+        at.partition,
+        at.target_topic,
+        kind,
+        at.source_offset,
+        target_offset,
+        at.metadata,
+        group.synced_at_ms,
+        stood_at=at.target_offset,
+    )
+
+
+def _stands(at: GroupPartitionView, view: PartitionView | None) -> bool:
+    """Whether the target's offset is within its log, and that log still the one that it was committed for."""
+    if at.target_offset is None or view is None or not view.trusted:
+        return False
+    return view.target_end is not None and at.target_offset <= view.target_end
+
+
+def _has_read_all(source_offset: int, view: PartitionView) -> bool:
+    """Whether the group has read all that the mirror brought, or the source ever had. Beyond its end nobody can be."""
+    if view.source_end is not None and source_offset > view.source_end:
+        return False
+    if view.mirrored_source_next is None:
+        return view.source_end is not None and source_offset == view.source_end == (view.source_start or 0)
+    return source_offset >= view.mirrored_source_next

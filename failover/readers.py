@@ -1,0 +1,31 @@
+"""What one command reads of the target again and again, each time on from where it stopped."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+from broker.client.cluster import Cluster
+from broker.client.errors import ClientError
+from broker.client.fanout import both
+from failover.journal_log import OperationsReader
+from failover.limits import READ_AHEAD_S
+from mirror.api import Link, MirrorError, StateReaders
+
+
+@dataclass(frozen=True, slots=True)
+class Readers:
+    """Of one target. `completed`: links by their names, as both sites completed them at the last look."""
+
+    operations: OperationsReader = field(default_factory=OperationsReader)
+    states: StateReaders = field(default_factory=StateReaders)
+    completed: dict[str, Link] = field(default_factory=dict)
+
+    async def begin(self, link: Link, target: Cluster) -> None:
+        """Read what the looks will ask for, as far as it can be had in READ_AHEAD_S: it is long where there were many
+        operations, and whoever waits for a source to answer has the time.
+        """
+        with suppress(ClientError, MirrorError, TimeoutError):  # who needs it asks again, and is told
+            async with asyncio.timeout(READ_AHEAD_S):
+                await both(self.operations.read(target), self.states.of(link).read(target))

@@ -1,0 +1,42 @@
+"""Which ACLs a freeze made, told from those that were there."""
+
+from __future__ import annotations
+
+from broker.client.acls import WriteDenial
+from failover.denials import SiteDenials, is_named, mark_of, read_denials
+
+SHOP = WriteDenial("flights", "User:shop")
+ALL = WriteDenial("flights", "User:*")
+DN = WriteDenial("flights", "User:CN=a/b,OU=x:y")
+
+
+def test_only_what_has_a_mark_is_a_freezes() -> None:
+    found = read_denials({SHOP, ALL, mark_of(ALL, "switchover-1"), DN, mark_of(DN, "switchover-2")})
+    assert found.there == {SHOP, ALL, DN}, "a mark is no denial"
+    assert found.marks == {ALL: {"switchover-1"}, DN: {"switchover-2"}}
+    assert [set(found.of(one)) for one in ("switchover-1", "switchover-2", "switchover")] == [{ALL}, {DN}, set()]
+    assert found.topics == ("flights",)
+
+
+def test_one_mark_without_its_denial_and_two_of_several_operations() -> None:
+    """Cut short between the two; and two links of one topic to two sites."""
+    found = read_denials({mark_of(ALL, "a"), mark_of(ALL, "b")})
+    assert found.there == frozenset()
+    assert found.marks == {ALL: {"a", "b"}}
+    assert found.missing(["flights"], ["User:*"]) == {ALL}
+    assert read_denials({ALL}).missing(["flights"], ["User:*", "User:shop"]) == {SHOP}
+
+
+def test_whose_topics_are_meant() -> None:
+    assert is_named("flights", ())
+    assert not is_named("__consumer_offsets", ())
+    assert not is_named("__consumer_offsets", (".*",))
+    assert (is_named("flights-2", ("flights",)), is_named("flights-2", ("flights.*",))) == (False, True)
+    denials = SiteDenials(("User:*",), ("flights",))
+    assert (denials.marks(()), denials.marks(("flights",)), denials.marks(("orders",))) == (True, True, False)
+
+
+def test_what_another_operation_made_is_held_by_both_and_what_nobody_marked_by_none() -> None:
+    found = read_denials({SHOP, ALL, mark_of(ALL, "a"), mark_of(DN, "b")})
+    assert found.made(["flights"], ["User:*", "User:shop", DN.principal]) == {ALL, DN}
+    assert found.made(["orders"], ["User:*"]) == frozenset()

@@ -1,0 +1,32 @@
+"""Two operations close the same topic by ACLs: who takes back his own does not open what the other one holds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from broker.client.acls import WriteDenial, write_denials
+from failover.acl_freeze import close, undo
+from failover.denials import SiteDenials, read_denials
+from tests.failover.stage import TOPIC
+from tests.failover.test_acl_freeze import BEFORE, locked
+
+
+@pytest.mark.parametrize("first", ["a", "b"])
+async def test_of_two_that_closed_the_same_topic_the_last_to_thaw_opens_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first: str
+) -> None:
+    async with locked(tmp_path, monkeypatch) as there:
+        cluster, denials = there.stage.source, SiteDenials(("User:*",))
+        for operation_id in ("a", "b", "b"):
+            await close(cluster, denials, [TOPIC], operation_id)
+        everybody = WriteDenial(TOPIC, "User:*")
+        assert read_denials(await write_denials(cluster)).marks == {everybody: {"a", "b"}}
+        await undo(cluster, first)
+        left = read_denials(await write_denials(cluster))
+        assert everybody in left.there, "the other one still holds it"
+        assert left.marks == {everybody: {"a", "b"} - {first}}
+        for operation_id in ("a", "b"):
+            await undo(cluster, operation_id)
+        assert there.east.acls == BEFORE
