@@ -104,7 +104,7 @@ async def _stage(
         if isinstance(looked, ClientError):
             against[group] = looked
         elif by_group[group].has_changed(looked):
-            against[group] = _changed(group, target)
+            against[group] = changed_meanwhile(group, target)
     return refused, against
 
 
@@ -127,6 +127,7 @@ def _too_late(group: str, target: Cluster) -> ClientError:
     return RequestTimedOut(f"group {group}: its commit at {target.site.name} took too long")
 
 
-def _changed(group: str, target: Cluster) -> ClientError:
-    text = f"group {group}: its offsets at {target.site.name} changed while they were looked at"
+def changed_meanwhile(group: str, cluster: Cluster) -> ClientError:
+    """Why a group that stands at this site elsewhere than it was decided on is not moved by this pass."""
+    text = f"group {group}: its offsets at {cluster.site.name} changed while they were looked at"
     return ClientError(text, "the next pass looks again")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TypeAlias
 
 from broker.client.cluster import Cluster
 from broker.client.errors import ClientError, KafkaError
@@ -14,7 +15,7 @@ from broker.client.groups import ListedGroup, committed_offsets_of_groups, descr
 from broker.client.model import CommittedOffset
 from broker.client.producers import ProducerIdAndEpoch
 from broker.wire.vocabulary import GroupState, TopicPartition
-from mirror.groups.committing import Due, commit_groups
+from mirror.groups.committing import Due, changed_meanwhile, commit_groups
 from mirror.groups.decisions import GroupDecision, Translator, plan_group_sync
 from mirror.limits import GROUP_SYNC_TIMEOUT_MS, GROUPS_PER_TRANSACTION
 from mirror.link import Link
@@ -26,6 +27,9 @@ from mirror.offsets.state_writer import Change
 CONSUMER_PROTOCOL_TYPES = frozenset({"consumer", "streams", ""})
 """Groups of consumers, those of Kafka Streams' own protocol (KIP-1071), and those whose offsets were only ever
 committed from outside."""
+
+Offsets: TypeAlias = Mapping[str, Mapping[TopicPartition, CommittedOffset] | ClientError]
+"""By group, or why they cannot be had."""
 
 Write = Callable[[Sequence[Change]], Awaitable[None]]
 """Writes to the link's state, and returns when it is acknowledged."""
@@ -47,10 +51,14 @@ class GroupSyncMemory:
     def syncs(self) -> GroupSyncs:
         return GroupSyncs(self.by_group, self.times)
 
+    def is_new(self, entry: GroupSync) -> bool:
+        """Whether the entry says anything that the state does not."""
+        before = self.by_group.get(entry.group)
+        return before is None or replace(entry, at_ms=before.at_ms, synced_at_ms=before.synced_at_ms) != before
+
     def changed(self, entry: GroupSync) -> list[GroupSync]:
         """The entry, if it says anything new; it is remembered."""
-        before = self.by_group.get(entry.group)
-        if before is not None and replace(entry, at_ms=before.at_ms, synced_at_ms=before.synced_at_ms) == before:
+        if not self.is_new(entry):
             return []
         self.by_group[entry.group] = entry
         return [entry]
@@ -77,8 +85,9 @@ async def sync_groups(
 ) -> GroupSyncReport:
     """One pass over the groups that the link selects.
 
-    The map is loaded after the offsets were read: what is mirrored meanwhile only makes more of them known. Raises
-    ClientError when a site does not answer at all, and what `load_map` and `write` raise.
+    The map is loaded after the offsets were read: what is mirrored meanwhile only makes more of them known. Of what is
+    to be written down the source is asked once more, where a link back may have moved it meanwhile. Raises ClientError
+    when a site does not answer at all, and what `load_map` and `write` raise.
     """
     now_ms = target.clock.now_ms()
     listed = await list_groups(source)
@@ -89,23 +98,10 @@ async def sync_groups(
     at_target = await committed_offsets_of_groups(target, groups, patience_ms=GROUP_SYNC_TIMEOUT_MS)
     empty = await _empty_groups(target, groups)
     offset_map = await load_map()
-    failures: dict[str, ClientError] = {}
-    planned: dict[str, list[GroupDecision]] = {}
-    for group in groups:
-        ours, theirs = at_source[group], at_target[group]
-        if isinstance(ours, ClientError):
-            failures[group] = ours
-        elif isinstance(theirs, ClientError):
-            failures[group] = theirs
-        else:
-            carried = {where: committed for where, committed in ours.items() if link.selects_topic(where.topic)}
-            entry = memory.by_group.get(group)
-            known = entry.written if entry is not None else {}
-            decisions = plan_group_sync(
-                link, group, offset_map, carried, theirs, known, target_group_empty=group in empty
-            )
-            if decisions:
-                planned[group] = decisions
+    planned, failures = _plan(link, groups, offset_map, (at_source, at_target), memory, empty)
+    if link.reverse_links:
+        failures |= await _set_back_since(source, planned, memory)
+        planned = {group: decisions for group, decisions in planned.items() if group not in failures}
     due = _due(planned, at_target)
     for start in range(0, len(due), GROUPS_PER_TRANSACTION):
         share = due[start : start + GROUPS_PER_TRANSACTION]
@@ -122,6 +118,62 @@ async def sync_groups(
     memory.times = GroupSyncTimes(looked_at_ms=now_ms)
     await write([*changes, memory.times])
     return GroupSyncReport(tuple(d for decisions in planned.values() for d in decisions), failures)
+
+
+def _plan(
+    link: Link,
+    groups: Sequence[str],
+    offset_map: Translator,
+    seen: tuple[Offsets, Offsets],
+    memory: GroupSyncMemory,
+    empty: frozenset[str],
+) -> tuple[dict[str, list[GroupDecision]], dict[str, ClientError]]:
+    """What is to be done about each group, and those that could not be read at one of the sites. Pure."""
+    at_source, at_target = seen
+    planned: dict[str, list[GroupDecision]] = {}
+    failures: dict[str, ClientError] = {}
+    for group in groups:
+        ours, theirs = at_source[group], at_target[group]
+        if isinstance(ours, ClientError):
+            failures[group] = ours
+        elif isinstance(theirs, ClientError):
+            failures[group] = theirs
+        else:
+            carried = {where: committed for where, committed in ours.items() if link.selects_topic(where.topic)}
+            entry = memory.by_group.get(group)
+            known = entry.written if entry is not None else {}
+            decisions = plan_group_sync(
+                link, group, offset_map, carried, theirs, known, target_group_empty=group in empty
+            )
+            if decisions:
+                planned[group] = decisions
+    return planned, failures
+
+
+async def _set_back_since(
+    source: Cluster, planned: Mapping[str, Sequence[GroupDecision]], memory: GroupSyncMemory
+) -> dict[str, ClientError]:
+    """Of the groups of which something is to be written those that went back at the source since they were looked at
+    there, or of which that is not known.
+
+    What a link back carried there meanwhile its state tells, which was read behind the first look: against it the
+    offset from before looks like one that the group has read on to, and would undo a set-back at the target.
+    """
+    news = [group for group, of_group in planned.items() if _has_news(of_group, memory)]
+    found = await committed_offsets_of_groups(source, news, patience_ms=GROUP_SYNC_TIMEOUT_MS)
+    failures: dict[str, ClientError] = {}
+    for group, now in found.items():
+        if isinstance(now, ClientError):
+            failures[group] = now
+        elif any(d.source not in now or now[d.source].offset < d.source_offset for d in planned[group]):
+            failures[group] = changed_meanwhile(group, source)
+    return failures
+
+
+def _has_news(decisions: Sequence[GroupDecision], memory: GroupSyncMemory) -> bool:
+    """Whether anything is to be committed of the group, or written into the link's state."""
+    entry = _entry(decisions, memory, now_ms=0, ahead=False)
+    return memory.is_new(entry) or any(d.action is GroupAction.COMMIT for d in decisions)
 
 
 async def _commit_share(
@@ -147,7 +199,7 @@ async def _commit_share(
 
 def _due(
     planned: Mapping[str, Sequence[GroupDecision]],
-    at_target: Mapping[str, Mapping[TopicPartition, CommittedOffset] | ClientError],
+    at_target: Offsets,
 ) -> list[Due]:
     """The groups of which something is to be committed."""
     due = []
