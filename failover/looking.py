@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
 from broker.client.cluster import Cluster
 from broker.client.errors import ClientError, KafkaError
@@ -53,11 +53,14 @@ class LogsSeen:
     starts: Mapping[TopicPartition, int] = field(default_factory=dict)
 
 
+GroupOffsets: TypeAlias = Mapping[str, Mapping[TopicPartition, CommittedOffset]]
+
+
 @dataclass(frozen=True, slots=True)
 class GroupsSeen:
     """What a site says of groups, by name."""
 
-    offsets: Mapping[str, Mapping[TopicPartition, CommittedOffset]] = field(default_factory=dict)
+    offsets: GroupOffsets = field(default_factory=dict)
     described: Mapping[str, DescribedConsumerGroup | KafkaError] = field(default_factory=dict)
 
 
@@ -97,9 +100,24 @@ async def look_at_groups(cluster: Cluster | None, names: Iterable[str], asking: 
     wanted = sorted(names)
     if cluster is None:
         return GroupsSeen()
-    answers, described = await both(
-        asking.ask(committed_offsets_of_groups(cluster, wanted), {}), asking.ask(describe_groups(cluster, wanted), {})
+    offsets, described = await both(
+        look_at_offsets(cluster, wanted, asking), asking.ask(describe_groups(cluster, wanted), {})
     )
+    return GroupsSeen(offsets, described)
+
+
+async def look_at_offsets(cluster: Cluster, names: Iterable[str], asking: Asking) -> GroupOffsets:
+    """Where these groups stand. Raises ClientError."""
+    answers = await asking.ask(committed_offsets_of_groups(cluster, names), {})
     offsets, failures = split_failures(answers)
     asking.note(failures.values())
-    return GroupsSeen(offsets, described)
+    return offsets
+
+
+def went_back(before: GroupOffsets, now: GroupOffsets) -> bool:
+    """Whether one of the groups that are told of `now` stands further back than `before`, or nowhere. Pure."""
+    return any(
+        at not in offsets or offsets[at].offset < committed.offset
+        for group, offsets in now.items()
+        for at, committed in before.get(group, {}).items()
+    )

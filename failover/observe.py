@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from broker.client.cluster import Cluster
 from broker.client.errors import ClientError, KafkaError
@@ -14,7 +14,17 @@ from broker.client.offsets import log_end_offsets
 from broker.wire.vocabulary import TopicPartition
 from failover.contact import SiteFinding
 from failover.last_seen import LastSeen, last_seen
-from failover.looking import Asking, GroupsSeen, LogsSeen, group_names, look_at_groups, look_at_logs, topics_of
+from failover.looking import (
+    Asking,
+    GroupsSeen,
+    LogsSeen,
+    group_names,
+    look_at_groups,
+    look_at_logs,
+    look_at_offsets,
+    topics_of,
+    went_back,
+)
 from failover.readers import Readers
 from failover.returned import Returned
 from failover.snapshot import GroupPartitionView, GroupView, PartitionView, Snapshot
@@ -246,12 +256,11 @@ async def _groups(
     # Without a source there is nothing to translate: its offsets cannot be asked for.
     offset_map = GroupMap(state.map)
     if source:
-        doubted = state.entries.in_doubt(asks_source=True)
-        loaded = await asking.ask(load_group_map(link, state.map, doubted, (source, target), {}), None)
-        if loaded is None:
+        mapped = await asking.ask(_mapped(link, state, (source, target), at_source, asking), None)
+        if mapped is None:
             source, at_source = None, GroupsSeen()
         else:
-            offset_map = loaded
+            offset_map, at_source = mapped
     places = _Places.of(link, state)
     groups = []
     for name in names:
@@ -276,6 +285,24 @@ async def _groups(
             )
         )
     return tuple(groups)
+
+
+async def _mapped(
+    link: Link, state: LinkState, clusters: tuple[Cluster, Cluster], at_source: GroupsSeen, asking: Asking
+) -> tuple[GroupMap, GroupsSeen]:
+    """The map, and the groups' offsets at the source, which are no older than what a link back says of them there.
+
+    A set-back at the target that it has carried to the source since then would look like a group that has read on.
+    """
+    doubted = state.entries.in_doubt(asks_source=True)
+    while True:
+        offset_map = await load_group_map(link, state.map, doubted, clusters, {})
+        if not link.reverse_links:
+            return offset_map, at_source
+        before, now = at_source.offsets, await look_at_offsets(clusters[0], at_source.offsets, asking)
+        if not went_back(before, now):
+            return offset_map, replace(at_source, offsets={group: before[group] for group in now})
+        at_source = replace(at_source, offsets=now)
 
 
 def _members(group: DescribedConsumerGroup | KafkaError | None) -> int | None:
