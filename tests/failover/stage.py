@@ -25,6 +25,7 @@ from failover.operation import Opening, OperationResult, Tell, carry_out, tell_n
 from failover.plan import OperationPlan
 from failover.sites import Sites
 from mirror.link import Link
+from mirror.offsets.source_ends import load_observation
 from mirror.offsets.state import load_link_state
 from tests.broker.running import running_server
 from tests.mirror.harness import (
@@ -132,11 +133,11 @@ async def commit_group(cluster: Cluster, *offsets: int) -> None:
 
 @asynccontextmanager
 async def mirrored(stage: Stage) -> AsyncIterator[None]:
-    """A worker runs while the context is open; enters when the records, the group and a checkpoint are there."""
+    """A worker runs while the context is open; enters when records, group, checkpoints and a look are there."""
     async with running(stage.link):
         for at in PARTITIONS:
             await wait_for_records(stage.target, at, RECORDS)
-        await eventually(lambda: _all_recorded(stage), "group offsets and checkpoints at the target")
+        await eventually(lambda: _all_recorded(stage), "group offsets, checkpoints and a look at the target")
         yield
 
 
@@ -144,7 +145,10 @@ async def _all_recorded(stage: Stage) -> bool:
     state = await load_link_state(stage.link, stage.target)
     ends = await log_end_offsets(stage.source, PARTITIONS)
     seen = {at: state.entries.checkpoints[at].source_end_offset for at in PARTITIONS if at in state.entries.checkpoints}
-    return len(await stage.group_at(stage.target)) == len(PARTITIONS) and seen == ends
+    looked = {at: end.end for at, end in (await load_observation(stage.link, stage.target)).ends.items()}
+    return (
+        len(await stage.group_at(stage.target)) == len(PARTITIONS) and seen == ends and looked.items() >= ends.items()
+    )
 
 
 @asynccontextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 import uuid
 from typing import Any
@@ -18,7 +19,7 @@ from broker.wire.messages.consumer_protocol import (
     ConsumerProtocolSubscription,
     TopicPartition,
 )
-from broker.wire.messages.delete_groups import DeleteGroupsRequest
+from broker.wire.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
 from broker.wire.messages.describe_groups import DescribeGroupsRequest
 from broker.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from broker.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
@@ -31,7 +32,7 @@ from broker.wire.messages.offset_commit import (
 )
 from broker.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchRequestTopics
 from broker.wire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
-from tests.interop.side_by_side.asking import READY_SECONDS, Case, Peer
+from tests.interop.side_by_side.asking import POLL_SECONDS, READY_SECONDS, Case, Peer
 
 FIRST, SECOND = "AAAAAAAAAAAAAAAAAAAAAQ", "AAAAAAAAAAAAAAAAAAAAAg"
 
@@ -45,6 +46,24 @@ def _beat(group: str, member: str = FIRST, epoch: int = 0, **fields: Any) -> Con
     """One that joins says everything, later ones what `fields` gives."""
     joins: dict[str, Any] = {"rebalance_timeout_ms": 60_000, "topic_partitions": []}
     return ConsumerGroupHeartbeatRequest(group, member, epoch, **{**(joins if epoch == 0 else {}), **fields})
+
+
+async def _knows_topic(peer: Peer, group: str, topic: str) -> None:
+    """Waits until the group's coordinator knows the topic, which Kafka tells it after the leader; leaves no group."""
+    await _loaded(peer, group)
+    asked = _beat(group, SECOND, subscribed_topic_names=[topic])
+    deadline = time.monotonic() + READY_SECONDS
+    while True:
+        answer = await peer.prepare(asked, 1, ConsumerGroupHeartbeatResponse)
+        assert answer.error_code == 0, answer
+        if answer.assignment is not None and answer.assignment.topic_partitions:
+            break
+        assert time.monotonic() < deadline, answer
+        asked = _beat(group, SECOND, epoch=answer.member_epoch)
+        await asyncio.sleep(POLL_SECONDS)
+    await peer.prepare(_beat(group, SECOND, epoch=-1), 1, ConsumerGroupHeartbeatResponse)
+    deleted = await peer.prepare(DeleteGroupsRequest([group]), 2, DeleteGroupsResponse)
+    assert deleted.results[0].error_code == 0, deleted
 
 
 async def consumer_heartbeat_refused(peer: Peer) -> None:
@@ -72,7 +91,7 @@ async def consumer_heartbeat_refused(peer: Peer) -> None:
 
 async def consumer_group_of_one(peer: Peer) -> None:
     group, topic = peer.name("g"), await peer.topic(partitions=2)
-    await _loaded(peer, group)
+    await _knows_topic(peer, group, topic)
     joined = await peer.prepare(_beat(group, subscribed_topic_names=[topic]), 1, ConsumerGroupHeartbeatResponse)
     peer.note("joined", [joined.error_code, joined.member_epoch, joined.heartbeat_interval_ms])
     assert joined.assignment is not None
@@ -144,7 +163,7 @@ async def _assigned(peer: Peer, label: str, request: ConsumerGroupHeartbeatReque
 
 async def consumer_group_of_two(peer: Peer) -> None:
     group, topic = peer.name("g"), await peer.topic(partitions=4)
-    await _loaded(peer, group)
+    await _knows_topic(peer, group, topic)
     everything = await _assigned(peer, "first joins", _beat(group, subscribed_topic_names=[topic]))
     await _assigned(peer, "second joins", _beat(group, SECOND, subscribed_topic_names=[topic]))
     await peer.ask("reconciling", ConsumerGroupDescribeRequest([peer.name("other")]), 1)
@@ -187,7 +206,7 @@ async def _classic_alone(peer: Peer, group: str, topic: str, partitions: int) ->
 
 async def a_group_goes_over(peer: Peer) -> None:
     group, topic = peer.name("g"), await peer.topic(partitions=1)
-    await _loaded(peer, group)
+    await _knows_topic(peer, group, topic)
     member, generation = await _classic_alone(peer, group, topic, 1)
     await peer.ask("not a consumer group yet", _beat(group, epoch=1), 1)
     await _assigned(peer, "one of the new protocol", _beat(group, subscribed_topic_names=[topic]))
