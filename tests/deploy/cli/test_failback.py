@@ -120,6 +120,11 @@ def wait_for_worker(operator: Operator) -> None:
     asyncio.run(eventually(lambda: _is_owned(operator.back), "the worker of the link back"))
 
 
+async def _has_mirrored(back: Link) -> bool:
+    async with Cluster(back.target) as east:
+        return WHERE in (await read_entries(back, east)).checkpoints
+
+
 async def _is_owned(back: Link) -> bool:
     async with Cluster(back.target) as east:
         owner = (await read_entries(back, east)).owner
@@ -265,7 +270,7 @@ def test_the_link_runs_again_when_its_source_alone_is_active_and_what_came_late_
     asyncio.run(lose_and_go_on(operator))
     operator.run("stranded leave --link east-west --yes")
     with command(operator, "mirror", "run", "--link", "west-east"):
-        wait_for_worker(operator)
+        asyncio.run(eventually(lambda: _has_mirrored(operator.back), "the link back to have mirrored something"))
         operator.run("switchover --link west-east --yes")
     operator.run("site standby --site east --topic flights --yes")
     assert end_of_way_back(operator)["role_in_the_way"] == "source_closed"
