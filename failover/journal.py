@@ -35,6 +35,9 @@ class Event(StrEnum):
     STARTED = "started"
     DONE = "done"
     NOT_FENCED = "not_fenced"
+    GROUPS_VERIFIED = "groups_verified"
+    """The groups stand at the target, at these offsets: it is there before anybody is told that applications may start.
+    """
     LINK_GIVEN_UP = "link_given_up"
     """One of several links stays as it is, the others go on."""
     TAKEN_UP = "taken_up"

@@ -5,9 +5,9 @@ fencing again raises the epoch again, a committed offset is committed again.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, TypeVar
 
@@ -26,6 +26,7 @@ from failover.losses import Certainty, PartitionLoss, state_loss, total_loss, wi
 from failover.moves import GroupMove, plan_moves
 from failover.open_transactions import Holding, open_transactions
 from failover.plan import OperationPlan, active_at_source, not_movable
+from failover.read_on import GroupAt, ReadOn, who_read_on
 from failover.sites import Sites
 from failover.snapshot import Snapshot
 from failover.steps import BEFORE_FENCE, Operation, OperationStep
@@ -48,6 +49,7 @@ T = TypeVar("T")
 class LinkMove:
     """One link that is to be moved, and how. `moves`: those of its groups that an earlier run of the operation has
     decided on, after a drain or for good; `are_moved`: and made. `begun_moves`: those that it began to make.
+    `verified`: where it had verified groups at the target; applications may have started there since.
     """
 
     plan: OperationPlan
@@ -55,6 +57,7 @@ class LinkMove:
     moves: tuple[GroupMove, ...] | None = None
     are_moved: bool = False
     begun_moves: tuple[GroupMove, ...] = ()
+    verified: Mapping[GroupAt, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +83,7 @@ class LinkRun:
         self.differences: tuple[VerificationDifference, ...] = ()
         self.stranded: tuple[StrandedRange, ...] = ()
         self.late_commits: tuple[LateCommit, ...] = ()
+        self.read_on: tuple[ReadOn, ...] = ()
         self.unfenced: dict[str, str] = {}
         self.failure: LinkFailure | None = None
         self._move = move
@@ -129,8 +133,11 @@ class LinkRun:
                 if not self._move.are_moved:
                     self.moves = await move_groups(self.sites, self.moves)
             case OperationStep.VERIFY:
-                verifying = partial(verify, plan, self.sites, self.snapshot, self.moves, self._operation_id)
-                self.differences = (*self.differences, *await patiently(verifying))
+                verifying = partial(
+                    verify, plan, self.sites, self.snapshot, self.moves, self._operation_id, self._move.verified
+                )
+                differences, self.read_on = await patiently(verifying)
+                self.differences = (*self.differences, *differences)
 
     def choose_moves(self) -> None:
         """Behind the fence. A group that was to be set back, and may have been, is so once, whatever it read since."""
@@ -316,11 +323,17 @@ async def move_groups(sites: Sites, moves: tuple[GroupMove, ...]) -> tuple[Group
 
 
 async def verify(
-    plan: OperationPlan, sites: Sites, before: Snapshot, moves: tuple[GroupMove, ...], operation_id: str
-) -> tuple[VerificationDifference, ...]:
-    """Look again: what was promised must be what is there."""
+    plan: OperationPlan,
+    sites: Sites,
+    before: Snapshot,
+    moves: tuple[GroupMove, ...],
+    operation_id: str,
+    verified: Mapping[GroupAt, int],
+) -> tuple[tuple[VerificationDifference, ...], tuple[ReadOn, ...]]:
+    """Look again: what was promised must be what is there, but for who was `verified` before, and read on since."""
     after = await _look(plan.operation, sites)
-    differences = [*verify_own(after, operation_id), *verify_groups(after, moves, plan.left_groups)]
+    read_on, others = who_read_on(after, moves, verified)
+    differences = [*verify_own(after, operation_id), *verify_groups(after, others, plan.left_groups)]
     if plan.operation is Operation.SWITCHOVER and sites.source is None:
         kind, source = DifferenceKind.SOURCE_NOT_COMPARED, sites.link.source.name
         differences.append(VerificationDifference(kind, source, -1, None, None))
@@ -328,7 +341,7 @@ async def verify(
         differences += verify_readers(after)
         was_moved_before = plan.snapshot.is_promoted
         differences += await verify_ends(sites.source, sites.target, before, _as_mirrored(after, was_moved_before))
-    return tuple(differences)
+    return tuple(differences), read_on
 
 
 async def _refuse_other(plan: OperationPlan, sites: Sites) -> None:

@@ -35,9 +35,7 @@ from failover.late_commits import LateCommit
 from failover.link_run import LinkFailure, LinkMove, LinkRun, patiently, stated_losses
 from failover.losses import LossTotal, PartitionLoss, total_loss
 from failover.moves import GroupMove, GroupTotal, MoveKind, group_totals
-from failover.sites import Sites
-from failover.snapshot import Snapshot
-from failover.standing import is_verified
+from failover.read_on import ReadOn, verified_document
 from failover.steps import BEFORE_FENCE, Operation, OperationStep
 from failover.stranded import StrandedRange
 from failover.verification import VerificationDifference
@@ -68,6 +66,8 @@ class OperationResult:
     """The groups that stayed behind, as was consented to: some of their moves are not known."""
     stranded: tuple[StrandedRange, ...] = ()
     late_commits: tuple[LateCommit, ...] = ()
+    read_on: tuple[ReadOn, ...] = ()
+    """Whose further offsets at the target an earlier run's word explains: they do not count as differences."""
     source_role: SiteStanding | None = None
     hook_error: str = ""
     takes_writes: bool = False
@@ -110,19 +110,6 @@ class Opening:
     detail: Mapping[str, Any]
     given_up: Mapping[str, str] = field(default_factory=dict)
     is_freeze_begun: bool = False
-
-
-async def mark_interrupted(snapshot: Snapshot, sites: Sites) -> Snapshot:
-    """The snapshot, marked where the operation that promoted the link never came to a verified end that its journal
-    tells of; one that is damaged tells of none. Raises NewerVersion, ClientError.
-    """
-    if not snapshot.is_promoted:
-        return snapshot
-    log = (await sites.readers.operations.read(sites.target)).get(snapshot.operation_id)
-    if log is None:
-        return replace(snapshot, interrupted=False)
-    log.check_version()
-    return replace(snapshot, interrupted=not is_verified(log))
 
 
 async def carry_out(
@@ -233,6 +220,9 @@ class _Run:
             case OperationStep.VERIFY:
                 await self._take_all(step)
                 if self._is_verified:
+                    offsets = {link.sites.link.name: verified_document(link.moves) for link in self._live}
+                    # Before anybody is told: applications may start from here on.
+                    await self._note(Event.GROUPS_VERIFIED, {"step": step.value, "offsets": offsets})
                     source = self._named.source.name if any(link.watches_source for link in self._live) else ""
                     self._tell(GroupsStand(self._named.target.name, source))
                 await self._take_all(step, watching=True)
@@ -389,6 +379,7 @@ class _Run:
             left_groups=tuple(sorted({move.group for move in moves if move.kind is MoveKind.UNKNOWN})),
             stranded=link.stranded,
             late_commits=link.late_commits,
+            read_on=link.read_on,
             source_role=self._source_role,
             hook_error=self._hook_error,
             takes_writes=self._takes_writes(link),

@@ -24,16 +24,28 @@ from failover.intent import Intent
 from failover.limits import SOURCE_ROLE_S
 from failover.link_run import LinkMove
 from failover.observe import kept_brokers
-from failover.operation import mark_interrupted
 from failover.plan import Elsewhere, plan_failover, plan_switchover
 from failover.readers import Readers
 from failover.site_plan import SourceNames
 from failover.sites import Sites
 from failover.snapshot import Snapshot
-from failover.standing import under_way
+from failover.standing import is_verified, under_way
 from failover.steps import Operation
 from failover.to_datetime import moves_to
 from mirror.api import Link
+
+
+async def mark_interrupted(snapshot: Snapshot, sites: Sites) -> Snapshot:
+    """The snapshot, marked where the operation that promoted the link never came to a verified end that its journal
+    tells of; one that is damaged tells of none. Raises NewerVersion, ClientError.
+    """
+    if not snapshot.is_promoted:
+        return snapshot
+    log = (await sites.readers.operations.read(sites.target)).get(snapshot.operation_id)
+    if log is None:
+        return replace(snapshot, interrupted=False)
+    log.check_version()
+    return replace(snapshot, interrupted=not is_verified(log))
 
 
 def this_process() -> str:

@@ -35,6 +35,7 @@ from failover.limits import DRAIN_POLL_S, LEASE_S, OPERATIONS_KEPT, UNHEARD_S
 from failover.link_run import LinkMove
 from failover.operation import Opening, OperationResult, Tell, carry_out, tell_nobody
 from failover.planning import plan_link
+from failover.read_on import verified_offsets
 from failover.site_plan import found_together
 from failover.sites import Sites
 from failover.standing import (
@@ -215,7 +216,7 @@ async def _move_again(log: OperationLog, intent: Intent, sites: Sites, hooks: Ho
     if denials is not None:
         denials = replace(denials, is_writable=was_writable_before(log))
     freezing = replace(freezing, before=role_before(log), source_denials=denials)
-    move = replace(move, plan=replace(move.plan, freezing=freezing))
+    move = replace(move, plan=replace(move.plan, freezing=freezing), verified=verified_offsets(log).get(name, {}))
     made = done_moves(log, OperationStep.MOVE_GROUPS)
     if made is not None and name in made:
         return replace(move, moves=made[name], are_moved=True)

@@ -17,6 +17,7 @@ from broker.wire.vocabulary import EARLIEST, TopicPartition
 from failover.edges import Found, Span, last_records
 from failover.moves import GroupMove, MoveKind
 from failover.plan import active_at_source
+from failover.read_on import offsets_at_target
 from failover.snapshot import PartitionView, Snapshot
 
 
@@ -83,9 +84,7 @@ def verify_groups(
     after: Snapshot, moves: Iterable[GroupMove], left_groups: Container[str] = ()
 ) -> Iterable[VerificationDifference]:
     """Every offset that was to be at the target is there; of `left_groups` it may be unknown what that is. Pure."""
-    found = {
-        (group.group, at.topic, at.partition): at.target_offset for group in after.groups for at in group.partitions
-    }
+    found = offsets_at_target(after)
     for move in moves:
         at_target = found.get((move.group, move.topic, move.partition))
         subject = f"{move.group} on {move.topic}"

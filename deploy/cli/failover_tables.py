@@ -259,15 +259,28 @@ def stranded_line(result: OperationResult) -> str:
 
 def late_commits_line(result: OperationResult) -> str:
     """Who went on reading at the source, in one line."""
-    found = result.late_commits
-    groups = list(dict.fromkeys(one.group for one in found))
-    places = ", ".join(
-        f"{one.group} on {one.topic}-{one.partition} "
-        f"{'none' if one.moved_offset is None else one.moved_offset} -> {one.found_offset}"
-        for one in found[:OTHERS_SHOWN]
+    places = [(one.group, one.topic, one.partition, one.moved_offset, one.found_offset) for one in result.late_commits]
+    groups = counted(len({one.group for one in result.late_commits}), "group")
+    return f"{groups} went on at {result.source} behind the move: {_places(places)}"
+
+
+def read_on_line(result: OperationResult) -> str:
+    """Who stands further on at the target than was verified before the operation was taken up, in one line."""
+    places = [(one.group, one.topic, one.partition, one.verified_offset, one.found_offset) for one in result.read_on]
+    groups = counted(len({one.group for one in result.read_on}), "group")
+    return (
+        f"{groups} stood at {result.target} as promised when this operation first verified them, and further on now; "
+        f"applications could start there meanwhile, so that this is taken for what they read: {_places(places)}"
     )
-    more = ", ..." if len(found) > OTHERS_SHOWN else ""
-    return f"{counted(len(groups), 'group')} went on at {result.source} behind the move: {places}{more}"
+
+
+def _places(found: Sequence[tuple[str, str, int, int | None, int]]) -> str:
+    """Groups, where they are, and from which offset to which they went; None: from nowhere."""
+    told = [
+        f"{group} on {topic}-{partition} {'none' if before is None else before} -> {now}"
+        for group, topic, partition, before, now in found[:OTHERS_SHOWN]
+    ]
+    return ", ".join(told) + (", ..." if len(found) > OTHERS_SHOWN else "")
 
 
 def summary(result: OperationResult) -> str:
@@ -368,6 +381,8 @@ def show_result(result: OperationResult) -> None:
     if result.late_commits:
         _show_rows(result.late_commits, LATE_COMMIT_COLUMNS, "Read on at the source")
         click.echo(filled(late_commits_line(result)), err=True)
+    if result.read_on:
+        click.echo(filled(read_on_line(result)), err=True)
     if result.left_groups:
         click.echo(f"left behind, with moves that are not known: {', '.join(result.left_groups)}", err=True)
     if result.stranded:

@@ -229,7 +229,7 @@ def _show_results(
     rows += [{"link": link, "outcome": "refused"} for link in intent.refused_links]
     print_table(to_document(rows), _link_columns(rows))
     for result in results:
-        if result.differences or result.has_findings:
+        if result.differences or result.has_findings or result.read_on:
             click.echo(f"{result.link}:")
             show_result(result)
         elif result.failure is not None and not result.failure.is_given_up:

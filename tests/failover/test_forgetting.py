@@ -13,7 +13,7 @@ from failover.errors import OperationTakenUp
 from failover.intent import Intent
 from failover.journal import GENESIS_HASH, Event, JournalEntry, Lease, OperationLog, read_operations
 from failover.journal_log import OperationJournal, claim, load_operations
-from failover.operation import mark_interrupted
+from failover.planning import mark_interrupted
 from failover.standing import to_forget
 from failover.steps import Operation
 from tests.broker.running import running_broker

@@ -21,8 +21,8 @@ from failover.last_seen import last_seen
 from failover.link_run import verify
 from failover.losses import Certainty
 from failover.moves import MoveKind
-from failover.operation import mark_interrupted
 from failover.plan import GateRefusal, OperationPlan, RefusalReason, plan_failover, plan_switchover
+from failover.planning import mark_interrupted
 from failover.standing import OperationState, standing_of
 from failover.steps import OperationStep
 from failover.to_datetime import moves_to, parse_datetime
@@ -85,6 +85,7 @@ async def test_the_journal_has_every_step_and_fits_its_own_hashes(tmp_path: Path
         log = await stage.log(result.operation_id)
     steps = [OperationStep.DRAIN, OperationStep.FENCE, OperationStep.MOVE_GROUPS, OperationStep.VERIFY]
     told = [(event, step.value) for step in steps for event in ("started", "done")]
+    told.insert(-1, ("groups_verified", "verify"))
     assert [entry.event for entry in log.entries] == ["planned", *(event for event, _ in told), "finished"]
     assert [entry.detail["step"] for entry in log.entries[1:-1]] == [step for _, step in told]
     assert log.entries[-1].detail["verified"] is True
@@ -336,7 +337,7 @@ async def test_of_two_operations_at_once_one_is_refused_or_not_verified(tmp_path
         assert (await stage.sites.look()).operation_id == first.operation_id
 
         await promote_link(stage.link, stage.target, "another")
-        found = await verify(plan, stage.sites, plan.snapshot, first.moves, first.operation_id)
+        found, _ = await verify(plan, stage.sites, plan.snapshot, first.moves, first.operation_id, {})
         assert [difference.kind for difference in found] == [DifferenceKind.OTHER_OPERATION]
 
 

@@ -19,6 +19,7 @@ from broker.wire.records import Record
 from broker.wire.vocabulary import TopicPartition
 from failover.contact import SiteFinding
 from failover.moves import GroupMove, MoveKind
+from failover.read_on import ReadOn, who_read_on
 from failover.snapshot import GroupPartitionView, GroupView, PartitionView, Snapshot
 from failover.verification import (
     DifferenceKind,
@@ -178,3 +179,16 @@ async def test_aborted_records_behind_the_last_one_are_stepped_over(tmp_path: Pa
         assert (await log_end_offsets(sites.source, [HERE]))[HERE] == end
         as_mirrored = snapshot(view(end, end, 5))
         assert await sites.verify(as_mirrored, as_mirrored) == []
+
+
+def test_only_who_was_verified_and_stands_beyond_that_is_taken_to_have_read_on() -> None:
+    at = GroupPartitionView("flights", 0, "east.flights", 40, 43, 43, "")
+    there = snapshot(groups=(GroupView("analysts", None, "Empty", 0, 0, None, (at, replace(at, partition=1))),))
+    place = ("analysts", "flights", 0)
+    for promised, verified, is_accepted in [(41, 41, True), (43, 43, False), (44, 44, False), (41, 40, False)]:
+        moved = move(promised)
+        expected = ((ReadOn(*place, promised, 43),), ()) if is_accepted else ((), (moved,))
+        assert who_read_on(there, [moved], {place: verified}) == expected
+    assert who_read_on(there, [move(41)], {}) == ((), (move(41),))
+    gone = move(41, partition=2)
+    assert who_read_on(there, [gone], {("analysts", "flights", 2): 41}) == ((), (gone,))

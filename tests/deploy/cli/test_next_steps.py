@@ -8,11 +8,12 @@ from dataclasses import replace
 import pytest
 
 from broker.client.site import Site
-from deploy.cli.failover_tables import headline, late_commits_line, stranded_line, summary
+from deploy.cli.failover_tables import headline, late_commits_line, read_on_line, stranded_line, summary
 from deploy.cli.next_steps import links_back, next_steps
 from failover.late_commits import LateCommit
 from failover.losses import Certainty, LossTotal
 from failover.operation import OperationResult
+from failover.read_on import ReadOn
 from failover.steps import Operation
 from failover.stranded import StrandedRange
 from mirror.link import Link
@@ -57,6 +58,16 @@ def test_what_is_stranded_is_told_before_anything_is_started() -> None:
     )
     assert summary(stranded) == stranded_line(stranded)
     assert next_steps(stranded, LINK, (BACK,), {})[0].what.startswith("stop what writes at east")
+
+
+def test_who_read_on_at_the_target_since_it_was_verified_is_told_and_is_no_finding() -> None:
+    result = replace(MOVED, read_on=(ReadOn("a", "flights", 0, 33, 36), ReadOn("a", "flights", 1, 4, 9)))
+    assert read_on_line(result) == (
+        "1 group stood at west as promised when this operation first verified them, and further on now; applications "
+        "could start there meanwhile, so that this is taken for what they read: a on flights-0 33 -> 36, "
+        "a on flights-1 4 -> 9"
+    )
+    assert (summary(result), result.has_findings) == (summary(MOVED), False)
 
 
 def test_who_read_on_is_told_with_the_command_that_moves_it_again() -> None:
