@@ -16,7 +16,8 @@ from failover.steps import Operation
 class Intent:
     """Who adds a field raises JOURNAL_VERSION and PLAN_VERSION: an older version would not do what it asks for.
 
-    `links`: by name, in the order of the file. `groups`: only these; empty: all that the links select.
+    `links`: by name, in the order of the file. `groups`: only these; empty: all that the links select, or none where
+    `no_groups` says so.
 
     `is_site`: they are those between the two sites, but for `refused_links`, which a gate refused, and those that the
     filter `topics` (full-match regular expressions) leaves out.
@@ -43,6 +44,7 @@ class Intent:
     is_site: bool = False
     topics: tuple[str, ...] = ()
     refused_links: tuple[str, ...] = ()
+    no_groups: bool = False
 
     def document(self) -> dict[str, Any]:
         """As JSON has it; `read_intent` reads it."""

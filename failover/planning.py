@@ -69,12 +69,16 @@ async def enter_sites(stack: AsyncExitStack, link: Link, groups: tuple[str, ...]
 async def enter_links(
     stack: AsyncExitStack,
     links: Sequence[Link],
-    groups: tuple[str, ...],
+    intent: Intent,
     now_ms: Callable[[], int],
     declared: tuple[Link, ...],
 ) -> list[Sites]:
-    """As `enter_sites`, of links that all go from one site to another: each is called once. `declared`: all links."""
-    first = await enter_sites(stack, links[0], groups, now_ms)
+    """As `enter_sites`, of the intent's links, which all go from one site to another: each is called once. `declared`:
+    all links.
+    """
+    if intent.no_groups:
+        links = [replace(link, groups=()) for link in links]
+    first = await enter_sites(stack, links[0], intent.groups, now_ms)
     return [replace(first, link=link, links=declared) for link in links]
 
 

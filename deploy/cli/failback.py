@@ -263,7 +263,8 @@ async def _switch_over(app: AppContext, link: Link, back: Link) -> LinkMoved:
     if ended is not None and not groups.coming:
         return ended
     sites = (back.source.name, back.target.name)
-    return await move_link(app, Intent(Operation.SWITCHOVER, (back.name,), *sites, groups=groups.named))
+    intent = Intent(Operation.SWITCHOVER, (back.name,), *sites, groups=groups.named, no_groups=groups.is_none)
+    return await move_link(app, intent)
 
 
 async def _groups_back(link: Link, back: Link, snapshot: Snapshot, source: Cluster, target: Cluster) -> GroupsBack:

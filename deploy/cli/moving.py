@@ -165,7 +165,7 @@ async def decide(
     """
     async with AsyncExitStack() as stack:
         names = links_between(app, intent.source, intent.target) if intent.is_site else intent.links
-        sites = await enter_links(stack, [app.link(name) for name in names], intent.groups, now_ms, app.links())
+        sites = await enter_links(stack, [app.link(name) for name in names], intent, now_ms, app.links())
         only_plans = dry_run or out_file is not None
         if not only_plans:
             refuse_second(
@@ -187,7 +187,7 @@ async def decide(
         looked.ask(yes, output)
         while not yes:  # a person has read it meanwhile
             shown = looked
-            sites = await enter_links(stack, [app.link(name) for name in names], intent.groups, now_ms, app.links())
+            sites = await enter_links(stack, [app.link(name) for name in names], intent, now_ms, app.links())
             looked = await _look(app, intent, sites, counting=False)
             _check(_as_shown(shown), looked, output, AGAIN, but=(ChangeKind.LOSS,))
             looked.refuse(output)
@@ -235,7 +235,7 @@ async def move_link(app: AppContext, intent: Intent) -> LinkMoved:
     gates.
     """
     async with AsyncExitStack() as stack:
-        sites = await enter_links(stack, [app.link(intent.links[0])], intent.groups, now_ms, app.links())
+        sites = await enter_links(stack, [app.link(intent.links[0])], intent, now_ms, app.links())
         await _refuse_second(intent, sites[0])
         looked = await _look(app, intent, sites, counting=False)
         plan = looked.moves[0].plan

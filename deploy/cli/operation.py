@@ -315,7 +315,7 @@ async def _enter(stack: AsyncExitStack, context: AppContext, log: OperationLog) 
                 f"{link.name} goes from {here} in this file; {log.operation_id}: {intent.source} to {intent.target}",
                 hint="use the file that the operation was begun with",
             )
-    return await enter_links(stack, links, intent.groups, now_ms, context.links())
+    return await enter_links(stack, links, intent, now_ms, context.links())
 
 
 def _show(found: Found, output: str) -> None:

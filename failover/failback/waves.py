@@ -68,7 +68,7 @@ def _told(link: str, log: OperationLog) -> tuple[frozenset[str] | None, str] | N
         step = OperationStep.MOVE_GROUPS
         begun = done_moves(log, step, Event.STARTED) or done_moves(log, step)  # earlier versions wrote them at its end
         groups: frozenset[str] | None = frozenset()
-        if begun is not None and (intent.groups or intent.left_groups):
+        if begun is not None and (intent.groups or intent.left_groups or intent.no_groups):
             groups = frozenset(move.group for move in begun.get(link, ()) if move.kind is not MoveKind.UNKNOWN)
         elif begun is not None:
             groups = None
@@ -82,7 +82,7 @@ def _told(link: str, log: OperationLog) -> tuple[frozenset[str] | None, str] | N
 class GroupsBack:
     """`coming`: those that are to come back, and of them `untouched` those that nobody has begun to bring; `staying`:
     those that never went. Not `is_known`: as in `MovedGroups`. `is_all`: nobody stays, and none is back already, so
-    that none needs to be named.
+    that none needs to be named; `is_none`: nobody comes, and somebody stays, or is back, whom no name would bring.
     """
 
     coming: tuple[str, ...] = ()
@@ -93,8 +93,12 @@ class GroupsBack:
 
     @property
     def named(self) -> tuple[str, ...]:
-        """As a switchover wants them: none named is all."""
+        """As a switchover wants them: none named is all, but where `is_none`."""
         return () if self.is_all else self.coming
+
+    @property
+    def is_none(self) -> bool:
+        return not (self.is_all or self.coming)
 
 
 ALL_BACK = GroupsBack()

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from broker.client.cluster import Cluster
-from broker.client.groups import commit_offsets, committed_offsets
+from broker.client.groups import commit_offsets, committed_offsets, delete_groups
 from broker.client.log import read_records
 from broker.client.model import CommittedOffset
 from broker.client.offsets import log_end_offsets
@@ -106,3 +106,25 @@ def test_a_failback_behind_a_wave_back_brings_the_groups_that_are_left(operator:
         assert "switch_over" in result["steps_done"]
         assert asyncio.run(next_of(east, "b")) == expected["b"]
         assert asyncio.run(next_of(east, "a")) == asyncio.run(read_to(east, "a", 1)), "it has read on since"
+
+
+def test_where_the_groups_of_the_wave_are_gone_the_site_comes_back_and_nobody_is_moved(operator: Operator) -> None:
+    """None to be named was taken for all: who had stayed was moved."""
+    east, west = operator.link.source, operator.link.target
+    with command(operator, "mirror", "run"):
+        asyncio.run(begin(operator))
+        operator.run("switchover --link east-west --group a --yes")
+        asyncio.run(write_at_west(operator))
+        asyncio.run(forget("a", west, east))
+        b_reads = asyncio.run(read_to(east, "b", 2))
+        result = failback(operator)
+        assert (result["groups_back"], result["groups_stay"]) == ([], ["b"])
+        assert (result["switchover"]["moves"], result["switchover"]["verified"]) == ([], True)
+        assert "resume" in result["steps_done"]
+        assert asyncio.run(next_of(east, "b")) == b_reads, "nobody moved it"
+
+
+async def forget(group: str, *sites: Site) -> None:
+    for site in sites:
+        async with Cluster(site) as cluster:
+            assert await delete_groups(cluster, [group]) == {}
