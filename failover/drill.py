@@ -49,7 +49,8 @@ class GroupDrill:
     """One group if the source died now. Times are the worker's, None for never.
 
     `kept_partitions`: it goes on where the mirror last carried it. `unknown_partitions`: nobody can tell where.
-    `waiting`: what is not carried over now, as partitions by reason.
+    `waiting`: what is not carried over now, as partitions by reason. `is_unanswered`: nothing can be asked of it at the
+    target.
     """
 
     group: str
@@ -58,6 +59,7 @@ class GroupDrill:
     kept_partitions: int
     unknown_partitions: int
     waiting: Mapping[str, int] = field(default_factory=dict)
+    is_unanswered: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +105,8 @@ _REFUSALS: dict[RefusalReason, tuple[str, str]] = {
     RefusalReason.NOTHING_MIRRORED: ("nothing was ever mirrored along it", "farshore mirror run --link {link}"),
     RefusalReason.GROUP_ACTIVE_AT_TARGET: ("it has consumers at the target, so its offsets cannot be set", ""),
     RefusalReason.MEMBERS_UNKNOWN_AT_TARGET: ("whether it has consumers at the target cannot be told", ""),
+    RefusalReason.PARTITION_UNANSWERED: ("it does not answer at the target: {detail}", ""),
+    RefusalReason.GROUP_UNANSWERED: ("nothing can be asked or set of it at the target: {detail}", ""),
     RefusalReason.CLOSED_AT_TARGET: (
         "it refuses writes to topics of the link, and would go on to",
         "farshore site thaw --site {target}",
@@ -241,6 +245,7 @@ def _groups(plan: OperationPlan, syncs: GroupSyncs, now_ms: int) -> Iterable[Gro
             sum(kind is not MoveKind.UNKNOWN for kind in kinds),
             sum(kind is MoveKind.UNKNOWN for kind in kinds),
             reasons,
+            bool(group.unanswered),
         )
 
 
@@ -250,6 +255,8 @@ def _of_groups(groups: Sequence[GroupDrill], link: str) -> Iterable[DrillFinding
         step = f"farshore group describe --link {link} --group {group.group}"
         why = ", ".join(f"{count} {reason}" for reason, count in sorted(group.waiting.items()))
         is_old = _is_old(group.sync_age_ms, DRILL_GROUP_SYNC_MAX_AGE_MS)
+        if group.is_unanswered:
+            continue  # which is found already, and why
         if group.unknown_partitions:
             text = f"where it would go on is unknown in {_partitions(group.unknown_partitions)}"
             yield DrillFinding("group_unknown", group.group, f"{text} ({why})" if why else text, step)

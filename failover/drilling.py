@@ -46,14 +46,15 @@ async def _looks(link: Link, links: Sequence[Link], now_ms: Callable[[], int]) -
     async with AsyncExitStack() as stack:
         try:
             target = await stack.enter_async_context(_cluster(link, at_source=False))
-            blind = await observe(link, None, target, (), now_ms())
+            blind = await observe(link, None, target, (), now_ms(), target_in_part=True)
             syncs = (await read_entries(link, target)).groups
             seen = _Looks(blind, None, syncs, "", await _gates(link, links, target, blind, now_ms))
         except FarshoreError as error:
             return _Looks(trouble=str(error))
         try:
             source = await stack.enter_async_context(_cluster(link, at_source=True))
-            return replace(seen, live=await observe(link, source, target, (), now_ms()))
+            live = await observe(link, source, target, (), now_ms(), target_in_part=True)
+            return replace(seen, live=live)
         except FarshoreError as error:
             return replace(seen, trouble=str(error))
 

@@ -118,6 +118,11 @@ def leave_options(groups: Iterable[str]) -> str:
     return " ".join(f"--leave-group {shlex.quote(group)}" for group in groups)
 
 
+def leave_partition_options(places: Iterable[str]) -> str:
+    """The options that consent to leaving these partitions as they are."""
+    return " ".join(f"--leave-partition {shlex.quote(place)}" for place in places)
+
+
 class OperationUnderWay(GateRefused):
     """Somebody else moves this link, or has moved it since the plan was made; nothing was changed."""
 

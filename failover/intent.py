@@ -22,6 +22,8 @@ class Intent:
     `is_site`: they are those between the two sites, but for `refused_links`, which a gate refused, and those that the
     filter `topics` (full-match regular expressions) leaves out.
 
+    `left_partitions`: "topic:partition", as the source calls them, that may stay as they are while they do not answer.
+
     `timestamp_ms` (Unix time): groups go on there, instead of by the offset map. `freezes`: writes at the source stop
     before the drain, which takes `drain_timeout_s` at most; a failover has neither. `whole_site`: to all its topics.
     """
@@ -32,6 +34,7 @@ class Intent:
     target: str
     groups: tuple[str, ...] = ()
     left_groups: tuple[str, ...] = ()
+    left_partitions: tuple[str, ...] = ()
     set_back_groups: tuple[str, ...] = ()
     timestamp_ms: int | None = None
     allow_data_loss: bool = False

@@ -17,8 +17,10 @@ from typing import Any, Final
 from failover.errors import JournalDamaged, NewerVersion
 from failover.journal_lines import Detail, fields_of
 
-JOURNAL_VERSION: Final = 3
-"""That is written; earlier ones are read. 2: an intent may name topics; 3: it may move no groups."""
+JOURNAL_VERSION: Final = 4
+"""That is written; earlier ones are read. 2: an intent may name topics; 3: it may move no groups; 4: it may leave
+partitions.
+"""
 GENESIS_HASH: Final = "0" * 64
 PART_MAX_BYTES: Final = 512 * 1024
 """Of a line in one record: Kafka's topics take 1 MiB unless they are told otherwise."""

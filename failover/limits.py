@@ -13,6 +13,8 @@ SOURCE_ANSWER_MS: Final = 10_000
 """How long a source may take for each of its answers."""
 SOURCE_LOOK_MS: Final = 60_000
 """How long a failover waits for the whole of a source that lives; then for what a part of it can tell."""
+TARGET_ANSWER_MS: Final = 10_000
+"""How long a failover waits for a coordinator of the target that does not answer, in each look."""
 COUNT_MS: Final = 10_000
 """How long the records of a loss are counted at a source that answers."""
 COUNTED_AT_ONCE: Final = 8

@@ -21,6 +21,7 @@ from failover.contact import SiteFinding
 from failover.counting import count_losses, with_edges
 from failover.errors import GroupsRead, NotDrained, NotMovable, OperationUnderWay
 from failover.late_commits import LateCommit, late_commits
+from failover.left import LeftPartition, left_partitions, let_be, promised
 from failover.limits import DRAIN_POLL_S, LATE_WRITES_S, LOOK_AGAIN_S, QUIET_S, TAKEN_OVER_S
 from failover.losses import Certainty, PartitionLoss, state_loss, total_loss, with_returns
 from failover.moves import GroupMove, plan_moves
@@ -85,6 +86,7 @@ class LinkRun:
         self.late_commits: tuple[LateCommit, ...] = ()
         self.read_on: tuple[ReadOn, ...] = ()
         self.unfenced: dict[str, str] = {}
+        self._not_fenced: frozenset[TopicPartition] = frozenset()
         self.failure: LinkFailure | None = None
         self._move = move
         self._operation_id = operation_id
@@ -160,12 +162,17 @@ class LinkRun:
         state = sites.readers.states.of(sites.link)
         fence = await patiently(partial(promote_link, sites.link, sites.target, self._operation_id, after, state))
         self._fenced_at_s = asyncio.get_running_loop().time()
-        self.differences = tuple(
-            unfenced(sites.link.name, fence.left_out, are_groups_fenced=fence.groups_error is None)
-        )
         self.unfenced = {str(at): str(why) for at, why in fence.left_out.items()}
         self.unfenced |= {"groups": str(fence.groups_error)} if fence.groups_error is not None else {}
         self.snapshot = await patiently(lambda: _look_as_found(plan, sites))
+        self._not_fenced = frozenset(fence.left_out)
+        left = {TopicPartition(view.target_topic, view.partition) for view in let_be(plan, self.snapshot)}
+        missed = self._not_fenced - left
+        self.differences = tuple(unfenced(sites.link.name, missed, are_groups_fenced=fence.groups_error is None))
+
+    @property
+    def left_partitions(self) -> tuple[LeftPartition, ...]:
+        return left_partitions(self.snapshot, self.moves, self._not_fenced)
 
     @property
     def watches_source(self) -> bool:
@@ -287,8 +294,11 @@ async def settle(sites: Sites, timeout_s: float) -> Snapshot:
         await asyncio.sleep(DRAIN_POLL_S)
 
 
-async def _look(operation: Operation, sites: Sites) -> Snapshot:
-    return await (sites.look_past_source() if operation is Operation.FAILOVER else sites.look())
+async def _look(plan: OperationPlan, sites: Sites) -> Snapshot:
+    """Of a failover: brokers that take over from one that went have their time, and what was left has none."""
+    if plan.operation is Operation.FAILOVER:
+        return await sites.look_past_source(plan.snapshot.unanswered, TAKEN_OVER_S)
+    return await sites.look()
 
 
 async def _look_as_found(plan: OperationPlan, sites: Sites) -> Snapshot:
@@ -298,9 +308,9 @@ async def _look_as_found(plan: OperationPlan, sites: Sites) -> Snapshot:
     loop = asyncio.get_running_loop()
     give_up_at_s = loop.time() + LOOK_AGAIN_S
     was_whole = plan.snapshot.source_finding is SiteFinding.ALIVE
-    seen = await _look(plan.operation, sites)
+    seen = await _look(plan, sites)
     while was_whole and seen.source_finding is SiteFinding.PARTLY_THERE and loop.time() < give_up_at_s:
-        seen = await _look(plan.operation, sites)
+        seen = await _look(plan, sites)
     return seen
 
 
@@ -331,9 +341,9 @@ async def verify(
     verified: Mapping[GroupAt, int],
 ) -> tuple[tuple[VerificationDifference, ...], tuple[ReadOn, ...]]:
     """Look again: what was promised must be what is there, but for who was `verified` before, and read on since."""
-    after = await _look(plan.operation, sites)
+    after = await _look(plan, sites)
     read_on, others = who_read_on(after, moves, verified)
-    differences = [*verify_own(after, operation_id), *verify_groups(after, others, plan.left_groups)]
+    differences = [*verify_own(after, operation_id), *verify_groups(after, promised(plan, others), plan.left_groups)]
     if plan.operation is Operation.SWITCHOVER and sites.source is None:
         kind, source = DifferenceKind.SOURCE_NOT_COMPARED, sites.link.source.name
         differences.append(VerificationDifference(kind, source, -1, None, None))

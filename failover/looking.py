@@ -9,12 +9,20 @@ from typing import TypeAlias, TypeVar
 from broker.client.cluster import Cluster
 from broker.client.errors import ClientError, KafkaError
 from broker.client.fanout import both, split_failures
-from broker.client.groups import DescribedConsumerGroup, committed_offsets_of_groups, describe_groups, list_groups
+from broker.client.groups import (
+    DescribedConsumerGroup,
+    committed_offsets_of_groups,
+    describe_each_group,
+    describe_groups,
+    list_groups,
+    list_groups_in_part,
+)
 from broker.client.model import CommittedOffset, Topic
-from broker.client.offsets import list_each_offset, list_offsets
+from broker.client.offsets import list_each_offset, list_offsets, log_end_offsets
 from broker.client.topics import list_topics
 from broker.wire.vocabulary import EARLIEST, LATEST, TopicPartition
-from mirror.api import MirrorError
+from failover.limits import TARGET_ANSWER_MS
+from mirror.api import Link, LinkState, MirrorError, StateReader, load_link_state, load_partial_state
 
 T = TypeVar("T")
 
@@ -58,10 +66,19 @@ GroupOffsets: TypeAlias = Mapping[str, Mapping[TopicPartition, CommittedOffset]]
 
 @dataclass(frozen=True, slots=True)
 class GroupsSeen:
-    """What a site says of groups, by name."""
+    """What a site says of groups, by name; of those that are `unanswered` nothing, and why."""
 
     offsets: GroupOffsets = field(default_factory=dict)
     described: Mapping[str, DescribedConsumerGroup | KafkaError] = field(default_factory=dict)
+    unanswered: Mapping[str, ClientError] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class NamesSeen:
+    """The groups that a site lists; `error`: why these may not be all, "" where they are."""
+
+    names: frozenset[str] = frozenset()
+    error: str = ""
 
 
 async def look_at_logs(cluster: Cluster | None, topics: Mapping[str, Topic], asking: Asking) -> LogsSeen:
@@ -121,3 +138,60 @@ def went_back(before: GroupOffsets, now: GroupOffsets) -> bool:
         for group, offsets in now.items()
         for at, committed in before.get(group, {}).items()
     )
+
+
+@dataclass(frozen=True, slots=True)
+class TargetLook:
+    """How the target is asked: `in_part`, what of it does not answer holds up no other, and is told with the reason."""
+
+    target: Cluster
+    in_part: bool
+
+    @property
+    def _patience_ms(self) -> int:
+        return min(TARGET_ANSWER_MS, self.target.limits.retry_timeout_ms)
+
+    async def state(self, link: Link, reader: StateReader) -> LinkState:
+        """The link's, as `load_link_state`. Raises ClientError, StateDamaged."""
+        loading = load_partial_state if self.in_part else load_link_state
+        return await loading(link, self.target, reader)
+
+    async def group_names(self) -> NamesSeen:
+        """Raises ClientError."""
+        if not self.in_part:
+            return NamesSeen(frozenset(await list_groups(self.target)))
+        found, failure = await list_groups_in_part(self.target, patience_ms=self._patience_ms)
+        return NamesSeen(frozenset(found), "" if failure is None else str(failure))
+
+    async def groups(self, names: Iterable[str]) -> GroupsSeen:
+        """Raises ClientError, where not `in_part`. A group whose members nobody will ever tell has its offsets."""
+        if not self.in_part:
+            return await look_at_groups(self.target, names, Asking())
+        wanted = sorted(names)
+        told, described = await both(
+            committed_offsets_of_groups(self.target, wanted, patience_ms=self._patience_ms),
+            describe_each_group(self.target, wanted, patience_ms=self._patience_ms),
+        )
+        _, failures = split_failures(told)
+        for name, answer in described.items():
+            if isinstance(answer, ClientError) and (answer.retriable or not isinstance(answer, KafkaError)):
+                failures.setdefault(name, answer)
+        return GroupsSeen(
+            {name: at for name, at in told.items() if not isinstance(at, ClientError) and name not in failures},
+            {
+                name: found
+                for name, found in described.items()
+                if name not in failures and (isinstance(found, KafkaError) or not isinstance(found, ClientError))
+            },
+            failures,
+        )
+
+    async def ends(
+        self, partitions: Iterable[TopicPartition]
+    ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, ClientError]]:
+        """Where these logs end, and why one does not say it. Raises ClientError."""
+        wanted = list(partitions)
+        if not self.in_part:
+            return await log_end_offsets(self.target, wanted), {}
+        found, failures = split_failures(await list_each_offset(self.target, dict.fromkeys(wanted, LATEST)))
+        return {where: at.offset for where, at in found.items()}, failures

@@ -61,7 +61,7 @@ class PartitionLoss:
 
 def state_loss(view: PartitionView, taken_at_ms: int) -> PartitionLoss:
     """The loss statement of one partition, without what only reading the source can give."""
-    if not view.trusted:
+    if not view.trusted or view.unanswered:
         return PartitionLoss(view.topic, view.partition, Certainty.UNKNOWN, None, None, None, view.source_end)
     first = view.mirrored_source_next
     if first is None:

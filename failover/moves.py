@@ -30,7 +30,8 @@ class GroupMove:
     KEPT: the source cannot be asked; the offset that the mirror last synced stays. What the group read at the
     source after `synced_at_ms` (None: no sync was recorded) it reads again, and what it was set back by, it skips.
     AHEAD: the group stands further on at the target than at the source, and was not set back there: it stays.
-    UNKNOWN: no offset of the target is known to mean the same record; what stands there is left as it is.
+    UNKNOWN: no offset of the target is known to mean the same record, or nothing can be asked or set of the group
+    there; what stands there is left as it is.
     `stood_at` is where the group stood at the target when this was decided, None for nowhere.
     """
 
@@ -51,6 +52,11 @@ class GroupMove:
     def document(self) -> dict[str, Any]:
         """Its fields by name."""
         return {name: getattr(self, name) for name in self.__slots__}
+
+    @property
+    def place(self) -> str:
+        """The source's partition, as options name it."""
+        return f"{self.topic}:{self.partition}"
 
     @property
     def commits(self) -> bool:
@@ -104,7 +110,7 @@ def plan_moves(snapshot: Snapshot, set_back_groups: Container[str] = ()) -> Iter
     ends = {(view.topic, view.partition): view for view in snapshot.partitions}
     for group in snapshot.groups:
         for at in group.partitions:
-            move = _move(group, at, ends.get((at.topic, at.partition)))
+            move = _left(group, at) if group.unanswered else _move(group, at, ends.get((at.topic, at.partition)))
             yield _counted(move, at, may_go_back=group.group in set_back_groups)
 
 
@@ -159,6 +165,21 @@ def _move(group: GroupView, at: GroupPartitionView, view: PartitionView | None) 
         at.metadata,
         group.synced_at_ms,
         stood_at=at.target_offset,
+    )
+
+
+def _left(group: GroupView, at: GroupPartitionView) -> GroupMove:
+    """Of one of which nothing can be asked at the target, and nothing set."""
+    return GroupMove(
+        group.group,
+        at.topic,
+        at.partition,
+        at.target_topic,
+        MoveKind.UNKNOWN,
+        at.source_offset,
+        None,
+        at.metadata,
+        group.synced_at_ms,
     )
 
 

@@ -10,7 +10,6 @@ from broker.client.errors import ClientError, KafkaError
 from broker.client.fanout import both
 from broker.client.groups import DescribedConsumerGroup
 from broker.client.model import CommittedOffset, Topic
-from broker.client.offsets import log_end_offsets
 from broker.wire.vocabulary import TopicPartition
 from failover.contact import SiteFinding
 from failover.last_seen import LastSeen, last_seen
@@ -18,6 +17,7 @@ from failover.looking import (
     Asking,
     GroupsSeen,
     LogsSeen,
+    TargetLook,
     group_names,
     look_at_groups,
     look_at_logs,
@@ -41,7 +41,6 @@ from mirror.api import (
     carried_offset,
     complete_link,
     load_group_map,
-    load_link_state,
     load_observation,
     registered_at,
 )
@@ -55,55 +54,56 @@ async def observe(
     now_ms: int,
     *,
     in_part: bool = False,
+    target_in_part: bool = False,
     with_pace: bool = False,
     readers: Readers | None = None,
 ) -> Snapshot:
     """One look. `source` None: it does not answer; `in_part`: what of it does not answer is left out, and the finding
     says whether there was such; `with_pace`: how fast it grew is told of one that answers wholly, too. Raises
-    ClientError and MirrorError: with `in_part` only for what the target does.
+    ClientError and MirrorError: with `in_part` only for what the target does. With `target_in_part` its partitions and
+    groups that do not answer are told, with the reason.
 
     `groups`: only these (empty: all that the link selects). `readers`: of who looks again and again.
     """
-    of_source, of_target = Asking(in_part), Asking()
-    (link, is_complete, state), listed = await both(
-        _load(link, source, target, of_source, readers or Readers()),
-        both(group_names(source, of_source), group_names(target, of_target)),
+    of_source, of_target = Asking(in_part), TargetLook(target, target_in_part)
+    (link, is_complete, state), (listed, there) = await both(
+        _load(link, source, of_target, of_source, readers or Readers()),
+        both(group_names(source, of_source), of_target.group_names()),
     )
-    names = listed[0] | listed[1]
-    if source is None or in_part:  # what was never carried over is known from the link's memory alone
-        names |= state.entries.groups.by_group.keys()
+    names = listed | there.names
+    if source is None or in_part or there.error:  # what nobody lists is known from the link's memory alone
+        names |= {*state.entries.groups.by_group, *(groups if there.error else ())}
     wanted = sorted(name for name in names if (name in groups if groups else link.selects_group(name)))
     # Offsets of groups before the ends of logs: so none that is in its log can seem to be beyond it. Without the
     # links back nothing can be translated.
     group_source = source if is_complete else None
     keeping = _kept(link, target) if with_pace or source is None or in_part else _nothing_kept()
     seen, ((at_source, at_target), kept) = await both(
-        both(look_at_groups(group_source, wanted, of_source), look_at_groups(target, wanted, of_target)),
+        both(look_at_groups(group_source, wanted, of_source), of_target.groups(wanted)),
         both(both(_source_topics(link, source, of_source), topics_of(target)), keeping),
     )
     logs, target_ends = await both(
-        look_at_logs(source, at_source, of_source), _target_ends(link, state, at_source, kept, at_target, target)
+        look_at_logs(source, at_source, of_source), _target_ends(link, state, at_source, kept, at_target, of_target)
     )
     whole = source is not None and not of_source.missed
     partitions = _partitions(link, state, Observation() if whole else kept, logs, target_ends, whole=whole)
-    clusters = (group_source, target)
-    seen_groups = await _groups(link, state, partitions, clusters, wanted, listed[0], seen, of_source)
+    seen_groups = await _groups(link, state, partitions, (group_source, target), wanted, listed, seen, of_source)
     finding = SiteFinding.PARTLY_THERE if of_source.missed else SiteFinding.ALIVE if source else SiteFinding.DEAD
-    entries = state.entries
     return Snapshot(
         link=link.name,
         source=link.source.name,
         target=link.target.name,
         taken_at_ms=now_ms,
         source_finding=finding,
-        link_state=entries.run.state.value if entries.run else "running",
-        operation_id=entries.run.operation_id if entries.run else "",
+        link_state=run.state.value if (run := state.entries.run) else "running",
+        operation_id=run.operation_id if run else "",
         partitions=partitions,
         groups=seen_groups,
         asked_groups=groups,
         last_look=kept.last,
-        units_apart=entries.units_apart,
-        paused_topics=entries.paused_topics(),
+        units_apart=state.entries.units_apart,
+        paused_topics=state.entries.paused_topics(),
+        groups_not_listed=there.error,
     )
 
 
@@ -125,20 +125,20 @@ async def _nothing_kept() -> Observation:
 
 
 async def _load(
-    link: Link, source: Cluster | None, target: Cluster, asking: Asking, readers: Readers
+    link: Link, source: Cluster | None, target: TargetLook, asking: Asking, readers: Readers
 ) -> tuple[Link, bool, LinkState]:
     """The link as both sites complete it, whether they did, and its state."""
     reader = readers.states.of(link)
     if source is None:
-        return link, False, await load_link_state(link, target, reader)
+        return link, False, await target.state(link, reader)
     as_before = readers.completed.get(link.name, link)
     completed, state = await both(
-        _completed(link, source, target, asking, reader), load_link_state(as_before, target, reader)
+        _completed(link, source, target.target, asking, reader), target.state(as_before, reader)
     )
     now = completed or link
     readers.completed[link.name] = now
     if now != as_before:
-        state = await load_link_state(now, target, reader)
+        state = await target.state(now, reader)
     return now, completed is not None, state
 
 
@@ -158,11 +158,16 @@ async def _source_topics(link: Link, source: Cluster | None, asking: Asking) -> 
     return {name: topic for name, topic in topics.items() if link.selects_topic(name) and name != link.canary_topic}
 
 
+def _mirrored(state: LinkState) -> set[TopicPartition]:
+    """Those that the link has brought, also where the target does not say how much of them."""
+    return {TopicPartition(*at) for at in (*state.map.partitions(), *state.unread)}
+
+
 def _told_partitions(
     link: Link, state: LinkState, topics: Mapping[str, Topic], observation: Observation
 ) -> list[TopicPartition]:
     """All that anything is known of, in order."""
-    mirrored = {TopicPartition(*at) for at in state.map.partitions()}
+    mirrored = _mirrored(state)
     at_source = {TopicPartition(name, p.partition) for name, topic in topics.items() for p in topic.partitions}
     told = mirrored | at_source | observation.ends.keys()
     return sorted(
@@ -176,15 +181,15 @@ async def _target_ends(
     topics: Mapping[str, Topic],
     observation: Observation,
     target_topics: Mapping[str, Topic],
-    target: Cluster,
-) -> dict[TopicPartition, int]:
-    """By what they are called at the target, of those that it has."""
+    target: TargetLook,
+) -> tuple[dict[TopicPartition, int], dict[TopicPartition, ClientError]]:
+    """By what they are called at the target, of those that it has; and why one does not say it."""
     existing = [
         TopicPartition(link.target_topic(at.topic), at.partition)
         for at in _told_partitions(link, state, topics, observation)
         if (topic := target_topics.get(link.target_topic(at.topic))) and at.partition < len(topic.partitions)
     ]
-    return await log_end_offsets(target, existing)
+    return await target.ends(existing)
 
 
 def _partitions(
@@ -192,23 +197,28 @@ def _partitions(
     state: LinkState,
     observation: Observation,
     logs: LogsSeen,
-    target_ends: Mapping[TopicPartition, int],
+    target_ends: tuple[Mapping[TopicPartition, int], Mapping[TopicPartition, ClientError]],
     *,
     whole: bool,
 ) -> tuple[PartitionView, ...]:
-    """`whole`: a partition that the source does not tell of is not there any more."""
-    entries = state.entries
+    """`whole`: a partition that the source does not tell of is not there any more. `target_ends`: also why one is not
+    told.
+    """
+    entries, (ends, untold) = state.entries, target_ends
     doubted = entries.doubts(logs.topics).keys() if logs.topics or whole else entries.in_doubt(asks_source=False).keys()
-    returned = Returned(link, state, observation, target_ends)
+    returned = Returned(link, state, observation, ends)
     views = []
     for at in _told_partitions(link, state, logs.topics, observation):
         target_topic = link.target_topic(at.topic)
-        end = state.map.mirrored_end(at.topic, at.partition)
         checkpoint = state.entries.checkpoints.get(at)
+        why = state.unread.get(at) or untold.get(TopicPartition(target_topic, at.partition))
+        end = state.map.mirrored_end(at.topic, at.partition)
+        if end is None and why is not None and checkpoint is not None:
+            end = End(max(checkpoint.end.source_next, checkpoint.position), checkpoint.end.target_next)
         seen = last_seen(checkpoint, observation.ends.get(at))
-        target_end = target_ends.get(TopicPartition(target_topic, at.partition))
+        target_end = ends.get(TopicPartition(target_topic, at.partition)) if why is None else None
         source_end = logs.ends.get(at, end.source_next if end and whole else None)
-        cut = end is not None and (target_end is None or target_end < end.target_next)
+        cut = end is not None and why is None and (target_end is None or target_end < end.target_next)
         cut |= end is not None and logs.ends.get(at, end.source_next) < end.source_next
         views.append(
             PartitionView(
@@ -219,13 +229,16 @@ def _partitions(
                 seen.end if seen else None,
                 checkpoint.source_timestamp_ms if checkpoint and checkpoint.source_timestamp_ms >= 0 else None,
                 seen.at_ms if seen else None,
-                max(end.source_next, state.map.partition(*at).position) if end else None,
+                max(end.source_next, found.position)
+                if end and (found := state.map.find(*at))
+                else end and end.source_next,
                 target_end,
                 logs.starts.get(at, seen.start if seen else None),
                 trusted=not (cut or at in doubted or (seen is not None and seen.is_another)),
                 has_local_writers=returned.is_shared(at),
                 mirrored_target_next=end.target_next if end else None,
                 returned_at_most=returned.at_most(at, _unmirrored(seen, end) if source_end is None else None),
+                unanswered="" if why is None else str(why),
             )
         )
     return tuple(views)
@@ -252,7 +265,7 @@ async def _groups(
     the source, or of which it does not tell that: `listed` are all that it has.
     """
     (source, target), (at_source, at_target) = sites, seen
-    trusted = {(view.topic, view.partition) for view in views if view.trusted}
+    trusted = {(view.topic, view.partition) for view in views if view.trusted and not view.unanswered}
     # Without a source there is nothing to translate: its offsets cannot be asked for.
     offset_map = GroupMap(state.map)
     if source:
@@ -266,12 +279,14 @@ async def _groups(
     for name in names:
         entry = state.entries.groups.by_group.get(name)
         written = entry.written if entry is not None else {}
-        waiting = entry.waiting if entry is not None and name not in at_source.offsets else {}
+        unanswered = at_target.unanswered.get(name)
+        waiting = set(entry.waiting) if entry is not None and name not in at_source.offsets else set()
+        waiting |= set(written) if unanswered is not None else set()
         offsets = at_source.offsets.get(name, {}), at_target.offsets.get(name, {})
         partitions = tuple(_group_partitions(name, places, trusted, offset_map, written, offsets, waiting))
         here, there = at_source.described.get(name), at_target.described.get(name)
         is_untold = isinstance(here, KafkaError) and name in listed and not asking.in_part
-        if not partitions and not is_untold and not _reads(link, here):
+        if not partitions and not is_untold and unanswered is None and not _reads(link, here):
             continue
         groups.append(
             GroupView(
@@ -282,6 +297,7 @@ async def _groups(
                 _members(there),
                 state.entries.groups.synced_at(name),
                 partitions,
+                "" if unanswered is None else str(unanswered),
             )
         )
     return tuple(groups)
@@ -327,7 +343,7 @@ class _Places:
 
     @staticmethod
     def of(link: Link, state: LinkState) -> _Places:
-        mirrored = frozenset(TopicPartition(*at) for at in state.map.partitions())
+        mirrored = frozenset(_mirrored(state))
         return _Places(
             link, mirrored, {TopicPartition(link.target_topic(at.topic), at.partition): at for at in mirrored}
         )

@@ -31,56 +31,12 @@ from failover.freezing import Freeze, Freezing, joined
 from failover.hooks import run_hook
 from failover.journal import Event
 from failover.journal_log import OperationJournal
-from failover.late_commits import LateCommit
-from failover.link_run import LinkFailure, LinkMove, LinkRun, patiently, stated_losses
-from failover.losses import LossTotal, PartitionLoss, total_loss
-from failover.moves import GroupMove, GroupTotal, MoveKind, group_totals
-from failover.read_on import ReadOn, verified_document
+from failover.link_run import LinkMove, LinkRun, patiently, stated_losses
+from failover.losses import PartitionLoss, total_loss
+from failover.moves import MoveKind, group_totals
+from failover.read_on import verified_document
+from failover.result import OperationResult
 from failover.steps import BEFORE_FENCE, Operation, OperationStep
-from failover.stranded import StrandedRange
-from failover.verification import VerificationDifference
-
-
-@dataclass(frozen=True, slots=True)
-class OperationResult:
-    """How an operation ended for one link. Its exit code says whether it is `verified`, and nothing is `stranded`: what
-    came to the source after the fence, and is only there; nor in `late_commits`: who went on reading there.
-    `source_role`: what the source's brokers have taken; None: not told. `hook_error`: why the after_hook failed, ""
-    where it did not. `failure`: why it was not brought to its end, as others of the operation were; the losses are
-    those of the plan then.
-    """
-
-    operation_id: str
-    operation: Operation
-    link: str
-    source: str
-    target: str
-    verified: bool
-    seconds: float
-    losses: tuple[PartitionLoss, ...]
-    moves: tuple[GroupMove, ...]
-    differences: tuple[VerificationDifference, ...]
-    loss: LossTotal
-    group_totals: tuple[GroupTotal, ...] = ()
-    left_groups: tuple[str, ...] = ()
-    """The groups that stayed behind, as was consented to: some of their moves are not known."""
-    stranded: tuple[StrandedRange, ...] = ()
-    late_commits: tuple[LateCommit, ...] = ()
-    read_on: tuple[ReadOn, ...] = ()
-    """Whose further offsets at the target an earlier run's word explains: they do not count as differences."""
-    source_role: SiteStanding | None = None
-    hook_error: str = ""
-    takes_writes: bool = False
-    """The source could refuse writes (both sites' brokers are farshore's own, or by ACLs), and was not told to."""
-    moved_topics: tuple[str, ...] = ()
-    """Of the source, as regular expressions, whose roles the move is about; none: all."""
-    failure: LinkFailure | None = None
-    denied_principals: tuple[str, ...] = ()
-    """Whom the source's ACLs keep from writing to the moved topics."""
-
-    @property
-    def has_findings(self) -> bool:
-        return bool(self.stranded or self.late_commits or self.hook_error)
 
 
 @dataclass(frozen=True, slots=True)
@@ -377,6 +333,8 @@ class _Run:
             group_totals=group_totals(moves),
             loss=total_loss(losses, link.sites.now_ms(), link.snapshot.last_look),
             left_groups=tuple(sorted({move.group for move in moves if move.kind is MoveKind.UNKNOWN})),
+            left_partitions=link.left_partitions,
+            unanswered_groups=tuple(group.group for group in link.snapshot.groups if group.unanswered),
             stranded=link.stranded,
             late_commits=link.late_commits,
             read_on=link.read_on,

@@ -43,11 +43,17 @@ class RefusalReason(StrEnum):
     ACTIVE_ELSEWHERE = "active_elsewhere"
     MAYBE_ELSEWHERE = "maybe_elsewhere"
     MOVING_ELSEWHERE = "moving_elsewhere"
+    PARTITION_UNANSWERED = "partition_unanswered"
+    """It cannot be asked at the target, and a selected group reads its topic."""
+    GROUP_UNANSWERED = "group_unanswered"
+    """Nothing can be asked or set of it at the target."""
 
 
 @dataclass(frozen=True, slots=True)
 class GateRefusal:
-    """One gate that said no; `subject`: the site or group it is about; `detail`: a third site, if any."""
+    """One gate that said no; `subject`: the site, group or partition it is about; `detail`: a third site, or the error
+    that was met, if any.
+    """
 
     reason: RefusalReason
     subject: str
@@ -69,7 +75,8 @@ class Elsewhere:
 @dataclass(frozen=True, slots=True)
 class OperationPlan:
     """Everything an operator should see before saying yes. What is unknown of `left_groups` may stay behind, and
-    `set_back_groups` go back where they are ahead at the target.
+    `set_back_groups` go back where they are ahead at the target. `left_partitions` ("topic:partition", as the source
+    calls them) are left as they are, with what groups have there, while they do not answer at the target.
     """
 
     operation: Operation
@@ -80,6 +87,7 @@ class OperationPlan:
     refusals: tuple[GateRefusal, ...]
     by_offset_map: bool = True
     left_groups: tuple[str, ...] = ()
+    left_partitions: tuple[str, ...] = ()
     set_back_groups: tuple[str, ...] = ()
     freezing: Freezing = UNFROZEN
     elsewhere: tuple[Elsewhere, ...] = ()
@@ -165,16 +173,18 @@ def plan_failover(
     even_if_source_partly_there: bool = False,
     moves: Iterable[GroupMove] | None = None,
     left_groups: Iterable[str] = (),
+    left_partitions: Iterable[str] = (),
     set_back_groups: Iterable[str] = (),
     freezing: Freezing = UNFROZEN,
     elsewhere: tuple[Elsewhere, ...] = (),
 ) -> OperationPlan:
     """The source is gone: fence, move the groups to what is there, verify, and say what is lost.
 
+    What does not answer at the target is no reason to leave the rest where it is: it stays as it is, by consent.
     `moves` replaces the moves by offset map (a failover to a datetime).
     """
     losses = tuple(state_loss(view, snapshot.taken_at_ms) for view in snapshot.partitions)
-    left, back = tuple(left_groups), tuple(set_back_groups)
+    left, back, left_places = tuple(left_groups), tuple(set_back_groups), tuple(left_partitions)
     planned = tuple(plan_moves(snapshot, back) if moves is None else moves)
     refusals = [*_link_refusals(snapshot)]
     if snapshot.source_answers and not even_if_source_answers:
@@ -195,10 +205,12 @@ def plan_failover(
             *_second_active(snapshot, freezing, elsewhere),
             *_in_the_way(snapshot, planned),
             *_missing(snapshot, (*left, *back)),
-            *not_movable(planned, left),
+            *_unanswered(snapshot, left, left_places),
+            *not_movable(_told(planned, snapshot), left),
         ),
         by_offset_map=moves is None,
         left_groups=left,
+        left_partitions=left_places,
         set_back_groups=back,
         freezing=freezing,
         elsewhere=elsewhere,
@@ -234,6 +246,25 @@ def not_movable(moves: Iterable[GroupMove], left_groups: Container[str]) -> tupl
     """One refusal per group that has an unknown move, but for those that may be left behind."""
     unknown = {move.group for move in moves if move.kind is MoveKind.UNKNOWN and move.group not in left_groups}
     return tuple(GateRefusal(RefusalReason.GROUP_NOT_MOVABLE, group) for group in sorted(unknown))
+
+
+def _told(moves: Iterable[GroupMove], snapshot: Snapshot) -> Iterable[GroupMove]:
+    """But those of what does not answer at the target: that is refused as such."""
+    unanswered = snapshot.unanswered
+    return (move for move in moves if not {("group", move.group), ("partition", move.place)} & unanswered)
+
+
+def _unanswered(
+    snapshot: Snapshot, left_groups: Container[str], left_partitions: Container[str]
+) -> Iterable[GateRefusal]:
+    """What does not answer at the target, but for what may be left, and partitions that no selected group reads."""
+    read = snapshot.read_topics
+    for view in snapshot.partitions:
+        if view.unanswered and view.topic in read and view.name not in left_partitions:
+            yield GateRefusal(RefusalReason.PARTITION_UNANSWERED, view.name, view.unanswered)
+    for group in snapshot.groups:
+        if group.unanswered and group.group not in left_groups:
+            yield GateRefusal(RefusalReason.GROUP_UNANSWERED, group.group, group.unanswered)
 
 
 def _missing(snapshot: Snapshot, named: Iterable[str]) -> tuple[GateRefusal, ...]:
@@ -289,4 +320,6 @@ def _in_the_way(snapshot: Snapshot, moves: Iterable[GroupMove]) -> tuple[GateRef
     """As `_active_at_target`, but those for which nothing is to be committed, and nothing more can come to be."""
     moving = {move.group for move in moves if move.commits}
     settled = snapshot.source_finding is SiteFinding.DEAD
-    return _active_at_target(group for group in snapshot.groups if group.group in moving or not settled)
+    return _active_at_target(
+        group for group in snapshot.groups if not group.unanswered and (group.group in moving or not settled)
+    )

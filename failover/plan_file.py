@@ -15,7 +15,7 @@ from failover.intent import Intent, read_intent
 from failover.link_run import LinkMove
 from failover.world import ChangeKind, World, changes, read_world, told_changes, world_of
 
-PLAN_VERSION: Final = 4
+PLAN_VERSION: Final = 5
 ANEW = "write it anew, with --out, and look at it again"
 
 

@@ -141,6 +141,7 @@ async def plan_link(intent: Intent, sites: Sites, hooks: Hooks) -> LinkMove:
         even_if_source_partly_there=intent.even_if_source_partly_there,
         moves=moves,
         left_groups=intent.left_groups,
+        left_partitions=intent.left_partitions,
         set_back_groups=intent.set_back_groups,
         freezing=freezing,
         elsewhere=await _elsewhere(sites, snapshot, freezing),

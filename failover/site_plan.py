@@ -63,7 +63,7 @@ class StayReason(StrEnum):
     IN_PART = "in_part"
     """The group is moved where links go, and stays where one does not."""
     LEFT = "left"
-    """It is not known where the group goes on, and that was consented to."""
+    """It is not known where the group goes on, or it does not answer at the target, and that was consented to."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,7 +244,8 @@ def _groups(intent: Intent, going: Sequence[LinkMove], moves: Sequence[LinkMove]
     for move in moves:
         link, plan = move.sites.link.name, move.plan
         if move in going:
-            for group in sorted({one.group for one in plan.moves if one.kind is MoveKind.UNKNOWN}):
+            unanswered = {group.group for group in plan.snapshot.groups if group.unanswered}
+            for group in sorted({one.group for one in plan.moves if one.kind is MoveKind.UNKNOWN} | unanswered):
                 yield Stay(StayKind.GROUP, group, StayReason.LEFT, link)
         elif not plan.snapshot.is_promoted:
             for group in sorted(one.group for one in plan.snapshot.groups):

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from broker.client.cluster import Cluster
 from broker.client.errors import ClientError
 from failover.contact import BrokerAnswer, SiteFinding, call_site
-from failover.limits import SOURCE_LOOK_MS
+from failover.limits import DRAIN_POLL_S, LOOK_AGAIN_S, SOURCE_LOOK_MS
 from failover.observe import observe
 from failover.readers import Readers
 from failover.snapshot import Snapshot
@@ -41,32 +41,57 @@ class Sites:
             self.answers,
         )
 
-    async def look_past_source(self) -> Snapshot:
-        """The same for a failover, which a source that answers slowly, in part or not at all does not hold up.
+    async def look_past_source(
+        self, unanswered: Collection[tuple[str, str]] = (), patience_s: float | None = None
+    ) -> Snapshot:
+        """The same for a failover, which a source that answers slowly, in part or not at all does not hold up, nor does
+        a part of the target.
 
-        What a part of it still tells is used; what cannot be read there is a part that does not. It is dead only where
-        none of its brokers answers anything, and farshore had all that it needs to ask; in part only where it is the
-        source that left out something. Raises ClientError, MirrorError for what the target does.
+        What a part of the source still tells is used; what cannot be read there is a part that does not. It is dead
+        only where none of its brokers answers anything, and farshore had all that it needs to ask; in part only where
+        it is the source that left out something. Partitions and groups of the target that do not answer are looked at
+        again for `patience_s` (None: LOOK_AGAIN_S), but for those that were `unanswered` before. Raises ClientError,
+        MirrorError for what the target does.
         """
+        loop = asyncio.get_running_loop()
+        give_up_at_s = loop.time() + (LOOK_AGAIN_S if patience_s is None else patience_s)
+        while True:
+            seen = await self._look_past_source()
+            if seen.unanswered <= set(unanswered) or loop.time() >= give_up_at_s:
+                return seen
+            await asyncio.sleep(DRAIN_POLL_S)
+
+    async def _look_past_source(self) -> Snapshot:
         answers = self.answers
         if self.source is not None:
             if not self.in_part:
                 with suppress(ClientError, MirrorError):  # of either site: the looks that follow tell them apart
-                    if seen := await self._observed(in_part=False):
+                    if seen := await self._observed(self.source, in_part=False):
                         return self._with_evidence(seen, answers)
             answers = await call_site(self.source, self.now_ms)
-            if any(answer.may_live for answer in answers) and (seen := await self._observed(in_part=True)):
+            if any(answer.may_live for answer in answers) and (seen := await self._observed(self.source, in_part=True)):
                 return self._with_evidence(seen, answers)
-        seen = await observe(self.link, None, self.target, self.groups, self.now_ms(), readers=self.readers)
-        return self._with_evidence(seen, answers)
+        return self._with_evidence(await self._observe(None, in_part=False), answers)
 
-    async def _observed(self, *, in_part: bool) -> Snapshot | None:
+    async def _observed(self, source: Cluster, *, in_part: bool) -> Snapshot | None:
         """None where it takes too long. Raises ClientError and MirrorError, as `observe` does."""
         with suppress(TimeoutError):
             async with asyncio.timeout(SOURCE_LOOK_MS / 1000):
-                asked = (self.link, self.source, self.target, self.groups, self.now_ms())
-                return await observe(*asked, in_part=in_part, with_pace=True, readers=self.readers)
+                return await self._observe(source, in_part=in_part)
         return None
+
+    async def _observe(self, source: Cluster | None, *, in_part: bool) -> Snapshot:
+        return await observe(
+            self.link,
+            source,
+            self.target,
+            self.groups,
+            self.now_ms(),
+            in_part=in_part,
+            target_in_part=True,
+            with_pace=True,
+            readers=self.readers,
+        )
 
     def as_found(self, snapshot: Snapshot) -> Sites:
         """The sites as the looks that follow may rely on them."""

@@ -19,6 +19,8 @@ class PartitionView:
     mirrored offsets do not mean the records that are there now. `has_local_writers`: the target's own producers write
     this topic too, and a reverse link carries that back. `mirrored_target_next` is where the mirrored records end at
     the target; behind it there may be markers, and after a promotion records of the target's own.
+    `unanswered`: why the target's partition cannot be asked, "" where it can: then what the target has of it is not
+    known, and `mirrored_source_next` is where the mirror had come at least.
     `returned_at_most`: of the source's offsets that were seen and not mirrored so many, at the most, may hold records
     that a link back had brought there from the target, which has them; None: any number of them.
     """
@@ -37,6 +39,12 @@ class PartitionView:
     has_local_writers: bool = False
     mirrored_target_next: int | None = None
     returned_at_most: int | None = 0
+    unanswered: str = ""
+
+    @property
+    def name(self) -> str:
+        """As options name it."""
+        return f"{self.topic}:{self.partition}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +70,9 @@ class GroupPartitionView:
 class GroupView:
     """One consumer group. A state is Kafka's own word ("Empty", "Stable"...), None where it could not be asked.
 
-    The members are None where the site answers and does not tell them: they are not known to be none.
+    The members are None where the site answers and does not tell them: they are not known to be none. `unanswered`:
+    why nothing can be asked of it at the target, and nothing set, "" where it can: it has a target offset nowhere then,
+    which says nothing, and the partitions are those in which it was seen elsewhere.
     """
 
     group: str
@@ -72,6 +82,7 @@ class GroupView:
     target_members: int | None
     synced_at_ms: int | None
     partitions: tuple[GroupPartitionView, ...]
+    unanswered: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +112,8 @@ class Snapshot:
     """Some units of the link are as another operation left them."""
     paused_topics: tuple[str, ...] = ()
     """Of which a person wants nothing more mirrored; the link's others are."""
+    groups_not_listed: str = ""
+    """Why the target does not list all of its groups, "" where it does: `groups` lacks those that it alone has."""
 
     @property
     def is_promoted(self) -> bool:
@@ -117,3 +130,14 @@ class Snapshot:
         """The groups that were asked for by name and have no offset in a mirrored topic at a site that answers."""
         there = {group.group for group in self.groups}
         return tuple(name for name in self.asked_groups if name not in there)
+
+    @property
+    def unanswered(self) -> frozenset[tuple[str, str]]:
+        """What of the target does not answer: partitions and groups, by kind and name."""
+        partitions = {("partition", view.name) for view in self.partitions if view.unanswered}
+        return frozenset(partitions | {("group", group.group) for group in self.groups if group.unanswered})
+
+    @property
+    def read_topics(self) -> frozenset[str]:
+        """In which a selected group has an offset."""
+        return frozenset(at.topic for group in self.groups for at in group.partitions)

@@ -25,7 +25,9 @@ class OperationState(StrEnum):
     """Nobody carries it on: it is to be resumed, or aborted."""
     VERIFIED = "verified"
     STRANDED = "stranded"
-    """Verified, and records came to the source after the fence, or a group read on there, or a hook failed."""
+    """Verified, and records came to the source after the fence, or a group read on there, or a hook failed, or what did
+    not answer at the target was left as it is.
+    """
     IN_PART = "in_part"
     """Of several links one was refused and stays as it is; those that were moved are verified."""
     NOT_VERIFIED = "not_verified"

@@ -33,9 +33,10 @@ from failover.journal import Event, OperationLog
 from failover.journal_log import OperationJournal, claim, load_operations
 from failover.limits import DRAIN_POLL_S, LEASE_S, OPERATIONS_KEPT, UNHEARD_S
 from failover.link_run import LinkMove
-from failover.operation import Opening, OperationResult, Tell, carry_out, tell_nobody
+from failover.operation import Opening, Tell, carry_out, tell_nobody
 from failover.planning import plan_link
 from failover.read_on import verified_offsets
+from failover.result import OperationResult
 from failover.site_plan import found_together
 from failover.sites import Sites
 from failover.standing import (

@@ -35,7 +35,8 @@ def parse_datetime(text: str) -> int:
 async def moves_to(snapshot: Snapshot, target: Cluster, timestamp_ms: int) -> tuple[GroupMove, ...]:
     """One move per group and partition of the topics it has an offset in; where no record is that young, to the end.
 
-    A partition that is not at the target is unknown where the group has an offset in it.
+    A partition that is not at the target is unknown where the group has an offset in it, and one that does not answer
+    there in any case; so is all of a group that does not.
     """
     partitions = [
         TopicPartition(view.target_topic, view.partition) for view in snapshot.partitions if view.target_end is not None
@@ -60,7 +61,7 @@ def _everywhere(group: GroupView, snapshot: Snapshot) -> list[GroupPartitionView
     have = {(at.topic, at.partition): at for at in group.partitions}
     topics = {topic for topic, _ in have}
     for view in snapshot.partitions:
-        if view.topic in topics and view.target_end is not None:
+        if view.topic in topics and (view.target_end is not None or view.unanswered):
             bare = GroupPartitionView(view.topic, view.partition, view.target_topic, None, None, None, "")
             have.setdefault((view.topic, view.partition), bare)
     return [at for _, at in sorted(have.items())]
@@ -69,6 +70,7 @@ def _everywhere(group: GroupView, snapshot: Snapshot) -> list[GroupPartitionView
 def _move(group: GroupView, at: GroupPartitionView, offset: int | None) -> GroupMove:
     """Only where the group stands at the source, by the map, says what it has read."""
     read_to = at.translated_offset
+    offset = None if group.unanswered else offset
     known = offset is not None and read_to is not None
     return GroupMove(
         group.group,

@@ -44,6 +44,8 @@ class ChangeKind(StrEnum):
     READ_AGAIN = "read_again"
     """More records than the plan says, or nobody knows how many any more."""
     SKIPPED = "skipped"
+    UNANSWERED = "unanswered"
+    """A partition or a group that does not answer at the target any more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +89,8 @@ class World:
     read_again_records: Mapping[str, int | None] = field(default_factory=dict)
     skipped_records: Mapping[str, int | None] = field(default_factory=dict)
     """Of each move, as it was consented to; None: nobody knows how many."""
+    unanswered: tuple[str, ...] = ()
+    """At the target: partitions by name, groups as "group NAME"."""
 
     def document(self) -> dict[str, Any]:
         """As JSON has it; `read_world` reads it."""
@@ -134,6 +138,10 @@ def world_of(plan: OperationPlan, link: Link) -> World:
         read_again_records={_name(move): move.read_again_records for move in plan.moves},
         skipped_records={_name(move): move.skipped_records for move in plan.moves},
         unclear_loss_offsets=plan.loss.unclear_offsets,
+        unanswered=(
+            *(name for name, view in at if view.unanswered),
+            *(f"group {group.group}" for group in snapshot.groups if group.unanswered),
+        ),
     )
 
 
@@ -156,7 +164,12 @@ def changes(before: World, now: World) -> tuple[Change, ...]:
             if name not in before.in_doubt and name in before.source_ends
         ),
         *_gone_back(ChangeKind.LOG_WENT_BACK, "source", _still(before.source_ends, now.source_ends), now.source_ends),
-        *_gone_back(ChangeKind.LOG_WENT_BACK, "target", _still(before.target_ends, now.target_ends), now.target_ends),
+        *_gone_back(ChangeKind.LOG_WENT_BACK, "target", _told_ends(before, now), now.target_ends),
+        *(
+            Change(ChangeKind.UNANSWERED, name, "answered", "does not answer")
+            for name in now.unanswered
+            if name not in before.unanswered
+        ),
         *_loss(before, now),
         *_come_and_gone(ChangeKind.GROUPS, before.members, now.members),
         *(
@@ -193,9 +206,16 @@ def _still(before: Mapping[str, int | None], now: Mapping[str, int | None]) -> d
     return {name: was for name, was in before.items() if name in now}
 
 
+def _told_ends(before: World, now: World) -> dict[str, int | None]:
+    """At the target, of partitions that are there still and answer."""
+    found = _still(before.target_ends, now.target_ends)
+    return {name: was for name, was in found.items() if name not in now.unanswered}
+
+
 def _of_groups(before: Mapping[str, int | None], now: World) -> dict[str, int | None]:
     """Of groups that are there still, also where such a group has none any more."""
     groups = {name.rsplit(" at ", 1)[0] for name in now.members}
+    groups -= {name.removeprefix("group ") for name in now.unanswered}
     return {name: was for name, was in before.items() if name.rsplit(" ", 1)[0] in groups}
 
 

@@ -8,10 +8,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
-from broker.base.errors import first_of
 from broker.client.cluster import Cluster
 from broker.client.connection import Connection
-from broker.client.errors import ClientError, KafkaError
+from broker.client.errors import ClientError, KafkaError, RequestTimedOut
 from broker.client.fanout import ask_coordinator, ask_each_group, ask_group_coordinators
 from broker.client.limits import COMMITTED_AT_ONCE
 from broker.client.model import CommittedOffset
@@ -79,27 +78,49 @@ async def list_groups(cluster: Cluster) -> dict[str, ListedGroup]:
 
     Where one fails, all are asked again: if it has gone, its groups are coordinated by one that had answered before.
     """
-    retry = cluster.retry()
+    found, failure = await list_groups_in_part(cluster)
+    if failure is not None:
+        raise failure
+    return found
+
+
+async def list_groups_in_part(
+    cluster: Cluster, *, patience_ms: int | None = None
+) -> tuple[dict[str, ListedGroup], ClientError | None]:
+    """As `list_groups`, of the brokers that answer within `patience_ms` (None: the client's own) -> also why one of
+    them does not; None: these are all. Raises ClientError where the cluster does not answer at all.
+    """
+    retry = cluster.retry(patience_ms)
     while True:
         await cluster.metadata([])
-        found, failures = await _list_groups_once(cluster)
+        found, failures = await _list_groups_once(cluster, None if patience_ms is None else patience_ms / 1000)
         if not failures:
-            return found
-        await retry.pause(next((error for error in failures if not error.retriable), failures[0]))
+            return found, None
+        failure = next((error for error in failures if not error.retriable), failures[0])
+        try:
+            await retry.pause(failure)
+        except ClientError:
+            return found, failure
 
 
-async def _list_groups_once(cluster: Cluster) -> tuple[dict[str, ListedGroup], list[ClientError]]:
+async def _list_groups_once(
+    cluster: Cluster, patience_s: float | None
+) -> tuple[dict[str, ListedGroup], list[ClientError]]:
     found: dict[str, ListedGroup] = {}
     failures: list[ClientError] = []
 
     async def ask(node_id: int) -> None:
         try:
-            connection = await cluster.connection(node_id)
-            response: ListGroupsResponse = await connection.request(ListGroupsRequest())
+            async with asyncio.timeout(patience_s):
+                connection = await cluster.connection(node_id)
+                response: ListGroupsResponse = await connection.request(ListGroupsRequest())
             if response.error_code:
                 raise KafkaError(response.error_code, f"groups at {cluster.site.name}")
         except ClientError as error:
             failures.append(error)
+            return
+        except TimeoutError:
+            failures.append(RequestTimedOut(f"node {node_id} of {cluster.site.name} does not list its groups"))
             return
         for group in response.groups:
             found[group.group_id] = ListedGroup(group.group_id, group.protocol_type, _state(group.group_state))
@@ -119,6 +140,22 @@ async def describe_groups(cluster: Cluster, groups: Iterable[str]) -> dict[str, 
 
     DescribeGroups does not know those of the consumer protocol (KIP-848): what it does not find is asked for as such.
     Of what is neither, Kafka Streams' groups for instance (KIP-1071), it is known whether it has members, not which.
+    Raises ClientError when a coordinator does not answer.
+    """
+    found: dict[str, DescribedConsumerGroup | KafkaError] = {}
+    for group, described in (await describe_each_group(cluster, groups)).items():
+        if isinstance(described, ClientError) and not isinstance(described, KafkaError):
+            raise described
+        found[group] = described
+    return found
+
+
+async def describe_each_group(
+    cluster: Cluster, groups: Iterable[str], *, patience_ms: int | None = None
+) -> dict[str, DescribedConsumerGroup | ClientError]:
+    """As `describe_groups`, but raises nothing: a coordinator that does not answer fails only its own groups.
+
+    What fails is tried again for `patience_ms` (None: the client's own).
     """
 
     async def ask(connection: Connection, share: list[str]) -> dict[str, DescribedConsumerGroup | KafkaError]:
@@ -144,7 +181,7 @@ async def describe_groups(cluster: Cluster, groups: Iterable[str]) -> dict[str, 
             found |= await _of_other_types(connection, dead, cluster)
         return found
 
-    return await ask_group_coordinators(cluster, list(groups), ask)
+    return await ask_each_group(cluster, list(groups), ask, patience_ms=patience_ms)
 
 
 async def _of_other_types(
@@ -240,32 +277,30 @@ async def commit_offsets(
 
 async def commit_offsets_of_groups(
     cluster: Cluster, offsets: Mapping[str, Mapping[TopicPartition, CommittedOffset]]
-) -> dict[str, KafkaError]:
-    """Commit, from outside, each group's offsets in a request of its own -> the groups that were refused, and why.
+) -> dict[str, ClientError]:
+    """Commit, from outside, each group's offsets in a request of its own -> the groups of which that is not known to be
+    done, and why.
 
-    COMMITTED_AT_ONCE are under way at the same time; one group's refusal holds up no other. Raises ClientError where a
-    coordinator does not answer: then it is not known which were committed.
+    COMMITTED_AT_ONCE are under way at the same time; one group's refusal holds up no other, nor does a coordinator that
+    does not answer: of its groups alone it is not known whether they were committed (no KafkaError).
     """
     turns = asyncio.Semaphore(COMMITTED_AT_ONCE)
-    refused: dict[str, KafkaError] = {}
+    failed: dict[str, ClientError] = {}
 
     async def commit(group: str) -> None:
         async with turns:
             try:
                 await commit_offsets(cluster, group, offsets[group])
-            except KafkaError as error:
-                refused[group] = error
+            except ClientError as error:
+                failed[group] = error
 
     wanted = [group for group, asked in offsets.items() if asked]
     with suppress(ClientError):  # then each asks for its own, and has the error if it stays
         await cluster.coordinators("group", wanted)
-    try:
-        async with asyncio.TaskGroup() as tasks:
-            for group in wanted:
-                tasks.create_task(commit(group))
-    except BaseExceptionGroup as errors:
-        raise first_of(errors) from None
-    return refused
+    async with asyncio.TaskGroup() as tasks:
+        for group in wanted:
+            tasks.create_task(commit(group))
+    return failed
 
 
 async def delete_groups(cluster: Cluster, groups: Iterable[str]) -> dict[str, KafkaError]:

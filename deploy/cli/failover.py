@@ -9,7 +9,7 @@ from typing import Any, TypedDict, Unpack
 import click
 
 from deploy.cli.moving import decide, links_between
-from deploy.cli.parameters import Duration, GroupName, Moment, TopicPattern
+from deploy.cli.parameters import Duration, GroupName, Moment, PartitionName, TopicPattern
 from deploy.cli.terminal import AppContext, dry_run_option, output_option, run_async, yes_option
 from failover.intent import Intent
 from failover.steps import Operation
@@ -58,7 +58,7 @@ def common_options(command: Any) -> Any:
             multiple=True,
             type=GroupName(),
             metavar="GROUP",
-            help="Go on where offsets of this group are unknown, and leave those; may be given again.",
+            help="Go on where offsets of this group are unknown, or it does not answer; may be given again.",
         ),
         click.option(
             "--set-back",
@@ -130,6 +130,14 @@ def switchover(app: AppContext, timeout_ms: int, freezes: bool, **asked: Unpack[
     help="Groups go on at this time, ISO 8601 with its zone, instead of by offset map.",
 )
 @click.option("--allow-data-loss", is_flag=True, help="Consent to losing what was not mirrored.")
+@click.option(
+    *("--leave-partition", "left_partitions"),
+    multiple=True,
+    type=PartitionName(),
+    metavar="TOPIC:PARTITION",
+    help="Go on where this partition (by the source's name) does not answer at the target, and leave it as it is; "
+    "may be given again.",
+)
 @click.option("--even-if-source-answers", is_flag=True, help="Fail over although the source still answers.")
 @click.option(
     "--even-if-source-partly-there", is_flag=True, help="Fail over although a part of the source still answers."
@@ -138,13 +146,15 @@ def failover(
     app: AppContext,
     timestamp_ms: int | None,
     allow_data_loss: bool,
+    left_partitions: tuple[str, ...],
     even_if_source_answers: bool,
     even_if_source_partly_there: bool,
     **asked: Unpack[Asked],
 ) -> None:
     """Move to the target site because the source is lost, and state per partition what is lost with it.
 
-    Groups go on where the mirror had carried them, or at --to-datetime. Exit code: 0 only when everything was verified.
+    Groups go on where the mirror had carried them, or at --to-datetime. Exit code: 0 only when everything was verified,
+    4 when something that did not answer at the target was left as it is.
 
     With --from and --to all links between the two sites are moved as one operation. A link that is refused stays as it
     is, and the exit code is the worst of them.
@@ -153,6 +163,7 @@ def failover(
         _intent(app, Operation.FAILOVER, asked),
         timestamp_ms=timestamp_ms,
         allow_data_loss=allow_data_loss,
+        left_partitions=left_partitions,
         even_if_source_answers=even_if_source_answers,
         even_if_source_partly_there=even_if_source_partly_there,
     )

@@ -12,16 +12,19 @@ import click
 
 from broker.base.documents import iso_time, to_document
 from broker.base.durations import human_seconds
+from deploy.cli.freezing_lines import freezing_lines
 from deploy.cli.gate_words import reason_of, refusal_of
 from deploy.cli.group_lines import MOVES_SHOWN, moves_line, tell_totals, unlike_others
+from deploy.cli.left_lines import left_lines, unanswered_lines
 from deploy.cli.next_steps import NextStep
 from deploy.cli.tables import counted, print_table
 from deploy.cli.terminal import CommandRefused, Output, confirm_plan, emit
 from failover.contact import SiteFinding
 from failover.losses import Certainty, LossGrowth, LossTotal, PartitionLoss
 from failover.moves import MoveKind
-from failover.operation import GroupsStand, OperationResult
+from failover.operation import GroupsStand
 from failover.plan import GateRefusal, OperationPlan, RefusalReason
+from failover.result import OperationResult
 from failover.snapshot import Snapshot
 from failover.steps import Operation
 from failover.verification import DifferenceKind
@@ -182,6 +185,7 @@ def show_plan(plan: OperationPlan, *, to_stderr: bool = True) -> None:
         click.echo(filled(text), err=to_stderr)
     tell_source(plan, to_stderr=to_stderr)
     tell_paused(snapshot, to_stderr=to_stderr)
+    tell_unanswered(plan, to_stderr=to_stderr)
     tell_loss(plan.loss, snapshot.source, to_stderr=to_stderr)
     kept = sorted({move.group for move in plan.moves if move.kind is MoveKind.KEPT})
     if kept:
@@ -214,7 +218,7 @@ def tell_source(plan: OperationPlan, *, to_stderr: bool) -> None:
         if one.is_active is None:
             said = f"whether {one.site} took over topics of it ({one.link}) is not known: it does not say"
             click.echo(filled(said), err=to_stderr)
-    for line in _freezing(plan):
+    for line in freezing_lines(plan):
         click.echo(filled(line), err=to_stderr)
 
 
@@ -224,28 +228,9 @@ def tell_paused(snapshot: Snapshot, *, to_stderr: bool) -> None:
         click.echo(filled(text), err=to_stderr)
 
 
-def _freezing(plan: OperationPlan) -> Iterable[str]:
-    """What keeps the source's clients from writing, or that nothing does."""
-    source, freezing = plan.snapshot.source, plan.freezing
-    if freezing.source is not None and not freezing.source.takes_writes:
-        of = f" for {', '.join(freezing.source.topics)}" if freezing.source.topics else ""
-        yield f"{source} is {freezing.source.role} already{of}, since {freezing.source.reason or 'somebody said so'}"
-    if plan.operation is Operation.SWITCHOVER:
-        if freezing.source_denials is not None and freezing.is_by_acls:
-            who, topics = ", ".join(freezing.source_denials.principals), ", ".join(freezing.topics) or "any topic"
-            yield f"ACLs deny {who} to write to {topics} at {source}, from the freeze on until a move back ends that"
-            yield "their producers fail, and do not wait; super users are not kept out, and are looked for"
-        elif freezing.is_enforced and freezing.topics:
-            topics = ", ".join(freezing.topics)
-            yield f"no client writes at {source} from the freeze on, to {topics}; for those it is the standby site then"
-        elif freezing.is_enforced:
-            yield f"no client writes at {source} from the freeze on, to any topic; at the end it is the standby site"
-        elif not freezing.hooks.freeze:
-            yield f"nothing keeps clients from writing at {source}: what comes after the fence is only looked for"
-    if freezing.is_enforced and freezing.others:
-        shown = ", ".join(freezing.others[:OTHERS_SHOWN]) + (", ..." if len(freezing.others) > OTHERS_SHOWN else "")
-        count = counted(len(freezing.others), "topic")
-        yield f"among them {count} that {plan.snapshot.link} does not carry, and that {source} alone has: {shown}"
+def tell_unanswered(plan: OperationPlan, *, to_stderr: bool) -> None:
+    for line in unanswered_lines(plan):
+        click.echo(filled(line), err=to_stderr)
 
 
 def stranded_line(result: OperationResult) -> str:
@@ -385,6 +370,8 @@ def show_result(result: OperationResult) -> None:
         click.echo(filled(read_on_line(result)), err=True)
     if result.left_groups:
         click.echo(f"left behind, with moves that are not known: {', '.join(result.left_groups)}", err=True)
+    for line in left_lines(result):
+        click.echo(filled(line), err=True)
     if result.stranded:
         click.echo(filled(stranded_line(result)), err=True)
     else:

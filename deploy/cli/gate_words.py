@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 
-from failover.errors import GateRefused, leave_options
+from failover.errors import GateRefused, leave_options, leave_partition_options
 from failover.plan import GateRefusal, OperationPlan, RefusalReason
 
 _REASONS: dict[RefusalReason, tuple[str, str]] = {
@@ -115,7 +115,23 @@ _REASONS: dict[RefusalReason, tuple[str, str]] = {
         "it is not known where the group {subject} would go on at the target",
         "see `farshore group describe`; to go on and leave what is unknown of it as it is, add --leave-group {subject}",
     ),
+    RefusalReason.PARTITION_UNANSWERED: (
+        "the partition {subject} does not answer at the target ({detail}), and groups that are to be moved read its "
+        "topic",
+        "see to the reason, such as brokers that are gone; to go on, and leave it and what groups have there as it is, "
+        "add --leave-partition {subject}",
+    ),
+    RefusalReason.GROUP_UNANSWERED: (
+        "nothing can be asked or set of the group {subject} at the target ({detail})",
+        "see to the reason, such as a coordinator that is gone; to go on and leave it as it is, add --leave-group "
+        "{subject}",
+    ),
 }
+_LEFT_BY_NAME = (
+    RefusalReason.GROUP_NOT_MOVABLE,
+    RefusalReason.PARTITION_UNANSWERED,
+    RefusalReason.GROUP_UNANSWERED,
+)
 
 
 def reason_of(refusal: GateRefusal) -> tuple[str, str]:
@@ -131,8 +147,11 @@ def refusal_of(plan: OperationPlan) -> GateRefused | None:
     if not plan.refusals:
         return None
     told = [reason_of(refusal) for refusal in plan.refusals]
-    unmovable = [refusal.subject for refusal in plan.refusals if refusal.reason is RefusalReason.GROUP_NOT_MOVABLE]
+    left = [refusal for refusal in plan.refusals if refusal.reason in _LEFT_BY_NAME]
     hint = told[0][1]
-    if plan.refusals[0].reason is RefusalReason.GROUP_NOT_MOVABLE and len(unmovable) > 1:
-        hint = f"to go on and leave what is unknown of them as it is: {leave_options(unmovable)}"
+    if plan.refusals[0].reason in _LEFT_BY_NAME and len(left) > 1:
+        places = [one.subject for one in left if one.reason is RefusalReason.PARTITION_UNANSWERED]
+        groups = [one.subject for one in left if one.reason is not RefusalReason.PARTITION_UNANSWERED]
+        options = f"{leave_partition_options(places)} {leave_options(groups)}".strip()
+        hint = f"to go on and leave what is unknown of them as it is: {options}"
     return GateRefused("; ".join(message for message, _ in told), hint=hint)

@@ -24,10 +24,10 @@ from failover.errors import GateRefused, GroupsRead, HookFailed, NotDrained, Not
 from failover.intent import Intent
 from failover.link_run import LinkMove, stated_losses
 from failover.losses import LossGrowth, growth
-from failover.operation import OperationResult
 from failover.plan import GateRefusal, OperationPlan, RefusalReason
 from failover.plan_file import ANEW, PlanFile, check_holds, write_plan
 from failover.planning import enter_links, plan_link, plan_links, source_names, this_process
+from failover.result import OperationResult
 from failover.site_plan import SitePlan, plan_site
 from failover.sites import Sites
 from failover.standing import refuse_second

@@ -10,7 +10,8 @@ from itertools import zip_longest
 
 from broker.base.errors import FarshoreError
 from broker.client.cluster import Cluster
-from failover.operation import OperationResult
+from deploy.cli.left_lines import groups_to_move
+from failover.result import OperationResult
 from failover.steps import Operation
 from mirror.api import Link, LinkCondition
 from mirror.offsets.state import read_entries
@@ -64,6 +65,10 @@ def next_steps(
         what = f"stop what reads at {here} as these groups without joining them; then, before it starts at {there}"
         steps.append(NextStep(what, f"farshore switchover --link {link.name} {groups}"))
     steps.append(NextStep(f"start producers and consumers at {there}: {link.target.bootstrap_servers}"))
+    if left := groups_to_move(result):
+        named = " ".join(f"--group {shlex.quote(group)}" for group in left)
+        what = f"but not these groups: first, when what did not answer at {there} does again"
+        steps.append(NextStep(what, f"farshore failover --link {link.name} {named} --allow-data-loss"))
     lost = result.operation is Operation.FAILOVER
     if lost and result.takes_writes:
         what = f"as soon as {here} answers, and before a producer reaches it"

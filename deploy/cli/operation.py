@@ -37,8 +37,8 @@ from failover.hearing import Hearing, is_carried_on, is_doubtful, is_heard
 from failover.journal import OperationLog
 from failover.journal_log import load_operations
 from failover.limits import HEARTBEAT_S
-from failover.operation import OperationResult
 from failover.planning import enter_links, this_process
+from failover.result import OperationResult
 from failover.site_plan import Stay, StayKind, StayReason
 from failover.sites import Sites
 from failover.standing import (

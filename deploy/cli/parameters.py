@@ -53,6 +53,18 @@ class GroupName(click.ParamType[str]):
         return value
 
 
+class PartitionName(click.ParamType[str]):
+    """`TOPIC:PARTITION`."""
+
+    name = "topic:partition"
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        topic, _, partition = value.rpartition(":")
+        if not (topic and partition.isascii() and partition.isdecimal()):
+            self.fail(f"{value!r} is not TOPIC:PARTITION, for example flights:0", param, ctx)
+        return f"{topic}:{int(partition)}"
+
+
 class TopicPattern(click.ParamType[str]):
     """A regular expression that is matched with the whole of a topic's name."""
 

@@ -22,6 +22,7 @@ from deploy.cli.failover_tables import (
     tell_next,
     tell_paused,
     tell_source,
+    tell_unanswered,
 )
 from deploy.cli.gate_words import reason_of
 from deploy.cli.group_lines import group_line
@@ -33,8 +34,8 @@ from failover.freezing import joined
 from failover.intent import Intent
 from failover.losses import LossTotal, sum_losses
 from failover.moves import GroupMove, MoveKind, group_totals
-from failover.operation import OperationResult
 from failover.plan import GateRefusal, OperationPlan, RefusalReason
+from failover.result import OperationResult
 from failover.site_plan import SitePlan, Stay, StayKind, StayReason
 from failover.standing import OperationState
 from failover.steps import Operation, OperationStep
@@ -81,6 +82,7 @@ def show_plan(plan: SitePlan, *, to_stderr: bool = True) -> None:
     tell_source(replace(going[0], freezing=joined([one.freezing for one in going])), to_stderr=to_stderr)
     for one in going:
         tell_paused(one.snapshot, to_stderr=to_stderr)
+        tell_unanswered(one, to_stderr=to_stderr)
     tell_loss(plan.loss, plan.source, to_stderr=to_stderr)
     rows = [_plan_row(plan, one) for one in plan.links]
     print_table(rows, _link_columns(rows), "", to_stderr=to_stderr)

@@ -68,7 +68,8 @@ def _told(link: str, log: OperationLog) -> tuple[frozenset[str] | None, str] | N
         step = OperationStep.MOVE_GROUPS
         begun = done_moves(log, step, Event.STARTED) or done_moves(log, step)  # earlier versions wrote them at its end
         groups: frozenset[str] | None = frozenset()
-        if begun is not None and (intent.groups or intent.left_groups or intent.no_groups):
+        is_of_some = intent.groups or intent.left_groups or intent.left_partitions or intent.no_groups
+        if begun is not None and is_of_some:
             groups = frozenset(move.group for move in begun.get(link, ()) if move.kind is not MoveKind.UNKNOWN)
         elif begun is not None:
             groups = None

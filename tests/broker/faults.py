@@ -55,6 +55,8 @@ class Faults:
     """For Metadata, CreateTopics, DeleteTopics (from version 6) and DescribeConfigs."""
     groups: dict[tuple[ApiKey, str], ErrorCode] = field(default_factory=dict)
     """For DescribeGroups and OffsetFetch (from version 8)."""
+    listing: ErrorCode | None = None
+    """For ListGroups, of all groups."""
     transactional_ids: dict[str, ErrorCode] = field(default_factory=dict)
     """For InitProducerId."""
     empty: set[TopicPartition] = field(default_factory=set)
@@ -75,6 +77,7 @@ class Faults:
     def heal(self) -> None:
         for kept in (self.leaderless, self.short_isr, self.partitions, self.topics, self.groups):
             kept.clear()
+        self.listing = None
         for more in (self.transactional_ids, self.empty):
             more.clear()
 
@@ -268,6 +271,12 @@ def _describe_after(faults: Faults, response: Any, _refused: Refused) -> Any:
     return response
 
 
+def _list_after(faults: Faults, response: Any, _refused: Refused) -> Any:
+    if faults.listing is not None:
+        response.error_code, response.groups = int(faults.listing), []
+    return response
+
+
 def _committed_after(faults: Faults, response: Any, _refused: Refused) -> Any:
     for group in response.groups:
         if (code := faults.groups.get((ApiKey.OFFSET_FETCH, group.group_id))) is not None:
@@ -298,6 +307,7 @@ _AROUND: Mapping[ApiKey, tuple[Callable[[Faults, Any], Any], Callable[[Faults, A
     ApiKey.DELETE_TOPICS: (_delete_before, _delete_after),
     ApiKey.DESCRIBE_CONFIGS: (_nothing, _configs_after),
     ApiKey.DESCRIBE_GROUPS: (_nothing, _describe_after),
+    ApiKey.LIST_GROUPS: (_nothing, _list_after),
     ApiKey.OFFSET_FETCH: (_nothing, _committed_after),
 }
 

@@ -16,9 +16,9 @@ from broker.wire.schema import Message
 from failover.errors import GateRefused
 from failover.hooks import Hooks
 from failover.intent import Intent
-from failover.operation import OperationResult
 from failover.plan import GateRefusal
 from failover.planning import plan_link
+from failover.result import OperationResult
 from failover.sites import Sites
 from failover.taking_up import begin
 from mirror.link import Link

@@ -21,8 +21,9 @@ from failover.intent import Intent
 from failover.journal import Event, OperationLog
 from failover.journal_log import OperationJournal, claim, load_operations
 from failover.link_run import LinkMove
-from failover.operation import Opening, OperationResult, Tell, carry_out, tell_nobody
+from failover.operation import Opening, Tell, carry_out, tell_nobody
 from failover.plan import OperationPlan
+from failover.result import OperationResult
 from failover.sites import Sites
 from mirror.link import Link
 from mirror.offsets.source_ends import load_observation

@@ -26,8 +26,8 @@ from failover.hooks import Hooks
 from failover.intent import Intent
 from failover.journal import Event, JournalEntry
 from failover.journal_log import OperationJournal, load_operations
-from failover.operation import OperationResult
 from failover.planning import plan_link
+from failover.result import OperationResult
 from failover.standing import OperationState, standing_of
 from failover.steps import Operation
 from failover.taking_up import AbortKind, abort, plan_abort, resume

@@ -80,5 +80,6 @@ async def test_a_look_that_fails_at_a_site_that_answers_is_a_finding(
         with injected(monkeypatch, dict(zip(stage.brokers, faults, strict=True))):
             found = await drilled(stage)
         told = [(f.kind, f.subject) for f in found.findings if GROUP in f.detail]
-        assert (found.is_ready, told) == (False, [("not_looked_at", stage.link.name)])
-        assert (found.loss is None) == (site == "target")
+        named = ("not_looked_at", stage.link.name) if site == "source" else ("group_unanswered", GROUP)
+        assert (found.is_ready, told) == (False, [named])
+        assert found.loss is not None

@@ -16,8 +16,8 @@ from failover.errors import HookFailed
 from failover.freezing import read_roles
 from failover.hooks import Hooks, run_hook
 from failover.journal_log import load_operations
-from failover.operation import OperationResult
 from failover.plan import OperationPlan, plan_failover, plan_switchover
+from failover.result import OperationResult
 from failover.standing import OperationState, standing_of
 from failover.steps import Operation
 from tests.failover.stage import Stage, commit_group, mirrored, now_ms, two_sites

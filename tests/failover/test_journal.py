@@ -151,9 +151,9 @@ def test_what_an_earlier_version_wrote_is_read_and_gone_on_with() -> None:
 def test_another_field_of_an_intent_is_another_version() -> None:
     """Here the two stand side by side: change both, and PLAN_VERSION."""
     fields = "allow_data_loss drain_timeout_s even_if_source_answers even_if_source_partly_there freezes groups is_site"
-    fields += " left_groups links no_groups operation reason refused_links set_back_groups source target timestamp_ms"
-    fields += " topics whole_site"
-    assert (JOURNAL_VERSION, PLAN_VERSION, sorted(INTENT_FIELDS)) == (3, 4, fields.split())
+    fields += " left_groups left_partitions links no_groups operation reason refused_links set_back_groups source"
+    fields += " target timestamp_ms topics whole_site"
+    assert (JOURNAL_VERSION, PLAN_VERSION, sorted(INTENT_FIELDS)) == (4, 5, fields.split())
 
 
 def test_an_intent_that_says_more_is_of_a_newer_version_and_the_others_are_told_as_ever() -> None:

@@ -18,9 +18,10 @@ from failover.errors import CutShort, NotDrained
 from failover.journal import Event, JournalEntry
 from failover.journal_log import OperationJournal, claim
 from failover.link_run import LinkMove
-from failover.operation import OperationResult, carry_out
+from failover.operation import carry_out
 from failover.plan import plan_switchover
 from failover.planning import mark_interrupted
+from failover.result import OperationResult
 from failover.steps import OperationStep
 from mirror.link import Link
 from tests.broker.faults import Faults, injected

@@ -24,7 +24,7 @@ class Source:
     finds: Sequence[SiteFinding]
     looks: list[SiteFinding] = field(default_factory=list)
 
-    async def look_past_source(self) -> Snapshot:
+    async def look_past_source(self, *_: object) -> Snapshot:
         self.looks.append(self.finds[min(len(self.looks), len(self.finds) - 1)])
         return replace(SNAPSHOT, source_finding=self.looks[-1])
 

@@ -79,6 +79,20 @@ def test_each_other_change_is_named() -> None:
     assert kinds(SNAPSHOT, with_offsets(translated_offset=None)) == [ChangeKind.GROUP_MOVE]
 
 
+def test_what_does_not_answer_at_the_target_any_more_is_that_and_not_a_log_that_went_back() -> None:
+    first, second = SNAPSHOT.partitions
+    silent = replace(SNAPSHOT, partitions=(replace(first, target_end=None, unanswered="no leader"), second))
+    assert ChangeKind.UNANSWERED in kinds(SNAPSHOT, silent)
+    assert ChangeKind.LOG_WENT_BACK not in kinds(SNAPSHOT, silent)
+    assert kinds(silent, SNAPSHOT) == []
+    stood = with_offsets(target_offset=43)
+    (group,) = stood.groups
+    at = replace(group.partitions[0], target_offset=None)
+    alone = replace(stood, groups=(replace(group, unanswered="no coordinator", partitions=(at,)),))
+    assert ChangeKind.UNANSWERED in kinds(stood, alone)
+    assert ChangeKind.GROUP_WENT_BACK not in kinds(stood, alone)
+
+
 def test_an_offset_of_a_group_that_is_not_there_any_more_is_a_change() -> None:
     """The group would begin there wherever its consumers are told to begin without one."""
     other = replace(GROUP_AT, partition=1, target_offset=None)

@@ -18,8 +18,9 @@ from failover.hooks import Hooks
 from failover.intent import Intent
 from failover.journal import Event, JournalEntry
 from failover.journal_log import OperationJournal
-from failover.operation import GroupsStand, OperationResult
+from failover.operation import GroupsStand
 from failover.planning import plan_link
+from failover.result import OperationResult
 from failover.standing import OperationState, standing_of
 from failover.steps import Operation, OperationStep
 from failover.taking_up import begin, resume

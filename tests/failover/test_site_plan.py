@@ -73,6 +73,28 @@ def test_a_group_that_reads_along_a_refused_link_too_goes_in_part() -> None:
     assert Stay(StayKind.LINK, "orders", StayReason.REFUSED, "link_paused orders") in plan.stays
 
 
+def test_a_group_that_does_not_answer_at_the_target_stays_by_consent_and_else_its_link_does() -> None:
+    silent = replace(OF_ORDERS, groups=(replace(BILLING, unanswered="no coordinator"),))
+
+    def planned_with(*left: str) -> list[LinkMove]:
+        return moves(
+            *(
+                plan_failover(one, allow_data_loss=True, even_if_source_answers=True, left_groups=left)
+                for one in (OF_FLIGHTS, silent)
+            )
+        )
+
+    intent = replace(INTENT, operation=Operation.FAILOVER)
+    plan = plan_site(intent, planned_with(), {}, LINKS, NAMES)
+    assert (plan.moving, plan.refused, plan.refusals) == (("flights",), ("orders",), ())
+    assert Stay(StayKind.LINK, "orders", StayReason.REFUSED, "group_unanswered billing") in plan.stays
+    left = planned_with("billing")
+    left[0] = moves(plan_failover(OF_FLIGHTS, allow_data_loss=True, even_if_source_answers=True))[0]
+    plan = plan_site(replace(intent, left_groups=("billing",)), left, {}, LINKS, NAMES)
+    assert plan.moving == ("flights", "orders")
+    assert Stay(StayKind.GROUP, "billing", StayReason.LEFT, "orders") in plan.stays
+
+
 def test_a_link_that_cannot_be_looked_at_stays_and_is_refused() -> None:
     plan = plan_site(INTENT, planned(OF_FLIGHTS), {"orders": FailoverError("damaged")}, LINKS, NAMES)
     assert (plan.moving, plan.refused) == (("flights",), ("orders",))

@@ -28,8 +28,9 @@ from failover.freezing import Freezing, read_roles
 from failover.hooks import Hooks
 from failover.journal import Event
 from failover.journal_log import load_operations
-from failover.operation import GroupsStand, OperationResult
+from failover.operation import GroupsStand
 from failover.plan import OperationPlan, plan_failover, plan_switchover
+from failover.result import OperationResult
 from failover.steps import OperationStep
 from failover.stranded import StrandedRange, stranded_ranges
 from failover.verification import DifferenceKind

@@ -11,9 +11,10 @@ from broker.client.site import Site
 from deploy.cli.failover_tables import headline, late_commits_line, read_on_line, stranded_line, summary
 from deploy.cli.next_steps import links_back, next_steps
 from failover.late_commits import LateCommit
+from failover.left import LeftPartition
 from failover.losses import Certainty, LossTotal
-from failover.operation import OperationResult
 from failover.read_on import ReadOn
+from failover.result import OperationResult
 from failover.steps import Operation
 from failover.stranded import StrandedRange
 from mirror.link import Link
@@ -82,6 +83,19 @@ def test_who_read_on_is_told_with_the_command_that_moves_it_again() -> None:
     assert first.what.startswith("stop what reads at east")
     assert first.command == "farshore switchover --link there --group a --group 'b c'"
     assert second.what.startswith("start producers and consumers at west")
+
+
+def test_groups_that_were_left_at_the_target_are_moved_before_they_start() -> None:
+    place = LeftPartition("flights", 0, "flights", "no leader", ("b c",), is_fenced=False)
+    places = (place, replace(place, topic="quiet", groups=()))
+    left = replace(LOST, left_partitions=places, unanswered_groups=("a",))
+    assert left.has_findings
+    start, first, *_ = next_steps(left, LINK, (BACK,), {})
+    assert start.what.startswith("start producers and consumers at west")
+    assert first.command == "farshore failover --link there --group a --group 'b c' --allow-data-loss"
+    only_named = replace(left, left_partitions=left.left_partitions[1:], unanswered_groups=())
+    assert only_named.has_findings
+    assert all("--group" not in step.command for step in next_steps(only_named, LINK, (BACK,), {}))
 
 
 def test_one_that_is_not_declared_is_written_out_as_the_file_takes_it() -> None:

@@ -13,8 +13,8 @@ from deploy.cli.failover_tables import show_plan, show_result
 from deploy.cli.table_layout import NAME_CHARS, column_widths
 from deploy.cli.tables import print_table
 from failover.contact import SiteFinding
-from failover.operation import OperationResult
 from failover.plan import OperationPlan, plan_switchover
+from failover.result import OperationResult
 from failover.snapshot import GroupPartitionView, GroupView, PartitionView, Snapshot
 from failover.verification import DifferenceKind, VerificationDifference
 

@@ -1,0 +1,35 @@
+"""What keeps the source's clients from writing, in lines of a plan."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from deploy.cli.tables import counted
+from failover.plan import OperationPlan
+from failover.steps import Operation
+
+OTHERS_SHOWN = 10
+
+
+def freezing_lines(plan: OperationPlan) -> Iterable[str]:
+    """What keeps the source's clients from writing, or that nothing does."""
+    source, freezing = plan.snapshot.source, plan.freezing
+    if freezing.source is not None and not freezing.source.takes_writes:
+        of = f" for {', '.join(freezing.source.topics)}" if freezing.source.topics else ""
+        yield f"{source} is {freezing.source.role} already{of}, since {freezing.source.reason or 'somebody said so'}"
+    if plan.operation is Operation.SWITCHOVER:
+        if freezing.source_denials is not None and freezing.is_by_acls:
+            who, topics = ", ".join(freezing.source_denials.principals), ", ".join(freezing.topics) or "any topic"
+            yield f"ACLs deny {who} to write to {topics} at {source}, from the freeze on until a move back ends that"
+            yield "their producers fail, and do not wait; super users are not kept out, and are looked for"
+        elif freezing.is_enforced and freezing.topics:
+            topics = ", ".join(freezing.topics)
+            yield f"no client writes at {source} from the freeze on, to {topics}; for those it is the standby site then"
+        elif freezing.is_enforced:
+            yield f"no client writes at {source} from the freeze on, to any topic; at the end it is the standby site"
+        elif not freezing.hooks.freeze:
+            yield f"nothing keeps clients from writing at {source}: what comes after the fence is only looked for"
+    if freezing.is_enforced and freezing.others:
+        shown = ", ".join(freezing.others[:OTHERS_SHOWN]) + (", ..." if len(freezing.others) > OTHERS_SHOWN else "")
+        count = counted(len(freezing.others), "topic")
+        yield f"among them {count} that {plan.snapshot.link} does not carry, and that {source} alone has: {shown}"

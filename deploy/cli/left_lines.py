@@ -1,0 +1,57 @@
+"""What does not answer at the target, in lines: of a plan before it is carried out, and of a result that left it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from failover.left import LeftPartition
+from failover.plan import OperationPlan
+from failover.result import OperationResult
+
+SHOWN = 20
+
+
+def unanswered_lines(plan: OperationPlan) -> Iterable[str]:
+    """Of a plan: each thing with the reason, and whether somebody consented to leaving it."""
+    snapshot = plan.snapshot
+    read = snapshot.read_topics
+    views = [view for view in snapshot.partitions if view.unanswered]
+    for view in views[:SHOWN]:
+        asked = "left as it is" if view.name in plan.left_partitions else "groups that are to be moved read its topic"
+        is_left = asked if view.topic in read else "no group that is to be moved reads its topic"
+        yield f"{view.name} does not answer at {snapshot.target}, {is_left}: {view.unanswered}"
+    groups = [group for group in snapshot.groups if group.unanswered]
+    for group in groups[:SHOWN]:
+        is_left = ", left as it is" if group.group in plan.left_groups else ""
+        yield f"group {group.group} does not answer at {snapshot.target}{is_left}: {group.unanswered}"
+    if more := max(0, len(views) - SHOWN) + max(0, len(groups) - SHOWN):
+        yield f"and {more:,} more that do not answer at {snapshot.target}: -o json names each"
+    if snapshot.groups_not_listed:
+        yield (
+            f"{snapshot.target} does not list all of its groups, so that those that it alone has may be missing here: "
+            f"{snapshot.groups_not_listed}"
+        )
+
+
+def left_lines(result: OperationResult) -> Iterable[str]:
+    """Of a result: what was left as it is."""
+    for left in result.left_partitions[:SHOWN]:
+        yield _left(left, result.target)
+    if len(result.left_partitions) > SHOWN:
+        yield f"and {len(result.left_partitions) - SHOWN:,} more partitions: -o json names each"
+    if result.unanswered_groups:
+        shown = ", ".join(result.unanswered_groups[:SHOWN]) + (", ..." if len(result.unanswered_groups) > SHOWN else "")
+        yield f"groups that did not answer at {result.target}, left as they are: {shown}"
+
+
+def groups_to_move(result: OperationResult) -> tuple[str, ...]:
+    """Those that a later run has something to do for."""
+    return tuple(
+        sorted({*result.unanswered_groups, *(group for one in result.left_partitions for group in one.groups)})
+    )
+
+
+def _left(left: LeftPartition, target: str) -> str:
+    groups = f"; groups with offsets there: {', '.join(left.groups)}" if left.groups else ""
+    fence = "" if left.is_fenced else "; it took no fence: see that the old mirror's process has ended"
+    return f"{left.topic}:{left.partition} did not answer at {target}, left as it is: {left.error}{groups}{fence}"

@@ -1,0 +1,63 @@
+"""How an operation ended for one link, as a value."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from broker.wire.site_role import SiteStanding
+from failover.late_commits import LateCommit
+from failover.left import LeftPartition
+from failover.link_run import LinkFailure
+from failover.losses import LossTotal, PartitionLoss
+from failover.moves import GroupMove, GroupTotal
+from failover.read_on import ReadOn
+from failover.steps import Operation
+from failover.stranded import StrandedRange
+from failover.verification import VerificationDifference
+
+
+@dataclass(frozen=True, slots=True)
+class OperationResult:
+    """How an operation ended for one link. Its exit code says whether it is `verified`, and nothing is `stranded`: what
+    came to the source after the fence, and is only there; nor in `late_commits`: who went on reading there; and
+    nothing was left that did not answer at the target (`left_partitions`, `unanswered_groups`).
+    `source_role`: what the source's brokers have taken; None: not told. `hook_error`: why the after_hook failed, ""
+    where it did not. `failure`: why it was not brought to its end, as others of the operation were; the losses are
+    those of the plan then.
+    """
+
+    operation_id: str
+    operation: Operation
+    link: str
+    source: str
+    target: str
+    verified: bool
+    seconds: float
+    losses: tuple[PartitionLoss, ...]
+    moves: tuple[GroupMove, ...]
+    differences: tuple[VerificationDifference, ...]
+    loss: LossTotal
+    group_totals: tuple[GroupTotal, ...] = ()
+    left_groups: tuple[str, ...] = ()
+    """The groups that stayed behind, as was consented to: some of their moves are not known."""
+    left_partitions: tuple[LeftPartition, ...] = ()
+    unanswered_groups: tuple[str, ...] = ()
+    """Of which nothing could be asked at the target, and nothing was set."""
+    stranded: tuple[StrandedRange, ...] = ()
+    late_commits: tuple[LateCommit, ...] = ()
+    read_on: tuple[ReadOn, ...] = ()
+    """Whose further offsets at the target an earlier run's word explains: they do not count as differences."""
+    source_role: SiteStanding | None = None
+    hook_error: str = ""
+    takes_writes: bool = False
+    """The source could refuse writes (both sites' brokers are farshore's own, or by ACLs), and was not told to."""
+    moved_topics: tuple[str, ...] = ()
+    """Of the source, as regular expressions, whose roles the move is about; none: all."""
+    failure: LinkFailure | None = None
+    denied_principals: tuple[str, ...] = ()
+    """Whom the source's ACLs keep from writing to the moved topics."""
+
+    @property
+    def has_findings(self) -> bool:
+        left = self.left_partitions or self.unanswered_groups
+        return bool(self.stranded or self.late_commits or self.hook_error or left)

@@ -1,0 +1,60 @@
+"""`farshore failover` to a site of which something does not answer: refused by name, left by name, and moved later."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+
+from broker.wire.api import ApiKey
+from broker.wire.errors import ErrorCode
+from deploy.cli.terminal import ExitCode
+from tests.chaos_runs.warm_commands import Said, warm_commands
+from tests.deploy.cli.test_failover import CONFIG
+from tests.failover.stage import GROUP, PARTITIONS
+from tests.failover.test_target_in_part import OTHER, stage_with
+
+FAILOVER = "failover --allow-data-loss --even-if-source-answers"
+
+
+async def test_what_does_not_answer_at_the_target_is_left_by_name_and_moved_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with stage_with(tmp_path, monkeypatch) as (stage, west):
+        east_at, west_at = stage.link.source.bootstrap_servers, stage.link.target.bootstrap_servers
+        config = CONFIG.format(east=east_at, west=west_at).replace('["flights"]', '["flights", "quiet"]')
+        (tmp_path / "farshore.toml").write_text(config)
+        carried = await stage.group_at(stage.target)
+
+        async def run(line: str, expect: int) -> Said:
+            arguments = ["--config", str(tmp_path / "farshore.toml"), *line.split()]
+            said = await asyncio.to_thread(warm_commands().run, arguments, tmp_path)
+            assert said.code == expect, f"{line}: {said.code}\n{said.out}\n{said.err}"
+            return said
+
+        west.leaderless.add(PARTITIONS[0])
+        west.groups |= {(api, OTHER): ErrorCode.COORDINATOR_NOT_AVAILABLE for api in (ApiKey.OFFSET_FETCH,)}
+        refused = await run(f"{FAILOVER} --yes -o json", ExitCode.REFUSED)
+        assert "--leave-partition flights:0 --leave-group others" in refused.err
+        assert "flights:0 does not answer at west" in " ".join(refused.err.split())
+        plan = json.loads(refused.out)
+        assert [(one["reason"], one["subject"]) for one in plan["refusals"]] == [
+            ("partition_unanswered", "flights:0"),
+            ("group_unanswered", OTHER),
+        ]
+        await run(f"{FAILOVER} --leave-partition flights --yes", ExitCode.USAGE)
+        consented = f"{FAILOVER} --leave-partition flights:0 --leave-group {OTHER}"
+        said = await run(f"{consented} --yes -o json", ExitCode.FINDINGS)
+        result = json.loads(said.out)
+        assert result["verified"]
+        assert [(one["topic"], one["partition"], one["groups"]) for one in result["left_partitions"]] == [
+            ("flights", 0, [GROUP])
+        ]
+        assert result["unanswered_groups"] == [OTHER]
+        (later,) = [step["command"] for step in result["next"] if "--group" in step["command"]]
+        assert later == f"farshore failover --link east-west --group {GROUP} --group {OTHER} --allow-data-loss"
+        west.heal()
+        await run(f"{later.removeprefix('farshore ')} --even-if-source-answers --yes", ExitCode.DONE)
+        assert await stage.group_at(stage.target) == carried
