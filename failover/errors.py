@@ -215,3 +215,8 @@ class CutShort(FailoverError):
 
 class JournalDamaged(FailoverError):
     """A journal was changed or cut after it was written."""
+
+    hint = (
+        "somebody else wrote to, or deleted from, the topic it stands in: see who may. It is neither resumed nor "
+        "aborted: `farshore switchover` or `farshore failover`, with --dry-run first, goes on with its links"
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -54,6 +55,7 @@ class Intent:
         return dataclasses.asdict(self)
 
 
+NAMES: Final = ("links", "groups", "left_groups", "set_back_groups", "topics", "refused_links")
 INTENT_FIELDS: Final = frozenset(field.name for field in dataclasses.fields(Intent))
 
 
@@ -67,4 +69,10 @@ def read_intent(document: Mapping[str, Any]) -> Intent:
         name: tuple(value) if isinstance(value, list) else value for name, value in document.items()
     }
     values["operation"] = Operation(values["operation"])
-    return Intent(**values)
+    intent = Intent(**values)
+    lists = [getattr(intent, name) for name in NAMES]
+    if not all(isinstance(one, tuple) for one in lists):
+        raise TypeError("what was asked for has no lists where lists belong")
+    if not all(isinstance(one, str) for one in itertools.chain((intent.source, intent.target, intent.reason), *lists)):
+        raise TypeError("what was asked for has no names where names belong")
+    return intent

@@ -15,7 +15,7 @@ from enum import StrEnum
 from typing import Any, Final
 
 from failover.errors import JournalDamaged, NewerVersion
-from failover.journal_lines import Detail, fields_of
+from failover.journal_lines import fields_of, read_json
 
 JOURNAL_VERSION: Final = 4
 """That is written; earlier ones are read. 2: an intent may name topics; 3: it may move no groups; 4: it may leave
@@ -27,6 +27,8 @@ PART_MAX_BYTES: Final = 512 * 1024
 BATCH_MAX_BYTES: Final = 16 * 1024 * 1024
 """Of an entry in one batch, before compression: who compacts the topic opens it."""
 LEASE_KEY: Final = "lease"
+AT_MAX_MS: Final = 253_402_300_799_999
+"""The end of year 9999: what was said later, by its own clock, nobody has said."""
 
 
 class Event(StrEnum):
@@ -99,20 +101,24 @@ class JournalEntry:
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """Who carries the operation on, and when that was last said (Unix time, that machine's clock)."""
+    """Who carries the operation on, from which site to which ("": an earlier version, which does not say), and when
+    that was last said (Unix time, that machine's clock).
+    """
 
     who: str
     at_ms: int
+    between: tuple[str, str] = ("", "")
 
     def record(self, operation_id: str) -> tuple[bytes, bytes]:
-        return _key(operation_id, LEASE_KEY), _dump({"v": JOURNAL_VERSION, "who": self.who, "at_ms": self.at_ms})
+        said = {"v": JOURNAL_VERSION, "who": self.who, "at_ms": self.at_ms, "between": self.between}
+        return _key(operation_id, LEASE_KEY), _dump(said)
 
 
 @dataclass(frozen=True, slots=True)
 class OperationLog:
     """One operation's entries, in order, checked against the chain; `damage` says what does not fit behind them.
     `keys`: of all the records that speak of it. `newer_version`: of the journal, which wrote what comes behind them; 0:
-    none did.
+    none did. `hashes`: of the entries' lines as they are stored, which is how the next one names them.
     """
 
     operation_id: str
@@ -121,6 +127,7 @@ class OperationLog:
     damage: str = ""
     keys: tuple[bytes, ...] = ()
     newer_version: int = 0
+    hashes: tuple[str, ...] = ()
 
     @property
     def is_ended(self) -> bool:
@@ -128,7 +135,7 @@ class OperationLog:
 
     @property
     def next_hash(self) -> str:
-        return self.entries[-1].hash() if self.entries else GENESIS_HASH
+        return self.hashes[-1] if self.hashes else GENESIS_HASH
 
     def check_version(self) -> None:
         """Raises NewerVersion."""
@@ -142,13 +149,20 @@ class OperationLog:
         """Itself. Raises JournalDamaged, NewerVersion."""
         self.check_version()
         if self.damage or not self.entries:
-            raise JournalDamaged(
-                f"the journal of {self.operation_id} is damaged: {self.damage or 'it has no entry'}",
-                hint="somebody else wrote to, or deleted from, the topic it stands in: see who may. It is neither "
-                "resumed nor aborted: `farshore switchover` or `farshore failover`, with --dry-run first, goes on with "
-                "its links",
-            )
+            said = self.damage or "it has no entry"
+            raise JournalDamaged(f"the journal of {self.operation_id} is damaged: {said}")
         return self
+
+
+def as_told(log: OperationLog) -> OperationLog:
+    """The log up to the first entry that does not say what one of its kind must: whoever writes the hashes, too, can
+    have the chain fit around anything. Opens the evidence of all, so that it is for one that is gone on with, or shown.
+    """
+    for at, entry in enumerate(log.entries):
+        if not is_sound(entry):
+            damage = f"entry {entry.sequence} cannot be read, or does not say what it must"
+            return replace(log, entries=log.entries[:at], hashes=log.hashes[:at], damage=damage)
+    return log
 
 
 def hash_of(line: bytes) -> str:
@@ -178,14 +192,14 @@ class OperationsFolding:
         self._logs: dict[str, OperationLog] = {}
 
     def take(self, key: bytes | None, value: bytes | None) -> None:
-        match _load(key):
+        match read_json(key):
             case [str(operation_id), "lease"]:
                 lease = _lease(value)
                 if lease is not None:
                     self._logs.pop(operation_id, None)
                     self._leases[operation_id] = lease
                     self._keys.setdefault(operation_id, {})[key or b""] = None
-            case [str(operation_id), int(sequence), int(part), int(count)]:
+            case [str(operation_id), int(sequence), int(part), int(count)] if sequence >= 0 and 0 <= part < count:
                 self._logs.pop(operation_id, None)
                 found = self._parts.setdefault(operation_id, {}).setdefault((sequence, count), {})
                 found.pop(part, None)
@@ -208,26 +222,29 @@ def _operation(
     """A writer that died amid an entry leaves some of its parts, beside those of who went on in its place."""
     whole: dict[int, list[bytes]] = {}
     for (sequence, count), found in parts.items():
-        if found.keys() == set(range(count)):
+        if len(found) == count:
             whole.setdefault(sequence, []).append(b"".join(found[part] for part in range(count)))
     entries: list[JournalEntry] = []
-    expected = GENESIS_HASH
+    hashes: list[str] = []
     damage = ""
     for sequence in range(max(whole, default=-1) + 1):
         lines = [(line, fields_of(line)) for line in whole.get(sequence, ())]
         versions = [_version(fields) for _, fields in lines]
         if versions and min(versions) > JOURNAL_VERSION:
-            return OperationLog(operation_id, tuple(entries), lease, newer_version=min(versions))
+            newer = OperationLog(operation_id, tuple(entries), lease, newer_version=min(versions), hashes=tuple(hashes))
+            return as_told(newer)
         read = [(line, entry) for line, fields in lines if (entry := _entry(fields)) is not None]
-        fitting = [(line, one) for line, one in read if (one.sequence, one.previous_hash) == (sequence, expected)]
+        expected = (operation_id, sequence, hashes[-1] if hashes else GENESIS_HASH)
+        fitting = [(line, one) for line, one in read if (one.operation_id, one.sequence, one.previous_hash) == expected]
         if not fitting:
             damage = f"entry {sequence} is missing, or does not follow the one before"
             break
         entries.append(fitting[-1][1])
-        expected = hash_of(fitting[-1][0])
-    if entries and not _is_readable(entries[-1]):  # those before it are as the next one says
-        damage = f"entry {entries.pop().sequence} is missing, or does not follow the one before"
-    return OperationLog(operation_id, tuple(entries), lease, damage)
+        hashes.append(hash_of(fitting[-1][0]))
+    log = OperationLog(operation_id, tuple(entries), lease, damage, hashes=tuple(hashes))
+    if log.is_ended and not damage and is_sound(entries[-1]):  # megabytes of it, and nobody goes on with it
+        return log
+    return as_told(log)
 
 
 def _version(fields: Mapping[str, Any] | None) -> int:
@@ -240,35 +257,50 @@ def _entry(fields: dict[str, Any] | None) -> JournalEntry | None:
     if fields is None or not 0 < _version(fields) <= JOURNAL_VERSION:
         return None
     try:
-        return JournalEntry(version=fields.pop("v"), **fields)
+        entry = JournalEntry(version=fields.pop("v"), **fields)
     except TypeError:
         return None
+    is_text = all(type(one) is str for one in (entry.operation_id, entry.event, entry.previous_hash))
+    is_number = type(entry.sequence) is int and type(entry.at_ms) is int and 0 <= entry.at_ms <= AT_MAX_MS
+    return entry if is_text and is_number and isinstance(entry.detail, Mapping) else None
 
 
-def _is_readable(entry: JournalEntry) -> bool:
+_SAID: Final[Mapping[str, Mapping[str, type]]] = {
+    Event.STARTED: {"step": str},
+    Event.DONE: {"step": str},
+    Event.LINK_GIVEN_UP: {"link": str, "why": str},
+    Event.GROUPS_VERIFIED: {"offsets": dict},
+    Event.FINISHED: {"verified": bool, "has_findings": bool, "results": list},
+}
+_RESULT: Final[Mapping[str, type]] = {"link": str, "verified": bool, "differences": list, "moves": list}
+
+
+def is_sound(entry: JournalEntry) -> bool:
+    """Whether it says what one of its kind must, as far as others rely on it."""
     try:
-        return not isinstance(entry.detail, Detail) or entry.detail.opened() is not None
-    except JournalDamaged:
+        results = entry.detail.get("results", ())
+        return _says(entry.detail, _SAID.get(entry.event, {})) and all(_says(one, _RESULT) for one in results)
+    except (AttributeError, JournalDamaged, TypeError):
         return False
+
+
+def _says(found: Mapping[str, Any], wanted: Mapping[str, type]) -> bool:
+    return all(isinstance(found.get(name), kind) for name, kind in wanted.items())
 
 
 def _lease(value: bytes | None) -> Lease | None:
     """Of whichever version: that somebody is heard of is understood in each."""
-    found = _load(value)
-    if not isinstance(found, dict) or not isinstance(found.get("at_ms"), int):
-        return None
-    return Lease(str(found.get("who", "")), found["at_ms"])
+    match read_json(value):
+        case {"at_ms": int(at_ms), **said} if 0 <= at_ms <= AT_MAX_MS:
+            match said.get("between"):
+                case [str(source), str(target)]:
+                    return Lease(str(said.get("who", "")), at_ms, (source, target))
+            return Lease(str(said.get("who", "")), at_ms)
+    return None
 
 
 def _key(*parts: object) -> bytes:
     return _dump(list(parts))
-
-
-def _load(text: bytes | None) -> Any:
-    try:
-        return json.loads(text or b"null")
-    except ValueError:
-        return None
 
 
 def _dump(value: object) -> bytes:

@@ -11,10 +11,10 @@ from typing import Any, Final
 
 from failover.errors import JournalDamaged
 
-_HEAD: Final = re.compile(rb'\{"at_ms":(\d+),"detail":(?=\{)')
+_HEAD: Final = re.compile(rb'\{"at_ms":(\d{1,15}),"detail":(?=\{)')
 _TAIL: Final = re.compile(
-    rb'(?<=\}),"event":"([a-z_]+)","operation_id":"([^"\\]+)","previous_hash":"([0-9a-f]{64})",'
-    rb'"sequence":(\d+),"v":(\d+)\}\Z'
+    rb'(?<=\}),"event":"([a-z_]+)","operation_id":"([ -!#-\[\]-~]+)","previous_hash":"([0-9a-f]{64})",'
+    rb'"sequence":(\d{1,15}),"v":(\d{1,15})\}\Z'
 )
 _TAIL_MAX_BYTES: Final = 1024
 
@@ -28,10 +28,9 @@ class Detail(Mapping[str, Any]):
 
     def opened(self) -> dict[str, Any]:
         if self._opened is None:
-            try:
-                found = json.loads(self._text)
-            except ValueError as error:
-                raise JournalDamaged(f"an entry of the journal cannot be read: {error}") from error
+            found = read_json(self._text, damaged := object())
+            if found is damaged:
+                raise JournalDamaged("an entry of the journal cannot be read")
             if not isinstance(found, dict):
                 raise JournalDamaged("an entry of the journal has no evidence")
             self._opened = found
@@ -76,8 +75,13 @@ def fields_of(line: bytes) -> dict[str, Any] | None:
 
 
 def _opened(line: bytes) -> dict[str, Any] | None:
-    try:
-        fields = json.loads(line or b"null")
-    except ValueError:
-        return None
+    fields = read_json(line)
     return fields if isinstance(fields, dict) else None
+
+
+def read_json(text: bytes | None, otherwise: Any = None) -> Any:
+    """Whatever stands there; `otherwise` for what is none, or is nested deeper than can be read."""
+    try:
+        return json.loads(text or b"null")
+    except (ValueError, RecursionError):
+        return otherwise

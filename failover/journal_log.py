@@ -110,13 +110,20 @@ class OperationJournal:
     """The writing end of one operation: what a step announces is at the target, replicated, before the step runs."""
 
     def __init__(
-        self, target: Cluster, operation_id: str, who: str, writer: ProducerIdAndEpoch, log: OperationLog | None = None
+        self,
+        target: Cluster,
+        operation_id: str,
+        who: str,
+        writer: ProducerIdAndEpoch,
+        between: tuple[str, str],
+        log: OperationLog | None = None,
     ) -> None:
-        """`log`: what is there of it already."""
+        """`between`: the sites that `writer` was claimed for, source and target; `log`: what is there of it already."""
         self.operation_id = operation_id
         self.who = who
         self._target = target
         self._writer = writer
+        self._between = between
         self._sequence = len(log.entries) if log is not None else 0
         self._hash = log.next_hash if log is not None else GENESIS_HASH
         self._batch_sequence = 0
@@ -200,7 +207,7 @@ class OperationJournal:
     async def _renew(self) -> None:
         async with self._lock:
             asked_at_s = self._target.clock.boottime()
-            lease = Lease(self.who, self._target.clock.now_ms())
+            lease = Lease(self.who, self._target.clock.now_ms(), self._between)
             await self._append(lease.record(self.operation_id))
             self._heard_at_s = asked_at_s
 

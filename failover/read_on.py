@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from failover.errors import JournalDamaged
 from failover.journal import Event, OperationLog
 from failover.moves import GroupMove
 from failover.snapshot import Snapshot
@@ -36,13 +37,19 @@ def verified_document(moves: Iterable[GroupMove]) -> list[list[Any]]:
 
 
 def verified_offsets(log: OperationLog) -> dict[str, dict[GroupAt, int]]:
-    """Per link where its groups were verified, as the last run that came so far says; none where none did."""
+    """Per link where its groups were verified, as the last run that came so far says; none where none did. Raises
+    JournalDamaged.
+    """
     for entry in reversed(log.entries):
         if entry.event == Event.GROUPS_VERIFIED:
-            return {
-                link: {(group, topic, partition): offset for group, topic, partition, offset in rows}
-                for link, rows in entry.detail["offsets"].items()
-            }
+            try:
+                return {
+                    link: {(group, topic, partition): offset for group, topic, partition, offset in rows}
+                    for link, rows in entry.detail["offsets"].items()
+                }
+            except (TypeError, ValueError) as error:
+                said = f"entry {entry.sequence} has offsets that are none"
+                raise JournalDamaged(f"the journal of {log.operation_id} is damaged: {said}") from error
     return {}
 
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 from broker.wire.site_role import SiteStanding
 from failover.errors import JournalDamaged, NewerVersion, OperationUnderWay
 from failover.intent import INTENT_FIELDS, Intent, read_intent
-from failover.journal import Event, OperationLog
+from failover.journal import Event, OperationLog, as_told, is_sound
 from failover.limits import UNHEARD_S
 from failover.moves import GroupMove, MoveKind
 from failover.steps import BEFORE_FENCE, OperationStep
@@ -88,9 +88,13 @@ def intent_of(log: OperationLog) -> Intent:
 
 
 def role_before(log: OperationLog) -> SiteStanding | None:
-    """The source's role when the operation began; None: it had none, or nobody could tell."""
+    """The source's role when the operation began; None: it had none, or nobody could tell. Raises JournalDamaged."""
     configs = log.entries[0].detail.get("role_before")
-    return None if configs is None else SiteStanding.of(configs)
+    try:
+        return None if configs is None else SiteStanding.of(configs)
+    except NO_INTENT as error:
+        said = f"what role {configs!r} is, before it began, cannot be read"
+        raise JournalDamaged(f"the journal of {log.operation_id} is damaged: {said}") from error
 
 
 def was_writable_before(log: OperationLog) -> bool:
@@ -100,6 +104,7 @@ def was_writable_before(log: OperationLog) -> bool:
 
 def standing_of(log: OperationLog, now_ms: int) -> OperationStanding:
     """`now_ms`: this machine's clock; a lease is heard of by two clocks, so that only a long silence says something."""
+    log = as_told(log)
     events = [entry.event for entry in log.entries]
     details = [entry.detail for entry in log.entries]
     intent, is_newer = _intent_of(details)
@@ -116,8 +121,8 @@ def standing_of(log: OperationLog, now_ms: int) -> OperationStanding:
         state=state,
         operation=intent.operation.value if intent else "",
         links=intent.links if intent else (),
-        source=intent.source if intent else "",
-        target=intent.target if intent else "",
+        source=intent.source if intent else log.lease.between[0] if log.lease else "",
+        target=intent.target if intent else log.lease.between[1] if log.lease else "",
         who=who,
         reason=intent.reason if intent else "",
         started_at_ms=log.entries[0].at_ms if log.entries else 0,
@@ -130,10 +135,10 @@ def standing_of(log: OperationLog, now_ms: int) -> OperationStanding:
 
 def _intent_of(details: Sequence[Mapping[str, Any]]) -> tuple[Intent | None, bool]:
     """What was asked for, or as much of it as is known here; and whether a newer version wrote it."""
-    if not details or "intent" not in details[0]:
-        return None, False
-    document = details[0]["intent"]
-    with suppress(*NO_INTENT):
+    with suppress(JournalDamaged, *NO_INTENT):
+        if not details:
+            return None, False
+        document = details[0]["intent"]
         try:
             return read_intent(document), False
         except NewerVersion:
@@ -172,7 +177,7 @@ def _steps(log: OperationLog) -> tuple[StepStanding, ...]:
 
 def is_verified(log: OperationLog) -> bool:
     """Whether it ran to its end, and that was as it should be."""
-    return any(entry.event == Event.FINISHED and entry.detail["verified"] for entry in log.entries)
+    return any(entry.event == Event.FINISHED and is_sound(entry) and entry.detail["verified"] for entry in log.entries)
 
 
 def given_up_links(log: OperationLog) -> dict[str, str]:
@@ -184,19 +189,28 @@ def given_up_links(log: OperationLog) -> dict[str, str]:
 def is_behind_fence(log: OperationLog) -> bool:
     """Whether the fence was begun, so that the links may be moved."""
     before = {step.value for step in BEFORE_FENCE}
-    return any(entry.event == Event.STARTED and entry.detail["step"] not in before for entry in log.entries)
+    return any(
+        entry.event == Event.STARTED and not (is_sound(entry) and entry.detail["step"] in before)
+        for entry in log.entries
+    )
 
 
 def done_moves(
     log: OperationLog, step: OperationStep, at: Event = Event.DONE
 ) -> dict[str, tuple[GroupMove, ...]] | None:
-    """Per link the moves that this step ended with, or began with; None where it did not."""
+    """Per link the moves that this step ended with, or began with; None where it did not. Raises JournalDamaged where
+    they are none.
+    """
     for entry in reversed(log.entries):
         if entry.event == at and entry.detail["step"] == step.value and "moves" in entry.detail:
-            return {
-                link: tuple(GroupMove(**{**move, "kind": MoveKind(move["kind"])}) for move in moves)
-                for link, moves in entry.detail["moves"].items()
-            }
+            try:
+                return {
+                    link: tuple(GroupMove(**{**move, "kind": MoveKind(move["kind"])}) for move in moves)
+                    for link, moves in entry.detail["moves"].items()
+                }
+            except NO_INTENT as error:
+                said = f"entry {entry.sequence} has moves that are none"
+                raise JournalDamaged(f"the journal of {log.operation_id} is damaged: {said}") from error
     return None
 
 
@@ -211,20 +225,21 @@ def under_way(link: str, operations: Mapping[str, OperationLog], now_ms: int) ->
 
 def refuse_second(operations: Mapping[str, OperationLog], sites: tuple[str, str], now_ms: int) -> None:
     """Raises OperationUnderWay where one from the first of these sites to the second has not ended, NewerVersion where
-    nobody can tell that here. One that is damaged counts while its machine is heard of; then it is nobody's.
+    nobody can tell that here. One that is damaged counts while its machine is heard of; then it is nobody's. One of
+    which neither an entry nor a lease says between which sites it goes keeps nobody from anything: none of ours is so.
     """
     for log in operations.values():
         if log.is_ended:
             continue
         standing = standing_of(log, now_ms)
-        if (standing.source, standing.target) not in (sites, ("", "")):
+        if (standing.source, standing.target) != sites:
             continue
         if standing.state is OperationState.NEWER_VERSION and not log.is_ended:
             raise NewerVersion(
                 f"{log.operation_id} was written by a newer version of farshore, and whether it has ended cannot be "
                 "told; nothing was changed"
             )
-        is_heard = now_ms - standing.heard_at_ms < UNHEARD_S * 1000
+        is_heard = abs(now_ms - standing.heard_at_ms) < UNHEARD_S * 1000  # nobody watches one that is damaged
         if standing.state is OperationState.DAMAGED and is_heard and not log.is_ended:
             standing = replace(standing, state=OperationState.UNDER_WAY)
         if standing.state not in OPEN_STATES:

@@ -84,7 +84,7 @@ async def begin(
         writer, before = await claim(sites.target, between, check, sites.readers.operations)
     except Overtaken as overtaken:
         raise await _who_begins(sites, between, known) from overtaken
-    journal = OperationJournal(sites.target, operation_id, who, writer)
+    journal = OperationJournal(sites.target, operation_id, who, writer, between)
     freezing = joined([move.plan.freezing for move in moves])
     role, denials = freezing.source, freezing.source_denials
     detail = {
@@ -140,7 +140,7 @@ async def _own_again(log: OperationLog, target: Cluster, between: tuple[str, str
     which no step was begun yet. Raises OperationUnderWay where somebody took it up.
     """
     writer, now = await claim(target, between, partial(_still, log))
-    return OperationJournal(target, now.operation_id, who, writer, now)
+    return OperationJournal(target, now.operation_id, who, writer, between, now)
 
 
 async def find_operation(target: Cluster, operation_id: str) -> OperationLog | None:
@@ -171,8 +171,9 @@ async def resume(
             f"`farshore operation abort {log.operation_id}` gives it up",
         )
     moves = [move for move in moves if move.sites.link.name not in refused]
-    writer, log = await claim(target, (intent.source, intent.target), partial(_still, log))
-    journal = OperationJournal(target, log.operation_id, who, writer, log)
+    between = (intent.source, intent.target)
+    writer, log = await claim(target, between, partial(_still, log))
+    journal = OperationJournal(target, log.operation_id, who, writer, between, log)
     opening = Opening(Event.TAKEN_UP, {"who": who}, refused, OperationStep.FREEZE in _begun(log))
     return await carry_out(moves, journal, opening, intent.drain_timeout_s, _done(log, moves), tell)
 
@@ -360,8 +361,9 @@ async def abort(log: OperationLog, sites: Sequence[Sites], hooks: Hooks, who: st
     OperationUnderWay, StillFrozen, ClientError.
     """
     intent, first = intent_of(log), sites[0]
-    writer, log = await claim(first.target, (intent.source, intent.target), partial(_still, log))
-    journal = OperationJournal(first.target, log.operation_id, who, writer, log)
+    between = (intent.source, intent.target)
+    writer, log = await claim(first.target, between, partial(_still, log))
+    journal = OperationJournal(first.target, log.operation_id, who, writer, between, log)
     async with journal.kept():
         await journal.record(Event.TAKEN_UP, {"who": who})
         found = await _findings(log, sites)

@@ -34,7 +34,7 @@ from deploy.cli.terminal import (
 from failover.contact import CLIENT_ID
 from failover.errors import FailoverError
 from failover.hearing import Hearing, is_carried_on, is_doubtful, is_heard
-from failover.journal import OperationLog
+from failover.journal import OperationLog, as_told
 from failover.journal_log import load_operations
 from failover.limits import HEARTBEAT_S
 from failover.planning import enter_links, this_process
@@ -319,11 +319,11 @@ async def _enter(stack: AsyncExitStack, context: AppContext, log: OperationLog) 
 
 
 def _show(found: Found, output: str) -> None:
-    standing, log = found.standing(), found.log
+    standing, log = found.standing(), as_told(found.log)
     if output != Output.TABLE:
         entries = [
-            {"at_ms": entry.at_ms, "event": entry.event, "detail": entry.detail, "hash": entry.hash()}
-            for entry in log.entries
+            {"at_ms": entry.at_ms, "event": entry.event, "detail": entry.detail, "hash": one_hash}
+            for entry, one_hash in zip(log.entries, log.hashes, strict=True)
         ]
         emit({**to_document(standing), "step": standing.step, "site": found.site.name, "entries": entries}, output)
         return

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from failover.errors import JournalDamaged, NewerVersion
 from failover.journal import Event, OperationLog
 from failover.moves import MoveKind
-from failover.standing import done_moves, intent_of, is_verified
+from failover.standing import NO_INTENT, done_moves, intent_of, is_verified
 from failover.steps import OperationStep
 from mirror.api import LinkRun, RunState
 
@@ -63,7 +63,7 @@ def _told(link: str, log: OperationLog) -> tuple[frozenset[str] | None, str] | N
     """The groups that were begun to be moved (None: all), and the operation that had promoted the link before; "": none
     had.
     """
-    with suppress(JournalDamaged, NewerVersion, KeyError, TypeError):
+    with suppress(JournalDamaged, NewerVersion, *NO_INTENT):
         intent = intent_of(log)
         step = OperationStep.MOVE_GROUPS
         begun = done_moves(log, step, Event.STARTED) or done_moves(log, step)  # earlier versions wrote them at its end

@@ -71,8 +71,9 @@ class Stage:
 
     async def journal(self) -> OperationJournal:
         self.operations += 1
-        writer, _ = await claim(self.target, (self.link.source.name, self.link.target.name), lambda _: None)
-        return OperationJournal(self.target, f"operation-{self.operations}", "tests", writer)
+        between = (self.link.source.name, self.link.target.name)
+        writer, _ = await claim(self.target, between, lambda _: None)
+        return OperationJournal(self.target, f"operation-{self.operations}", "tests", writer, between)
 
     async def log(self, operation_id: str) -> OperationLog:
         return (await load_operations(self.target))[operation_id].whole()

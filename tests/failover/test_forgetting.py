@@ -96,7 +96,7 @@ async def test_what_is_forgotten_is_gone_at_the_target_and_the_others_stand(tmp_
 
 async def _begun(west: Cluster, name: str) -> OperationJournal:
     writer, _ = await claim(west, SITES, lambda _: None)
-    journal = OperationJournal(west, name, "ann", writer)
+    journal = OperationJournal(west, name, "ann", writer, SITES)
     intent = Intent(Operation.SWITCHOVER, ("east-west",), *SITES)
     await journal.record(Event.PLANNED, {"intent": intent.document(), "who": "ann"})
     return journal

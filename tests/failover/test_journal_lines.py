@@ -68,5 +68,5 @@ def test_a_last_entry_that_nobody_can_open_is_damage_and_those_before_it_stand()
     (key, value), *_ = last.records()
     log = read_operations([*first.records(), (key, value.replace(b"true", b"tru!"))])["one"]
     assert log.entries == (first,)
-    assert "entry 1 is missing" in log.damage
+    assert "entry 1 cannot be read" in log.damage
     assert not log.is_ended

@@ -53,7 +53,7 @@ async def taken(cluster: Cluster, sites: tuple[str, str] = SITES) -> ProducerIdA
 
 
 async def begun(cluster: Cluster, operation_id: str = "one", who: str = "ann on hill") -> OperationJournal:
-    journal = OperationJournal(cluster, operation_id, who, await taken(cluster))
+    journal = OperationJournal(cluster, operation_id, who, await taken(cluster), SITES)
     await journal.record(Event.PLANNED, {"intent": INTENT.document(), "who": who})
     return journal
 
@@ -123,7 +123,7 @@ async def test_who_has_it_taken_away_is_refused_and_what_it_wrote_stands(target:
     first = await begun(target.here)
     await first.record(Event.STARTED, {"step": "drain"})
     log = await log_at(target.there)
-    second = OperationJournal(target.there, "one", "bob on dale", await taken(target.there), log)
+    second = OperationJournal(target.there, "one", "bob on dale", await taken(target.there), SITES, log)
     with pytest.raises(OperationTakenUp, match="one was taken up elsewhere") as refused:
         await first.record(Event.DONE, {"step": "drain"})
     assert "farshore operation show one" in refused.value.hint
@@ -143,7 +143,7 @@ async def test_of_two_that_begin_at_once_one_at_most_goes_on(target: _Target) ->
 
     async def begin(cluster: Cluster, operation_id: str) -> None:
         writer, _ = await claim(cluster, SITES, check)
-        journal = OperationJournal(cluster, operation_id, operation_id, writer)
+        journal = OperationJournal(cluster, operation_id, operation_id, writer, SITES)
         await journal.record(Event.PLANNED, {"intent": INTENT.document(), "who": operation_id})
         await journal.record(Event.STARTED, {"step": "drain"})
 

@@ -72,7 +72,7 @@ class Scene:
         assert plan.refusals == ()
         stage.operations += 1
         writer, _ = await claim(stage.target, ("east", "west"), lambda _: None)
-        journal = WatchedJournal(stage.target, f"o-{stage.operations}", "tests", writer)
+        journal = WatchedJournal(stage.target, f"o-{stage.operations}", "tests", writer, ("east", "west"))
         journal.begun = lambda step: happens() if step == at else None
         (result,) = await carry_out([LinkMove(plan, stage.sites)], journal, opening(plan), drain_timeout_s)
         return result
