@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from failover.journal import Event, OperationLog
+from failover.journal import Event, OperationLog, has_gone_back
 from failover.limits import HEARTBEAT_S, LEASE_S, UNHEARD_S
 from failover.standing import OPEN_STATES, OperationState, standing_of
 
@@ -22,15 +22,18 @@ def is_carried_on(log: OperationLog, now_ms: int) -> bool:
 
 
 def is_heard(before: OperationLog, now: OperationLog) -> bool:
-    """Whether somebody has said between two looks that he carries it on."""
-    return (len(before.entries), before.lease) != (len(now.entries), now.lease)
+    """Whether somebody has said between two looks that he carries it on. That the target lost what somebody said says
+    nothing of him.
+    """
+    is_other = (len(before.entries), before.lease) != (len(now.entries), now.lease)
+    return is_other and not has_gone_back(before, now)
 
 
 class Hearing:
     """Looks at one operation's journal, one after the other."""
 
     def __init__(self) -> None:
-        self._mark: object = None
+        self._before: OperationLog | None = None
         self._since_s = 0.0
         self._was_heard = False
 
@@ -40,10 +43,10 @@ class Hearing:
 
     def look(self, log: OperationLog, now_ms: int, now_s: float) -> OperationState | None:
         """How it stands; None: watch on. `now_ms`: by this machine's clock; `now_s` never goes back."""
-        mark = (len(log.entries), log.lease)
-        if mark != self._mark:
-            self._was_heard = self._mark is not None
-            self._mark, self._since_s = mark, now_s
+        if self._before is None or is_heard(self._before, log):
+            self._was_heard = self._before is not None
+            self._since_s = now_s
+        self._before = log
         state = standing_of(log, now_ms).state
         if not is_carried_on(log, now_ms):
             return state

@@ -165,6 +165,16 @@ def as_told(log: OperationLog) -> OperationLog:
     return log
 
 
+def has_gone_back(before: OperationLog, now: OperationLog) -> bool:
+    """Whether the target has lost of it what it told before: entries, or who last said that he carries it on."""
+    if now.hashes[: len(before.hashes)] != before.hashes:
+        return True
+    was, lease = before.lease, now.lease
+    if was is None or len(now.entries) > len(before.entries):
+        return False
+    return lease is None or (lease.who == was.who and lease.at_ms < was.at_ms)
+
+
 def hash_of(line: bytes) -> str:
     """Of an entry's line: what the next one names."""
     return hashlib.sha256(line).hexdigest()

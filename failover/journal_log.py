@@ -21,12 +21,13 @@ from broker.client.log import append
 from broker.client.model import Topic
 from broker.client.offsets import LogSpan, log_spans
 from broker.client.producers import ProducerIdAndEpoch, add_partitions_to_txn, end_txn, init_producer_id
-from broker.client.scan import OffsetSpan, scan_records
+from broker.client.scan import OffsetSpan, scan_batches
 from broker.client.topics import NewTopic, create_topics, describe_topics
+from broker.wire.batch import BatchHeader
 from broker.wire.buffers import Buffer
 from broker.wire.compression import Compression
 from broker.wire.errors import ErrorCode
-from broker.wire.records import Record, encode_batch
+from broker.wire.records import Record, decode_records, encode_batch
 from broker.wire.vocabulary import TopicPartition
 from failover.errors import FailoverError, JournalUnanswered, OperationTakenUp, Overtaken
 from failover.journal import (
@@ -52,6 +53,10 @@ FENCED: Final = frozenset(
 )
 
 
+class _LogWentBack(Exception):
+    """What was read last is not what stands there."""
+
+
 class OperationsReader:
     """Reads a target's operations again and again, each time on from where it stopped."""
 
@@ -61,7 +66,9 @@ class OperationsReader:
 
     def _begin(self, topic: Topic | None) -> None:
         self._topic = topic
+        self._start = 0
         self._read_to = 0
+        self._last: BatchHeader | None = None
         self._folding = OperationsFolding()
 
     async def read(self, target: Cluster) -> dict[str, OperationLog]:
@@ -77,15 +84,47 @@ class OperationsReader:
             span = span if span is not None else await _journal_span(target)
             if isinstance(span, ClientError):
                 raise span
-            if self._topic is None or topic.topic_id != self._topic.topic_id or span.end < self._read_to:
+            is_other = self._topic is None or topic.topic_id != self._topic.topic_id
+            if is_other or span.start != self._start or not self._read_to <= span.end:
                 self._begin(topic)
             with ExitStack() as unread:  # what was read by halves must not be read on from
                 unread.callback(self._begin, None)
-                at = OffsetSpan(max(span.start, self._read_to), span.end)
-                await scan_records(target, WHERE, at, lambda record: self._folding.take(record.key, record.value))
+                if not await self._read_on(target, span):
+                    self._begin(topic)
+                    await self._read_on(target, span)
                 unread.pop_all()
-            self._read_to = span.end
+            self._start, self._read_to = span.start, span.end
             return self._folding.operations()
+
+    async def _read_on(self, target: Cluster, span: LogSpan) -> bool:
+        """False: the batch that was read last is not there any more as it was. A log that lost its end, under a leader
+        without it, may have grown past it since: its offsets alone say nothing.
+
+        One that seems to have got nothing is asked for nothing, which is a round trip for each look; whoever begins an
+        operation or takes one up writes before he looks for the last time.
+        """
+        known = self._last
+        if span.end == self._read_to:
+            return True
+
+        def visit(_where: TopicPartition, header: BatchHeader, batch: memoryview) -> None:
+            nonlocal known
+            if known is not None:
+                if header != known:
+                    raise _LogWentBack
+                known = None
+                return
+            self._last = header
+            if not header.is_control:
+                for record in decode_records(batch):
+                    self._folding.take(record.key, record.value)
+
+        start = span.start if known is None else known.base_offset
+        try:
+            await scan_batches(target, {WHERE: OffsetSpan(start, span.end)}, visit)
+        except _LogWentBack:
+            return False
+        return known is None
 
 
 async def load_operations(target: Cluster, reader: OperationsReader | None = None) -> dict[str, OperationLog]:

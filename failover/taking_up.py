@@ -20,6 +20,7 @@ from failover.denials import is_named
 from failover.errors import (
     FreezeNotAllowed,
     GateRefused,
+    JournalDamaged,
     OperationEnded,
     OperationTakenUp,
     OperationUnderWay,
@@ -29,7 +30,7 @@ from failover.errors import (
 from failover.freezing import Freeze, joined, read_roles
 from failover.hooks import Hooks
 from failover.intent import Intent
-from failover.journal import Event, OperationLog
+from failover.journal import Event, OperationLog, has_gone_back
 from failover.journal_log import OperationJournal, claim, load_operations
 from failover.limits import DRAIN_POLL_S, LEASE_S, OPERATIONS_KEPT, UNHEARD_S
 from failover.link_run import LinkMove
@@ -234,7 +235,14 @@ async def _move_again(log: OperationLog, intent: Intent, sites: Sites, hooks: Ho
 
 def _still(before: OperationLog, operations: Mapping[str, OperationLog]) -> OperationLog:
     """The operation, which nobody has taken up since it was looked at. Raises OperationUnderWay, JournalDamaged."""
-    now = operations.get(before.operation_id, before).whole()
+    found = operations.get(before.operation_id)
+    if found is None or has_gone_back(before, found):
+        raise JournalDamaged(
+            f"the journal of {before.operation_id} is not what it was a moment ago: its site lost entries of it, "
+            f"{'all' if found is None else 'the last'} that it had told; nothing more was changed",
+            hint=f"`farshore operation show {before.operation_id}` says what is left; the brokers' logs, why",
+        )
+    now = found.whole()
     if (now.entries, now.lease) != (before.entries, before.lease):
         raise OperationUnderWay(
             f"{before.operation_id} is carried on elsewhere just now",
