@@ -140,12 +140,12 @@ async def operate(
 
 async def until_death(intent: Intent, stage: Stage, operation_id: str, hooks: Hooks | None = None) -> None:
     """Begin the operation on the mortal machine, and return when that is dead."""
-    async with machine(VICTIM, stage.link) as sites:
-        try:
+    try:
+        async with machine(VICTIM, stage.link) as sites:
             await operate(intent, sites, operation_id, hooks)
-        except BaseException as error:  # a death is no Exception, so that nothing in between handles it
-            if not is_death(error):
-                raise
+    except BaseException as error:  # a death is no Exception, so that nothing in between handles it
+        if not is_death(error):
+            raise
 
 
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:

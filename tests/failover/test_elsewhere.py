@@ -34,6 +34,7 @@ from failover.steps import Operation
 from failover.taking_up import begin
 from mirror.link import Link
 from mirror.offsets.operations import promote_link
+from mirror.offsets.state import read_entries
 from tests.broker.running import running_server
 from tests.failover.machines import VICTIM, Death, is_death, mortal, quick
 from tests.failover.stage import now_ms
@@ -86,6 +87,10 @@ class Mesh:
         assert move.plan.refusals == ()
         (result,) = await begin([move], self.intent(name, *groups), f"switchover-{self.operations}", "tests", {})
         assert result.verified, result.differences
+
+    async def has_mirrored(self, name: str) -> bool:
+        link = self.links[name]
+        return AT in (await read_entries(link, self.clusters[link.target.name])).checkpoints
 
     async def refusals(self, name: str, *groups: str) -> tuple[GateRefusal, ...]:
         return (await self.plan(name, *groups)).plan.refusals
@@ -156,6 +161,7 @@ async def test_waves_a_way_back_and_a_move_from_the_site_that_is_active_again_go
     async with mesh(tmp_path, "east-west", "west-east") as sites:
         await sites.move("east-west", "analysts")
         await sites.move("east-west", "second")
+        await eventually(lambda: sites.has_mirrored("west-east"), "the link back to have mirrored something")
         await sites.move("west-east")
         assert await sites.active() == {"east"}
         assert await sites.elsewhere("east-north") == []
