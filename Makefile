@@ -116,7 +116,7 @@ simulation: setup
 # All generated worlds whose seeds are fixed, of which `make test` plays the first of each family. Some twenty minutes of one core.
 worlds: setup
 	@FARSHORE_WORLDS=all $(PYTEST) --timeout 7200 tests/mirror/simulation $(addprefix tests/broker/,simulation replication/simulation \
-	  coordination/simulation)
+	  coordination/simulation) tests/mirror/offsets tests/mirror/worker/test_acceptance.py
 
 lint: setup
 	@$(BIN)/ruff check .

@@ -1,4 +1,4 @@
-"""How many generated worlds of each family a run plays."""
+"""How many generated worlds of each family a run plays, and how many examples where there would be many hundreds."""
 
 from __future__ import annotations
 

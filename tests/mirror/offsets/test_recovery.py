@@ -38,6 +38,7 @@ from mirror.worker.plan import Rules
 from mirror.worker.replicator import Replicator
 from mirror.worker.resume import Evidence, SourceLog, open_partition, recover_partition
 from tests.mirror.partition import Submissions, take, take_together
+from tests.worlds import first_worlds
 
 LINK = Link("east-west", Site("east", "east:9092"), Site("west", "west:9092"), ("flights",))
 WHERE = TopicPartition("flights", 0)
@@ -172,7 +173,7 @@ def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("small_pages")
-@settings(max_examples=400, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=first_worlds(200, of=400), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data(), st.booleans())
 def test_a_crash_anywhere_loses_nothing_and_repeats_nothing(data: st.DataObject, shared: bool) -> None:
     """Lives of a worker: each plans batches, some land, some are acknowledged, checkpoints come now and then.

@@ -18,6 +18,9 @@ from mirror.offsets.intervals import End
 from mirror.offsets.offset_map import OffsetMap, PartitionMap
 from mirror.offsets.shared import Examined, GroupMap
 from tests.mirror.offsets.two_sites import BACK, WHERE, Sites, nothing_to_read, set_back_to, two
+from tests.worlds import first_worlds
+
+EXAMPLES = first_worlds(200, of=600)
 
 VERBS = (
     "write",
@@ -37,7 +40,7 @@ VERBS = (
 steps = st.lists(st.tuples(st.sampled_from(VERBS), st.sampled_from("ew"), st.integers(1, 4)), max_size=60)
 
 
-@settings(max_examples=600)
+@settings(max_examples=EXAMPLES)
 @given(steps, st.booleans())
 def test_nothing_unread_is_left_out_and_all_comes_to_rest_at_the_first_unread_record(
     run: list[tuple[str, str, int]], fenced_first: bool
@@ -79,7 +82,7 @@ def test_a_group_that_has_read_at_one_site_only_lands_there_where_it_began(
     assert nothing_to_read(sites.logs["e"], began, sites.committed["e"])
 
 
-@settings(max_examples=600)
+@settings(max_examples=EXAMPLES)
 @given(steps, st.sampled_from("ew"), st.integers(0, 30), st.lists(st.sampled_from("ew"), max_size=4))
 def test_a_group_set_back_at_either_site_goes_back_at_both(
     run: list[tuple[str, str, int]], at: str, offset: int, order: list[str]
@@ -110,7 +113,7 @@ def test_a_group_set_back_at_either_site_goes_back_at_both(
 carries = st.lists(st.sampled_from("ew"), max_size=3)
 
 
-@settings(max_examples=600)
+@settings(max_examples=EXAMPLES)
 @given(steps, st.lists(st.tuples(st.integers(1, 4), carries), min_size=1, max_size=3), st.integers(0, 30), carries)
 def test_a_group_that_reads_at_one_site_and_is_set_back_there_goes_back_at_both_however_far_the_links_are(
     run: list[tuple[str, str, int]], reads: list[tuple[int, list[str]]], offset: int, order: list[str]
@@ -137,7 +140,7 @@ def test_a_group_that_reads_at_one_site_and_is_set_back_there_goes_back_at_both_
         assert sites.committed["w"] <= first or nothing_to_read(sites.logs["w"], first, sites.committed["w"])
 
 
-@settings(max_examples=600)
+@settings(max_examples=EXAMPLES)
 @given(steps, st.lists(st.tuples(st.integers(1, 4), carries), min_size=1, max_size=3), st.integers(0, 30), carries)
 def test_a_group_that_was_set_back_where_a_link_had_brought_it_goes_back_at_both(
     run: list[tuple[str, str, int]], reads: list[tuple[int, list[str]]], offset: int, order: list[str]

@@ -10,6 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 from mirror.offsets import map_ledger
 from mirror.offsets.entries import GapKind, GapStatus, Writer
 from tests.mirror.worker.histories import LOCAL_PRODUCER, Life, Twins, finish
+from tests.worlds import first_worlds
 
 
 @pytest.fixture(autouse=True)
@@ -197,7 +198,9 @@ class Histories(RuleBasedStateMachine):
 
 
 def test_once_accepted_every_record_of_the_source_is_at_the_target() -> None:
-    thorough = settings(max_examples=400, stateful_step_count=40, suppress_health_check=list(HealthCheck))
+    thorough = settings(
+        max_examples=first_worlds(200, of=400), stateful_step_count=40, suppress_health_check=list(HealthCheck)
+    )
     run_state_machine_as_test(Histories, settings=thorough)
 
 
