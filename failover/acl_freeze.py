@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from broker.client.acls import (
     WriteDenial,
@@ -14,13 +14,30 @@ from broker.client.acls import (
     write_denials,
 )
 from broker.client.cluster import Cluster
-from broker.client.errors import KafkaError
+from broker.client.errors import ClientError, KafkaError
 from broker.client.site import Site
 from broker.client.topics import list_topics
 from broker.wire.errors import ErrorCode
 from broker.wire.vocabulary import CLUSTER_OPERATIONS, AclOperation
-from failover.denials import EVERYBODY, Denials, SiteDenials, denials_of, is_named, mark_of, read_denials
+from failover.denials import (
+    EVERYBODY,
+    Denials,
+    SiteDenials,
+    denials_of,
+    is_named,
+    leaving_mark_of,
+    mark_of,
+    read_denials,
+)
 from failover.errors import FreezeNotAllowed, LockedOut
+
+
+class ThawUnderWay(ClientError):
+    """Another freeze of the same topics is being taken back, and is not done with that: what it would take back with it
+    is not known.
+    """
+
+    retriable = True
 
 
 async def denials_to_make(cluster: Cluster, topics: Sequence[str]) -> SiteDenials | None:
@@ -97,17 +114,45 @@ async def close(cluster: Cluster, denials: SiteDenials, topics: Sequence[str], o
     """Returns when every broker refuses the principals' writes to these topics; what it makes may be there already.
     What another operation has made both hold from then on: it goes when the last of them takes back its own.
 
-    Raises LockedOut, FreezeNotAllowed, ClientError: then all or some of it may be made.
+    Raises LockedOut, FreezeNotAllowed, ClientError (ThawUnderWay): then all or some of it may be made.
     """
     names = await named_topics(cluster, topics)
     found = await look(cluster)
-    missing = found.missing(names, denials.principals)
-    held = missing | found.made(names, denials.principals)
-    await create_denials(cluster, {mark_of(one, operation_id) for one in held - found.of(operation_id)})
-    await create_denials(cluster, missing)
+    held = found.missing(names, denials.principals) | found.made(names, denials.principals)
+    marks = {mark_of(one, operation_id) for one in held}
+    await create_denials(cluster, marks)
+    await await_denials(cluster, marks)
+    found = await _when_nobody_leaves(cluster, held, operation_id)
+    await create_denials(cluster, held - found.there)
     await await_denials(cluster, denials_of(names, denials.principals))
     if denials.is_writable and names and not await writable_topics(cluster, names):
         raise _locked_out(cluster.site)
+
+
+async def _when_nobody_leaves(cluster: Cluster, held: Iterable[WriteDenial], operation_id: str) -> Denials:
+    """What stands there when all have gone who may not have seen the marks of this one, and may take the denials with
+    them. Who says behind the marks that he goes sees them. Raises ThawUnderWay, ClientError.
+    """
+    held, retry = set(held), cluster.retry()
+    while True:
+        found = await look(cluster)
+        left_by = found.left_by(held)
+        own = {leaving_mark_of(one, operation_id) for one, by in left_by.items() if operation_id in by}
+        if own:  # it was given up before, and is taken up again
+            await delete_denials(cluster, own)
+            await await_denials(cluster, (), own)
+            continue  # until now others could count on it
+        others = {one.topic: by - {operation_id} for one, by in left_by.items() if by - {operation_id}}
+        if not others:
+            return found
+        await retry.pause(_thaw_under_way(cluster.site, others))
+
+
+def _thaw_under_way(site: Site, others: Mapping[str, frozenset[str]]) -> ThawUnderWay:
+    who = sorted(frozenset[str]().union(*others.values()))
+    text = f"{', '.join(who)} takes back the freeze of {', '.join(sorted(others))} at {site.name}, or died doing so"
+    thaw = f"`farshore operation list` says who lives; if nobody does: `farshore site thaw --site {site.name}`"
+    return ThawUnderWay(text, hint=thaw)
 
 
 def _locked_out(site: Site) -> LockedOut:
@@ -121,24 +166,35 @@ def _locked_out(site: Site) -> LockedOut:
 
 async def undo(cluster: Cluster, operation_id: str, keep: Sequence[str] | None = None) -> None:
     """Take back what this operation has made, but for the topics to `keep` (regular expressions; None: keeps none).
-    What another one made, too, stays denied.
+    What another one holds, too, stays denied, until the last of them goes. Of several that go at once each sees that
+    the others do, but for one that looked before the others said so: and that one is gone for those, or goes.
     """
     found = await look(cluster)
     ours = {one for one in found.of(operation_id) if keep is None or not is_named(one.topic, keep)}
-    only_ours = {one for one in ours if found.marks[one] == {operation_id}}
-    await _take_back(cluster, only_ours, {mark_of(one, operation_id) for one in ours})
+    if not ours:
+        return
+    leaving = {leaving_mark_of(one, operation_id) for one in ours}
+    await create_denials(cluster, leaving)
+    await await_denials(cluster, leaving)
+    found = await look(cluster)
+    held_by_none = {one for one in ours if not found.is_held(one)}
+    await _take_back(cluster, held_by_none, {mark_of(one, operation_id) for one in ours}, leaving)
 
 
 async def open_again(cluster: Cluster, topics: Sequence[str]) -> None:
     """Take back what any freeze has made of these topics (regular expressions; none: of all)."""
     found = await look(cluster)
-    chosen = {one for one in found.marks if is_named(one.topic, topics)}
-    await _take_back(cluster, chosen, {mark_of(one, by) for one in chosen for by in found.marks[one]})
+    chosen = {one for one in {*found.marks, *found.leaving} if is_named(one.topic, topics)}
+    marks = {mark_of(one, by) for one in chosen for by in found.marks.get(one, ())}
+    leaving = {leaving_mark_of(one, by) for one in chosen for by in found.leaving.get(one, ())}
+    await _take_back(cluster, chosen, marks, leaving)
 
 
-async def _take_back(cluster: Cluster, denials: Iterable[WriteDenial], marks: Iterable[WriteDenial]) -> None:
-    """The marks go last: who is cut short in between finds by them what is left."""
-    denials, marks = set(denials), set(marks)
-    for each in (denials, marks):
-        await delete_denials(cluster, each)
-        await await_denials(cluster, (), each)
+async def _take_back(cluster: Cluster, *in_turn: Iterable[WriteDenial]) -> None:
+    """Denials, their marks, and the word that those go: each until no broker goes by it, before the next. So who is cut
+    short finds by the later ones what is left, and nobody sees a mark without the word that it goes.
+    """
+    for each in map(set, in_turn):
+        if each:
+            await delete_denials(cluster, each)
+            await await_denials(cluster, (), each)

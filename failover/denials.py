@@ -2,7 +2,8 @@
 
 An ACL has no room for who made it. So beside each denial stands a second one as its mark, of a principal that nobody
 is and that names the operation: whoever reaches the site knows what is ours, also when the other site is gone. It is
-there before the denial is made, and until that is gone.
+there before the denial is made, and until that is gone. Who is about to take his own back says so first, by a third:
+of several that hold a denial each knows by it whether he is the last.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import Final
 from broker.client.acls import WriteDenial
 
 MARK: Final = "User:farshore-freeze/"
+LEAVING_MARK: Final = "User:farshore-thaw/"
 EVERYBODY: Final = "User:*"
 
 
@@ -36,21 +38,34 @@ class SiteDenials:
 
 @dataclass(frozen=True, slots=True)
 class Denials:
-    """All that a site denies to write, and of which operations that is: none of those that somebody else made."""
+    """All that a site denies to write, and of which operations that is: none of those that somebody else made.
+    `leaving`: those that are about to take theirs back, or died doing so.
+    """
 
     there: frozenset[WriteDenial]
     marks: Mapping[WriteDenial, frozenset[str]]
+    leaving: Mapping[WriteDenial, frozenset[str]]
 
     @property
     def topics(self) -> tuple[str, ...]:
-        """Those that a freeze closed."""
-        return tuple(sorted({denial.topic for denial in self.marks}))
+        """Those that a freeze closed, and of which not all was taken back."""
+        return tuple(sorted({denial.topic for denial in (*self.marks, *self.leaving)}))
 
     def of(self, operation_id: str) -> frozenset[WriteDenial]:
-        return frozenset(denial for denial, operations in self.marks.items() if operation_id in operations)
+        """What it has made or holds, or was about to take back."""
+        told = (*self.marks.items(), *self.leaving.items())
+        return frozenset(denial for denial, operations in told if operation_id in operations)
+
+    def is_held(self, denial: WriteDenial) -> bool:
+        """Whether somebody holds it who is not about to take it back."""
+        return not self.marks.get(denial, frozenset()) <= self.leaving.get(denial, frozenset())
+
+    def left_by(self, denials: Iterable[WriteDenial]) -> dict[WriteDenial, frozenset[str]]:
+        """Those of these of which somebody takes back his own."""
+        return {denial: self.leaving[denial] for denial in denials if denial in self.leaving}
 
     def operations(self) -> tuple[str, ...]:
-        return tuple(sorted(frozenset[str]().union(*self.marks.values())))
+        return tuple(sorted(frozenset[str]().union(*self.marks.values(), *self.leaving.values())))
 
     def missing(self, topics: Iterable[str], principals: Sequence[str]) -> frozenset[WriteDenial]:
         """What is to be made, so that these principals are denied."""
@@ -67,23 +82,27 @@ def denials_of(topics: Iterable[str], principals: Sequence[str]) -> frozenset[Wr
 
 
 def read_denials(found: Collection[WriteDenial]) -> Denials:
-    marks: dict[WriteDenial, frozenset[str]] = {}
-    for denial in found:
-        if (of := _marked_by(denial)) is not None:
-            marked, operation_id = of
-            marks[marked] = marks.get(marked, frozenset()) | {operation_id}
-    return Denials(frozenset(denial for denial in found if not denial.principal.startswith(MARK)), marks)
+    there = frozenset(denial for denial in found if not denial.principal.startswith((MARK, LEAVING_MARK)))
+    return Denials(there, _marked(found, MARK), _marked(found, LEAVING_MARK))
 
 
 def mark_of(denial: WriteDenial, operation_id: str) -> WriteDenial:
     return WriteDenial(denial.topic, f"{MARK}{operation_id}/{denial.principal}")
 
 
-def _marked_by(mark: WriteDenial) -> tuple[WriteDenial, str] | None:
-    if not mark.principal.startswith(MARK):
-        return None
-    operation_id, _, principal = mark.principal.removeprefix(MARK).partition("/")
-    return (WriteDenial(mark.topic, principal), operation_id) if principal else None
+def leaving_mark_of(denial: WriteDenial, operation_id: str) -> WriteDenial:
+    return WriteDenial(denial.topic, f"{LEAVING_MARK}{operation_id}/{denial.principal}")
+
+
+def _marked(found: Collection[WriteDenial], kind: str) -> dict[WriteDenial, frozenset[str]]:
+    marks: dict[WriteDenial, frozenset[str]] = {}
+    for mark in found:
+        if mark.principal.startswith(kind):
+            operation_id, _, principal = mark.principal.removeprefix(kind).partition("/")
+            if principal:
+                denial = WriteDenial(mark.topic, principal)
+                marks[denial] = marks.get(denial, frozenset()) | {operation_id}
+    return marks
 
 
 def is_named(topic: str, topics: Sequence[str]) -> bool:

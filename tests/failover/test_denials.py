@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from broker.client.acls import WriteDenial
-from failover.denials import SiteDenials, is_named, mark_of, read_denials
+from failover.denials import SiteDenials, is_named, leaving_mark_of, mark_of, read_denials
 
 SHOP = WriteDenial("flights", "User:shop")
 ALL = WriteDenial("flights", "User:*")
@@ -40,3 +40,18 @@ def test_what_another_operation_made_is_held_by_both_and_what_nobody_marked_by_n
     found = read_denials({SHOP, ALL, mark_of(ALL, "a"), mark_of(DN, "b")})
     assert found.made(["flights"], ["User:*", "User:shop", DN.principal]) == {ALL, DN}
     assert found.made(["orders"], ["User:*"]) == frozenset()
+
+
+def test_who_says_that_it_goes_holds_no_denial_any_more_and_is_known_as_long_as_something_of_it_is_there() -> None:
+    marks = {mark_of(ALL, "a"), mark_of(ALL, "b")}
+    one, all_of_them = read_denials({ALL, *marks, leaving_mark_of(ALL, "a")}), {leaving_mark_of(ALL, by) for by in "ab"}
+    assert one.there == {ALL}
+    assert one.marks == {ALL: {"a", "b"}}
+    assert one.leaving == {ALL: {"a"}}
+    assert one.is_held(ALL)
+    assert not read_denials({ALL, *marks, *all_of_them}).is_held(ALL)
+    assert not read_denials({ALL}).is_held(ALL)
+    assert one.left_by([ALL, SHOP]) == {ALL: {"a"}}
+    last = read_denials({leaving_mark_of(ALL, "a")})
+    assert last.of("a") == {ALL}
+    assert last.topics == ("flights",), "a thaw finds it"
