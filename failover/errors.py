@@ -21,6 +21,7 @@ FailoverError
 ├── OperationTakenUp       another machine carries this operation on (exit 1)
 ├── JournalUnanswered      nobody could be told for too long that the operation is carried on (exit 1)
 ├── CutShort           something failed behind the gates, and may be moved in part; the operation is resumed (exit 1)
+├── TakenOver          another command took a link over behind this operation's fence
 ├── ExportDamaged      files of stranded records are not as they were written
 ├── PlanUnreadable         a file that is no plan, or was edited
 ├── NewerVersion           a newer version of farshore wrote it
@@ -205,6 +206,15 @@ class NewerVersion(FailoverError):
     """What was asked for was written by a newer version of farshore: what it means is not guessed at."""
 
     hint = "use that version here, too"
+
+
+class TakenOver(FailoverError):
+    """Another command took a link over since this operation fenced it."""
+
+    hint = "when no other command runs along it"
+
+    def __init__(self, link: str) -> None:
+        super().__init__(f"another command took {link} over since it was fenced")
 
 
 class CutShort(FailoverError):

@@ -13,18 +13,16 @@ from typing import Any, TypeVar
 
 from broker.base.errors import FarshoreError
 from broker.client.errors import ClientError
-from broker.client.fanout import split_failures
-from broker.client.groups import commit_offsets_of_groups, committed_offsets_of_groups
-from broker.client.model import CommittedOffset
 from broker.wire.vocabulary import TopicPartition
 from failover.contact import SiteFinding
 from failover.counting import count_losses, with_edges
-from failover.errors import GroupsRead, NotDrained, NotMovable, OperationUnderWay
+from failover.errors import GroupsRead, NotDrained, NotMovable, OperationUnderWay, TakenOver
 from failover.late_commits import LateCommit, late_commits
 from failover.left import LeftPartition, left_partitions, let_be, promised
 from failover.limits import DRAIN_POLL_S, LATE_WRITES_S, LOOK_AGAIN_S, QUIET_S, TAKEN_OVER_S
 from failover.losses import Certainty, PartitionLoss, state_loss, total_loss, with_returns
 from failover.moves import GroupMove, plan_moves
+from failover.moving import move_groups
 from failover.open_transactions import Holding, open_transactions
 from failover.plan import OperationPlan, active_at_source, not_movable
 from failover.read_on import GroupAt, ReadOn, who_read_on
@@ -41,7 +39,7 @@ from failover.verification import (
     verify_own,
     verify_readers,
 )
-from mirror.api import promote_link, tell_links_back
+from mirror.api import LinkFenced, StateLog, promote_link, tell_links_back
 
 T = TypeVar("T")
 
@@ -92,6 +90,7 @@ class LinkRun:
         self._operation_id = operation_id
         self._drain_timeout_s = drain_timeout_s
         self._fenced_at_s = 0.0
+        self._state_log: StateLog | None = None
 
     @property
     def is_promoted(self) -> bool:
@@ -133,7 +132,7 @@ class LinkRun:
                 await self._fence()
             case OperationStep.MOVE_GROUPS:
                 if not self._move.are_moved:
-                    self.moves = await move_groups(self.sites, self.moves)
+                    await self._move_groups()
             case OperationStep.VERIFY:
                 verifying = partial(
                     verify, plan, self.sites, self.snapshot, self.moves, self._operation_id, self._move.verified
@@ -154,6 +153,16 @@ class LinkRun:
         """For the journal: what another machine goes on with."""
         return [move.document() for move in self.moves]
 
+    async def _move_groups(self) -> None:
+        """Raises TakenOver where the link is not this operation's any more: before it commits, nothing is moved."""
+        sites, log = self.sites, self._state_log
+        assert log is not None, "each run fences the link before"
+        entries = await patiently(lambda: sites.readers.states.of(sites.link).read(sites.target, only=()))
+        try:
+            self.moves = await move_groups(sites.target, self.moves, entries.groups, log.append, sites.now_ms())
+        except LinkFenced as error:
+            raise TakenOver(sites.link.name) from error
+
     async def _fence(self) -> None:
         plan, sites = self.plan, self.sites
         await patiently(lambda: _refuse_other(plan, sites))
@@ -162,6 +171,7 @@ class LinkRun:
         state = sites.readers.states.of(sites.link)
         fence = await patiently(partial(promote_link, sites.link, sites.target, self._operation_id, after, state))
         self._fenced_at_s = asyncio.get_running_loop().time()
+        self._state_log = fence.log
         self.unfenced = {str(at): str(why) for at, why in fence.left_out.items()}
         self.unfenced |= {"groups": str(fence.groups_error)} if fence.groups_error is not None else {}
         self.snapshot = await patiently(lambda: _look_as_found(plan, sites))
@@ -312,24 +322,6 @@ async def _look_as_found(plan: OperationPlan, sites: Sites) -> Snapshot:
     while was_whole and seen.source_finding is SiteFinding.PARTLY_THERE and loop.time() < give_up_at_s:
         seen = await _look(plan, sites)
     return seen
-
-
-async def move_groups(sites: Sites, moves: tuple[GroupMove, ...]) -> tuple[GroupMove, ...]:
-    """Commit each group's offsets at the target, all of a group in one request, the groups side by side -> the moves as
-    they were made: one that was killed may have made them before, and applications read on from there.
-    """
-    groups = {move.group for move in moves if move.commits}
-    stand, _untold = split_failures(await committed_offsets_of_groups(sites.target, sorted(groups)))
-    made: list[GroupMove] = []
-    by_group: dict[str, dict[TopicPartition, CommittedOffset]] = {}
-    for move in moves:
-        where = TopicPartition(move.target_topic, move.partition)
-        there = stand.get(move.group, {}).get(where)
-        made.append(now := move.of_one_at(there.offset if there is not None else None))
-        if now.commits and now.target_offset is not None and now.group in stand:
-            by_group.setdefault(now.group, {})[where] = CommittedOffset(now.target_offset, now.metadata)
-    await commit_offsets_of_groups(sites.target, by_group)  # whom a consumer keeps from it, say, the check will find
-    return tuple(made)
 
 
 async def verify(

@@ -32,7 +32,8 @@ class GroupMove:
     AHEAD: the group stands further on at the target than at the source, and was not set back there: it stays.
     UNKNOWN: no offset of the target is known to mean the same record, or nothing can be asked or set of the group
     there; what stands there is left as it is.
-    `stood_at` is where the group stood at the target when this was decided, None for nowhere.
+    `stood_at` is where the group stood at the target when this was decided, None for nowhere. `turn`: of the pair of
+    offsets that the link's state is to say then; 0: only the source has writers.
     """
 
     group: str
@@ -48,6 +49,7 @@ class GroupMove:
     skipped_records: int | None = 0
     """As counts of the target's offsets, markers among them; None where it cannot be known."""
     stood_at: int | None = None
+    turn: int = 0
 
     def document(self) -> dict[str, Any]:
         """Its fields by name."""
@@ -165,6 +167,7 @@ def _move(group: GroupView, at: GroupPartitionView, view: PartitionView | None) 
         at.metadata,
         group.synced_at_ms,
         stood_at=at.target_offset,
+        turn=at.turn,
     )
 
 

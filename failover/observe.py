@@ -376,10 +376,12 @@ def _group_partitions(
         target_topic = places.link.target_topic(at.topic)
         there = at_target.get(TopicPartition(target_topic, at.partition))
         committed = here or there
-        translated, set_back, ahead_from = None, False, None
+        translated, set_back, ahead_from, turn = None, False, None, 0
         if here is not None and at in trusted:
             stands_at = there.offset if there else None
-            translated, _, set_back = carried_offset(offset_map, group, at, here.offset, stands_at, written.get(at))
+            found = carried_offset(offset_map, group, at, here.offset, stands_at, written.get(at))
+            translated, set_back = found.offset, found.is_set_back
+            turn = offset_map.next_turn(group, at, found.written) if offset_map.is_shared(at.topic) else 0
             if stands_at is not None and not set_back:
                 ahead_from = offset_map.ahead_from(group, at, here.offset, stands_at)
         yield GroupPartitionView(
@@ -392,4 +394,5 @@ def _group_partitions(
             committed.metadata if committed else "",
             set_back,
             ahead_from,
+            turn,
         )

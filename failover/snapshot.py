@@ -53,6 +53,7 @@ class GroupPartitionView:
 
     `set_back`: what stands at the target the mirror wrote, and the group was set back at the source since then.
     `ahead_from`: the first record at the target that the group read there and not at the source; None: there is none.
+    `turn`: of the pair of offsets that a move writes into the link's state; 0: only the source has writers.
     """
 
     topic: str
@@ -64,6 +65,7 @@ class GroupPartitionView:
     metadata: str
     set_back: bool = False
     ahead_from: int | None = None
+    turn: int = 0
 
 
 @dataclass(frozen=True, slots=True)

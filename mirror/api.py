@@ -1,13 +1,14 @@
 """All that failover, monitoring and chaos may use of the mirror."""
 
-from mirror.errors import MirrorError
+from mirror.errors import LinkFenced, MirrorError
 from mirror.groups.decisions import carried_offset
+from mirror.groups.moved import MovedPair, moved_groups, with_entries
 from mirror.heartbeat import Heartbeat, HeartbeatWatch, Pulse
 from mirror.limits import CLOCK_DIFFERENCE_MAX_MS
 from mirror.link import CHAOS_PREFIX, Link
 from mirror.looking import LinkLook, look_at_link
 from mirror.offsets.entries import Checkpoint, GapStatus, LinkRun, RunState
-from mirror.offsets.group_entries import GroupSyncs, Written
+from mirror.offsets.group_entries import GroupSync, GroupSyncs, Written
 from mirror.offsets.intervals import End
 from mirror.offsets.offset_map import OffsetMap
 from mirror.offsets.operations import leave_stranded, promote_link, resume_link
@@ -18,7 +19,7 @@ from mirror.offsets.shared import GroupMap, load_group_map
 from mirror.offsets.source_ends import LastLook, Observation, SeenEnd, SourceBrokers, load_observation
 from mirror.offsets.state import LinkState, StateReader, StateReaders, load_link_state, load_partial_state, read_entries
 from mirror.offsets.state_entries import StateEntries
-from mirror.offsets.state_writer import check_compacted
+from mirror.offsets.state_writer import StateLog, check_compacted
 from mirror.split import LocalWrites, Split
 from mirror.status import STATUS_LIMITS, LinkCondition, LinkStatus, condition_now, link_status
 from mirror.worker.origins import complete_link
@@ -34,18 +35,21 @@ __all__ = [
     "End",
     "GapStatus",
     "GroupMap",
+    "GroupSync",
     "GroupSyncs",
     "Heartbeat",
     "HeartbeatWatch",
     "LastLook",
     "Link",
     "LinkCondition",
+    "LinkFenced",
     "LinkLook",
     "LinkRun",
     "LinkState",
     "LinkStatus",
     "LocalWrites",
     "MirrorError",
+    "MovedPair",
     "Observation",
     "OffsetMap",
     "OthersCounter",
@@ -57,6 +61,7 @@ __all__ = [
     "SourceBrokers",
     "Split",
     "StateEntries",
+    "StateLog",
     "StateReader",
     "StateReaders",
     "StrandedTail",
@@ -74,10 +79,12 @@ __all__ = [
     "load_observation",
     "load_partial_state",
     "look_at_link",
+    "moved_groups",
     "promote_link",
     "read_entries",
     "records_in",
     "registered_at",
     "resume_link",
     "tell_links_back",
+    "with_entries",
 ]

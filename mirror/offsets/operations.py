@@ -8,7 +8,7 @@ again, with a new look. A worker that is fenced waits for the command's end, so 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final, TypeVar
 
@@ -29,17 +29,25 @@ from mirror.offsets.fence import Fence, fence_groups_of_earlier, fence_link
 from mirror.offsets.promotions import promotion_of
 from mirror.offsets.state import StateReader, read_entries
 from mirror.offsets.state_entries import StateEntries
-from mirror.offsets.state_writer import Change, ensure_own_topics
+from mirror.offsets.state_writer import Change, StateLog, ensure_own_topics
 from mirror.offsets.taking_over import Claim, claim_link
 
 T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Promotion(Fence):
+    """What a promotion has fenced. `log`: the state of the lead unit, which the operation may write while it is its."""
+
+    log: StateLog
+
 
 TRIES_MAX: Final = 8
 
 
 async def promote_link(
     link: Link, target: Cluster, operation_id: str, after: Iterable[str] = (), reader: StateReader | None = None
-) -> Fence:
+) -> Promotion:
     """Make the target a site of its own: no worker of the link can write there any more, nor start again.
 
     The state says so before the target's partitions are fenced, which can take long where there are many: a worker
@@ -62,7 +70,7 @@ async def promote_link(
 
 async def _promote_link(
     link: Link, target: Cluster, operation_id: str, after: frozenset[str], reader: StateReader
-) -> Fence:
+) -> Promotion:
     units, known = await both(state_units(link, target), reader.read(target, only=()))
     after = after | {back.operation_id for back in known.backs.values()}
     promoted = LinkRun(RunState.PROMOTED, operation_id, target.clock.now_ms(), tuple(sorted(after)))
@@ -73,7 +81,8 @@ async def _promote_link(
     groups_error, fences = await both(fence_groups_of_earlier(target, units[0]), _fence_units(target, units, claims))
     left_out = {where: why for fence in fences for where, why in fence.left_out.items()}
     awaited = frozenset(where for fence in fences for where in fence.awaited)
-    return Fence(fences[0].writer, left_out, awaited, groups_error)
+    writer = fences[0].writer
+    return Promotion(writer, left_out, awaited, groups_error, log=claims[0].log.of(writer))
 
 
 async def _fence_units(target: Cluster, units: Sequence[Link], claims: Sequence[Claim]) -> list[Fence]:

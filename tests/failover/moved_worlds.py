@@ -46,6 +46,8 @@ class MovedWorld:
         self.read: dict[str, dict[TopicPartition, int]] = {group: {} for group in self.groups}
         self.synced: dict[tuple[str, TopicPartition], set[int]] = {}
         self.stood: dict[str, dict[TopicPartition, int]] = {group: {} for group in self.groups}
+        self.moved: set[tuple[str, TopicPartition]] = set()
+        """Where an operation brought groups to the site that is active now: what it did there is known to the next."""
         self.known: dict[str, set[TopicPartition]] = {}
         """Per group the partitions of which the mirror has carried a place."""
         self.written = 0
@@ -196,7 +198,7 @@ class MovedWorld:
                 stood = self.stood[group].get(where, 0)
                 if kind == "unknown":
                     allowed = {*allowed, stood}
-                if kind == "ahead" and stood > read:
+                if kind == "ahead" and stood > read and (group, where) not in self.moved:
                     allowed = {stood}
                 tails = [there[where][min(at, len(there[where])) :] for at in allowed]
                 if consumed[where] not in tails:
@@ -205,6 +207,7 @@ class MovedWorld:
                 if kind != "unknown":  # what was left behind has its place where it was
                     self.read[group][where] = len(there[where]) - len(consumed[where])
         self.values = there
+        self.moved = {at for at, kind in kinds.items() if kind not in ("unknown", "kept")}
 
     def change_sides(self) -> None:
         """Applications go on where they were moved to: what stayed behind counts for nothing there."""

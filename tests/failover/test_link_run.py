@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
 from broker.client.cluster import Cluster
@@ -9,10 +11,10 @@ from broker.client.limits import COMMITTED_AT_ONCE, ClientLimits
 from broker.client.model import CommittedOffset
 from broker.wire.errors import ErrorCode
 from broker.wire.vocabulary import TopicPartition
-from failover.link_run import move_groups
 from failover.moves import GroupMove, MoveKind
-from failover.sites import Sites
-from mirror.link import Link
+from failover.moving import move_groups
+from mirror.errors import LinkFenced
+from mirror.offsets.group_entries import GroupSync, GroupSyncs, Written
 from tests.broker.client.group_site import GroupSite, serving
 from tests.failover.stage import now_ms
 
@@ -28,13 +30,23 @@ MOVED = {
     }
     for group in range(GROUPS)
 }
+AT = ("flights", 0)
+NOTHING = GroupSyncs()
 LIMITS = ClientLimits(retry_backoff_max_ms=100, retry_timeout_ms=500, partition_patience_ms=300)
 
 
-async def moved(site: GroupSite, moves: tuple[GroupMove, ...] = MOVES) -> None:
+async def moved(
+    site: GroupSite, moves: tuple[GroupMove, ...] = MOVES, known: GroupSyncs = NOTHING
+) -> list[list[GroupSync]]:
+    """-> what was written of the groups before they were committed, and behind that."""
+    written: list[list[GroupSync]] = []
+
+    async def write(entries: Sequence[GroupSync]) -> None:
+        written.append(list(entries))
+
     async with serving(site, "west") as at, Cluster(at, limits=LIMITS) as target:
-        link = Link("east-west", at, at, ("flights",))
-        await move_groups(Sites(link, None, target, (), now_ms), moves)
+        await move_groups(target, moves, known, write, now_ms())
+    return written
 
 
 async def test_many_groups_are_moved_in_few_round_trips_and_again() -> None:
@@ -55,3 +67,28 @@ async def test_what_stays_is_not_committed_and_who_is_refused_holds_up_no_other(
     stays = GroupMove("stays", "flights", 0, "east.flights", kind, 7, 8, "")
     await moved(site, (stays, *(move for move in MOVES if move.group in ("g4", "g5", "g6"))))
     assert site.offsets == {group: MOVED[group] for group in ("g4", "g6")}
+
+
+async def test_what_is_committed_is_the_links_own_and_written_down_before_that() -> None:
+    """Of whom a consumer keeps from it nobody knows yet; who was ahead the link did not bring there."""
+    site = GroupSite(commit_errors={"g5": ErrorCode.UNKNOWN_MEMBER_ID})
+    ahead = GroupMove("ahead", "flights", 0, "east.flights", MoveKind.AHEAD, 7, 8, "")
+    known = GroupSyncs({f"g{group}": GroupSync(f"g{group}", 1, {AT: Written(3, 2)}) for group in (4, 5)})
+    site.offsets |= {f"g{group}": {TopicPartition("east.flights", 0): CommittedOffset(2)} for group in (4, 5)}
+    before, behind = await moved(site, (ahead, MOVES[12], MOVES[15]), known)
+    assert {entry.group: entry.written for entry in before} == {
+        "g4": {AT: Written(7, 4, 2)},
+        "g5": {AT: Written(7, 5, 2)},
+    }
+    assert {entry.group: entry.written for entry in behind} == {"g4": {AT: Written(7, 4)}}
+
+
+async def test_of_a_link_that_somebody_took_over_no_group_is_moved() -> None:
+    async def write(_entries: Sequence[GroupSync]) -> None:
+        raise LinkFenced("another owner took over")
+
+    site = GroupSite()
+    async with serving(site, "west") as at, Cluster(at, limits=LIMITS) as target:
+        with pytest.raises(LinkFenced):
+            await move_groups(target, MOVES, NOTHING, write, now_ms())
+    assert not site.offsets

@@ -1,0 +1,69 @@
+"""Moving the groups of one link: their offsets are written down as the link's own, committed, and that is noted."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+
+from broker.client.cluster import Cluster
+from broker.client.fanout import split_failures
+from broker.client.groups import commit_offsets_of_groups, committed_offsets_of_groups
+from broker.client.model import CommittedOffset
+from broker.wire.vocabulary import TopicPartition
+from failover.moves import GroupMove, MoveKind
+from mirror.api import GroupSync, GroupSyncs, MovedPair, moved_groups, with_entries
+
+Write = Callable[[Sequence[GroupSync]], Awaitable[None]]
+"""Writes to the link's state, and returns when it is acknowledged; refused where somebody took the link over."""
+
+_Stand = Mapping[str, Mapping[TopicPartition, CommittedOffset]]
+
+
+async def move_groups(
+    target: Cluster, moves: tuple[GroupMove, ...], known: GroupSyncs, write: Write, now_ms: int
+) -> tuple[GroupMove, ...]:
+    """Commit each group's offsets at the target, all of a group in one request, the groups side by side -> the moves as
+    they were made: one that was killed may have made them before, and applications read on from there.
+
+    `known`: what the link's state says of groups. Raises ClientError, where it is not known which were committed, and
+    what `write` raises; where the first writing does nothing was committed.
+    """
+    groups = {move.group for move in moves if move.commits}
+    stand, _untold = split_failures(await committed_offsets_of_groups(target, sorted(groups)))
+    made: list[GroupMove] = []
+    by_group: dict[str, dict[TopicPartition, CommittedOffset]] = {}
+    for move in moves:
+        where = TopicPartition(move.target_topic, move.partition)
+        there = stand.get(move.group, {}).get(where)
+        made.append(now := move.of_one_at(there.offset if there is not None else None))
+        if now.commits and now.target_offset is not None and now.group in stand:
+            by_group.setdefault(now.group, {})[where] = CommittedOffset(now.target_offset, now.metadata)
+    pairs = _pairs(made, stand)
+    ahead = moved_groups(known, pairs, now_ms, is_done=False)
+    await write(ahead)
+    refused = await commit_offsets_of_groups(
+        target, by_group
+    )  # whom a consumer keeps from it, say, the check will find
+    done = {group: of_group for group, of_group in pairs.items() if group not in refused}
+    await write(moved_groups(with_entries(known, ahead), done, now_ms, is_done=True))
+    return tuple(made)
+
+
+def _pairs(moves: Iterable[GroupMove], stand: _Stand) -> dict[str, dict[tuple[str, int], MovedPair]]:
+    """What the link's state is to say of each move that is known to mean the same place at both sites.
+
+    Where only the source has writers a group that is ahead was not brought there by the link, nor is the end of what
+    was mirrored what it had read; where both have, a pass over groups counts them as read at the target, too.
+    """
+    pairs: dict[str, dict[tuple[str, int], MovedPair]] = {}
+    for move in moves:
+        is_same = move.kind in (MoveKind.TRANSLATED, MoveKind.ALREADY_THERE)
+        is_known = is_same or (move.turn and move.kind in (MoveKind.AHEAD, MoveKind.AT_END))
+        if not is_known or move.source_offset is None or move.target_offset is None:
+            continue
+        if move.commits and move.group not in stand:
+            continue  # nothing is committed of it
+        there = stand.get(move.group, {}).get(TopicPartition(move.target_topic, move.partition))
+        stood_at = (there.offset if there is not None else None) if move.commits else move.target_offset
+        pair = MovedPair(move.source_offset, move.target_offset, stood_at, move.turn)
+        pairs.setdefault(move.group, {})[move.topic, move.partition] = pair
+    return pairs

@@ -1,0 +1,103 @@
+"""An offset that an operation committed is known to be the link's own, and no consumer's, to all that come later."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from failover.errors import CutShort
+from failover.journal import Event, JournalEntry
+from failover.journal_log import OperationJournal
+from failover.moves import MoveKind
+from failover.plan import plan_failover, plan_switchover
+from failover.sites import Sites
+from mirror.link import Link
+from mirror.offsets.operations import resume_link
+from tests.failover.stage import PARTITIONS, RECORDS, Stage, commit_group, mirrored, now_ms, two_sites
+from tests.mirror.harness import eventually, running, some_records, wait_for_records, write
+
+
+@dataclass
+class TwoWays:
+    """A stage whose link back has run, and runs no more, as its link does."""
+
+    stage: Stage
+    back: Link
+
+    @property
+    def sites_back(self) -> Sites:
+        return Sites(self.back, self.stage.target, self.stage.source, (), now_ms)
+
+    async def stand(self) -> tuple[list[int], list[int]]:
+        """Where the group is at both sites."""
+        at_both = await self.stage.group_at(self.stage.source), await self.stage.group_at(self.stage.target)
+        return [at_both[0][at] for at in PARTITIONS], [at_both[1][at] for at in PARTITIONS]
+
+
+@asynccontextmanager
+async def two_ways(folder: Path) -> AsyncIterator[TwoWays]:
+    async with two_sites(folder) as stage:
+        there = replace(stage.link, shared_targets=True)
+        back = replace(there, name=f"{there.name}-back", source=there.target, target=there.source)
+        stage.link, back = replace(there, reverse_links=(back,)), replace(back, reverse_links=(there,))
+        async with mirrored(stage), running(back):
+            for at in PARTITIONS:
+                await write(stage.target, at, some_records(5_000, 3))
+                await wait_for_records(stage.source, at, RECORDS + 3)
+        yield TwoWays(stage, back)
+
+
+async def test_a_group_that_was_moved_and_is_set_back_goes_back_where_it_came_from(tmp_path: Path) -> None:
+    """No pass saw where the operation brought it: the first site seemed to have read what it was to read again."""
+    async with two_ways(tmp_path) as world:
+        stage = world.stage
+        await commit_group(stage.source, 44, 45)
+        before, _ = await world.stand()
+        plan = plan_failover(await stage.sites.look(), allow_data_loss=True, even_if_source_answers=True)
+        result = await stage.run(plan, stage.sites)
+        assert result.verified, result.differences
+        assert {move.kind for move in result.moves} == {MoveKind.TRANSLATED}
+
+        _, moved_to = await world.stand()
+        await commit_group(stage.target, *(offset - 20 for offset in moved_to))
+        moves = plan_switchover(await world.sites_back.look()).moves
+        assert [(move.kind, move.target_offset, move.skipped_records) for move in moves] == [
+            (MoveKind.TRANSLATED, offset - 20, 0) for offset in before
+        ]
+
+        async def is_carried() -> bool:
+            return (await world.stand())[0] == [offset - 20 for offset in before]
+
+        async with running(world.back):
+            await eventually(is_carried, "the way back")
+
+
+async def test_a_link_that_is_resumed_behind_the_fence_keeps_its_groups_where_they_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its mirror may carry them by then."""
+    real = OperationJournal.record_all
+    async with two_sites(tmp_path) as stage:
+        async with mirrored(stage):
+            pass
+        await commit_group(stage.source, 44, 45)
+        before = await stage.group_at(stage.target)
+
+        async def record_all(self: OperationJournal, noted: list[tuple[str, Mapping[str, Any]]]) -> list[JournalEntry]:
+            if any(event == Event.STARTED and detail["step"] == "move_groups" for event, detail in noted):
+                await resume_link(stage.link, stage.target, "resume-1")
+            return await real(self, noted)
+
+        monkeypatch.setattr(OperationJournal, "record_all", record_all)
+        plan = plan_failover(await stage.sites.look(), allow_data_loss=True, even_if_source_answers=True)
+        with pytest.raises(CutShort, match="another command took") as cut:
+            await stage.run(plan, stage.sites)
+        assert cut.value.hint == (
+            "when no other command runs along it, from any machine: `farshore operation resume operation-1`"
+        )
+        assert await stage.group_at(stage.target) == before
