@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from broker.client.cluster import Cluster
 from broker.client.errors import ClientError, KafkaError
 from broker.client.fanout import both
 from broker.client.groups import DescribedConsumerGroup
-from broker.client.model import CommittedOffset, Topic
+from broker.client.model import Topic
 from broker.wire.vocabulary import TopicPartition
 from failover.contact import SiteFinding
 from failover.last_seen import LastSeen, last_seen
@@ -25,9 +25,10 @@ from failover.looking import (
     topics_of,
     went_back,
 )
+from failover.places import Places, group_partitions, mirrored_partitions
 from failover.readers import Readers
 from failover.returned import Returned
-from failover.snapshot import GroupPartitionView, GroupView, PartitionView, Snapshot
+from failover.snapshot import GroupView, PartitionView, Snapshot
 from mirror.api import (
     End,
     GroupMap,
@@ -37,8 +38,6 @@ from mirror.api import (
     Observation,
     SourceBrokers,
     StateReader,
-    Written,
-    carried_offset,
     complete_link,
     load_group_map,
     load_observation,
@@ -158,16 +157,11 @@ async def _source_topics(link: Link, source: Cluster | None, asking: Asking) -> 
     return {name: topic for name, topic in topics.items() if link.selects_topic(name) and name != link.canary_topic}
 
 
-def _mirrored(state: LinkState) -> set[TopicPartition]:
-    """Those that the link has brought, also where the target does not say how much of them."""
-    return {TopicPartition(*at) for at in (*state.map.partitions(), *state.unread)}
-
-
 def _told_partitions(
     link: Link, state: LinkState, topics: Mapping[str, Topic], observation: Observation
 ) -> list[TopicPartition]:
     """All that anything is known of, in order."""
-    mirrored = _mirrored(state)
+    mirrored = mirrored_partitions(state)
     at_source = {TopicPartition(name, p.partition) for name, topic in topics.items() for p in topic.partitions}
     told = mirrored | at_source | observation.ends.keys()
     return sorted(
@@ -274,7 +268,7 @@ async def _groups(
             source, at_source = None, GroupsSeen()
         else:
             offset_map, at_source = mapped
-    places = _Places.of(link, state)
+    places = Places.of(link, state)
     groups = []
     for name in names:
         entry = state.entries.groups.by_group.get(name)
@@ -283,7 +277,7 @@ async def _groups(
         waiting = set(entry.waiting) if entry is not None and name not in at_source.offsets else set()
         waiting |= set(written) if unanswered is not None else set()
         offsets = at_source.offsets.get(name, {}), at_target.offsets.get(name, {})
-        partitions = tuple(_group_partitions(name, places, trusted, offset_map, written, offsets, waiting))
+        partitions = tuple(group_partitions(name, places, trusted, offset_map, written, offsets, waiting))
         here, there = at_source.described.get(name), at_target.described.get(name)
         is_untold = isinstance(here, KafkaError) and name in listed and not asking.in_part
         if not partitions and not is_untold and unanswered is None and not _reads(link, here):
@@ -331,68 +325,3 @@ def _reads(link: Link, group: DescribedConsumerGroup | KafkaError | None) -> boo
         return False
     assigned = {where.topic for member in group.members for where in member.assignment}
     return not assigned or any(link.selects_topic(topic) for topic in assigned)
-
-
-@dataclass(frozen=True, slots=True)
-class _Places:
-    """The partitions that were mirrored, by what they are at the target: the same for all groups of a look."""
-
-    link: Link
-    mirrored: frozenset[TopicPartition]
-    by_target: Mapping[TopicPartition, TopicPartition]
-
-    @staticmethod
-    def of(link: Link, state: LinkState) -> _Places:
-        mirrored = frozenset(_mirrored(state))
-        return _Places(
-            link, mirrored, {TopicPartition(link.target_topic(at.topic), at.partition): at for at in mirrored}
-        )
-
-    def of_group(
-        self, at_source: Iterable[TopicPartition], at_target: Iterable[TopicPartition], waiting: set[TopicPartition]
-    ) -> list[TopicPartition]:
-        """Where the group has an offset at either site, or where one is waiting, in order."""
-        here = {at for at in at_source if at in self.mirrored or self._selects(at.topic)}
-        return sorted(here | waiting | {self.by_target[at] for at in at_target if at in self.by_target})
-
-    def _selects(self, topic: str) -> bool:
-        return topic != self.link.canary_topic and self.link.selects_topic(topic)
-
-
-def _group_partitions(
-    group: str,
-    places: _Places,
-    trusted: Container[tuple[str, int]],
-    offset_map: GroupMap,
-    written: Mapping[tuple[str, int], Written],
-    offsets: tuple[Mapping[TopicPartition, CommittedOffset], Mapping[TopicPartition, CommittedOffset]],
-    waiting: Iterable[tuple[str, int]],
-) -> Iterable[GroupPartitionView]:
-    """Where the group has an offset at a site, and where the mirror last saw one that it could not carry over."""
-    at_source, at_target = offsets
-    kept_waiting = {TopicPartition(*at) for at in waiting}
-    for at in places.of_group(at_source, at_target, kept_waiting):
-        here = at_source.get(at)
-        target_topic = places.link.target_topic(at.topic)
-        there = at_target.get(TopicPartition(target_topic, at.partition))
-        committed = here or there
-        translated, set_back, ahead_from, turn = None, False, None, 0
-        if here is not None and at in trusted:
-            stands_at = there.offset if there else None
-            found = carried_offset(offset_map, group, at, here.offset, stands_at, written.get(at))
-            translated, set_back = found.offset, found.is_set_back
-            turn = offset_map.next_turn(group, at, found.written) if offset_map.is_shared(at.topic) else 0
-            if stands_at is not None and not set_back:
-                ahead_from = offset_map.ahead_from(group, at, here.offset, stands_at)
-        yield GroupPartitionView(
-            at.topic,
-            at.partition,
-            target_topic,
-            here.offset if here else None,
-            translated,
-            there.offset if there else None,
-            committed.metadata if committed else "",
-            set_back,
-            ahead_from,
-            turn,
-        )

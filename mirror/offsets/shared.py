@@ -106,6 +106,18 @@ class GroupMap:
         first = self._first_unread(*where, source_offset)
         return first if first is not None and first < target_offset else None
 
+    def has_record(self, topic: str, partition: int, start: int, stop: int) -> bool:
+        """Whether the maps know of a record in this range of the target's offsets, or of one that is to stay there."""
+        own, back = self.own.find(topic, partition), self._back(topic, partition)
+        landed = next_landed(own, start) if own is not None else None
+        taken = next_taken(back, start) if back is not None else None
+        left = self.left_at_target.get(TopicPartition(topic, partition), ())
+        return (
+            (landed is not None and landed.target < stop)
+            or (taken is not None and taken.source < stop)
+            or any(stays.start < stop and start < stays.stop for stays in left)
+        )
+
     def _first_unread(self, topic: str, partition: int, source_offset: int) -> int | None:
         """The first target offset whose record a group at `source_offset` is known not to have read at the source."""
         if (topic, partition) in self.in_doubt or self._has_more_sites(topic):

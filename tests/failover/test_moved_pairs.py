@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from broker.client.offsets import log_end_offsets
 from failover.errors import CutShort
 from failover.journal import Event, JournalEntry
 from failover.journal_log import OperationJournal
@@ -18,6 +19,7 @@ from failover.plan import plan_failover, plan_switchover
 from failover.sites import Sites
 from mirror.link import Link
 from mirror.offsets.operations import resume_link
+from mirror.offsets.state import load_link_state
 from tests.failover.stage import PARTITIONS, RECORDS, Stage, commit_group, mirrored, now_ms, two_sites
 from tests.mirror.harness import eventually, running, some_records, wait_for_records, write
 
@@ -75,6 +77,29 @@ async def test_a_group_that_was_moved_and_is_set_back_goes_back_where_it_came_fr
 
         async with running(world.back):
             await eventually(is_carried, "the way back")
+
+
+async def test_a_group_ahead_right_before_a_marker_stays_there(tmp_path: Path) -> None:
+    """It was called translated, with what it would skip, and was to go on behind the marker."""
+    async with two_ways(tmp_path) as world:
+        stage = world.stage
+        ends = await log_end_offsets(stage.target, PARTITIONS)
+        async with running(stage.link):  # its fence leaves the marker
+            for at in PARTITIONS:
+                await write(stage.source, at, some_records(9_000, 2))
+                await wait_for_records(stage.target, at, RECORDS + 5)
+
+        async def is_passed() -> bool:
+            found = (await load_link_state(world.back, stage.source)).map
+            return all((end := found.mirrored_end(*at)) and end.source_next > ends[at] for at in PARTITIONS)
+
+        async with running(world.back):
+            await eventually(is_passed, "the link back to pass the marker")
+        await commit_group(stage.source, 30, 40)
+        await commit_group(stage.target, *(ends[at] for at in PARTITIONS))
+        moves = plan_switchover(await stage.sites.look()).moves
+        assert [(move.kind, move.target_offset) for move in moves] == [(MoveKind.AHEAD, ends[at]) for at in PARTITIONS]
+        assert all(move.skipped_records for move in moves)
 
 
 async def test_a_link_that_is_resumed_behind_the_fence_keeps_its_groups_where_they_are(
