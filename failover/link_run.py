@@ -5,7 +5,7 @@ fencing again raises the epoch again, a committed offset is committed again.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -16,14 +16,15 @@ from broker.client.errors import ClientError
 from broker.wire.vocabulary import TopicPartition
 from failover.contact import SiteFinding
 from failover.counting import count_losses, with_edges
-from failover.errors import GroupsRead, NotDrained, NotMovable, OperationUnderWay, TakenOver
+from failover.errors import GroupsRead, NotDrained, NotMovable, OperationUnderWay
 from failover.late_commits import LateCommit, late_commits
 from failover.left import LeftPartition, left_partitions, let_be, promised
 from failover.limits import DRAIN_POLL_S, LATE_WRITES_S, LOOK_AGAIN_S, QUIET_S, TAKEN_OVER_S
 from failover.losses import Certainty, PartitionLoss, state_loss, total_loss, with_returns
 from failover.moves import GroupMove, plan_moves
-from failover.moving import move_groups
+from failover.moving import KeptGroups, move_groups
 from failover.open_transactions import Holding, open_transactions
+from failover.patience import patiently
 from failover.plan import OperationPlan, active_at_source, not_movable
 from failover.read_on import GroupAt, ReadOn, who_read_on
 from failover.sites import Sites
@@ -39,7 +40,7 @@ from failover.verification import (
     verify_own,
     verify_readers,
 )
-from mirror.api import LinkFenced, StateLog, promote_link, tell_links_back
+from mirror.api import StateLog, promote_link, tell_links_back
 
 T = TypeVar("T")
 
@@ -154,14 +155,10 @@ class LinkRun:
         return [move.document() for move in self.moves]
 
     async def _move_groups(self) -> None:
-        """Raises TakenOver where the link is not this operation's any more: before it commits, nothing is moved."""
-        sites, log = self.sites, self._state_log
-        assert log is not None, "each run fences the link before"
-        entries = await patiently(lambda: sites.readers.states.of(sites.link).read(sites.target, only=()))
-        try:
-            self.moves = await move_groups(sites.target, self.moves, entries.groups, log.append, sites.now_ms())
-        except LinkFenced as error:
-            raise TakenOver(sites.link.name) from error
+        assert self._state_log is not None, "each run fences the link before"
+        kept = KeptGroups(self.sites, self._operation_id, self._state_log)
+        known = await kept.read()
+        self.moves = await move_groups(self.sites.target, self.moves, known, kept.write, self.sites.now_ms())
 
     async def _fence(self) -> None:
         plan, sites = self.plan, self.sites
@@ -206,19 +203,6 @@ class LinkRun:
         self.late_commits = await patiently(
             partial(late_commits, self.sites.link, clusters, asked, self.moves, plan.left_groups)
         )
-
-
-async def patiently(ask: Callable[[], Awaitable[T]]) -> T:
-    """Asked again while brokers take over from one that went: what may be repeated. Raises ClientError."""
-    loop = asyncio.get_running_loop()
-    deadline = loop.time() + TAKEN_OVER_S
-    while True:
-        try:
-            return await ask()
-        except ClientError as error:
-            if not error.retriable or loop.time() > deadline:
-                raise
-        await asyncio.sleep(DRAIN_POLL_S)
 
 
 async def drain(sites: Sites, timeout_s: float) -> Snapshot:

@@ -3,17 +3,70 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from functools import partial
 
 from broker.client.cluster import Cluster
 from broker.client.fanout import split_failures
 from broker.client.groups import commit_offsets_of_groups, committed_offsets_of_groups
 from broker.client.model import CommittedOffset
 from broker.wire.vocabulary import TopicPartition
+from failover.errors import TakenOver
 from failover.moves import GroupMove, MoveKind
-from mirror.api import GroupSync, GroupSyncs, MovedPair, moved_groups, with_entries
+from failover.patience import patiently
+from failover.sites import Sites
+from mirror.api import (
+    GroupSync,
+    GroupSyncs,
+    LinkFenced,
+    MovedPair,
+    RunState,
+    StateEntries,
+    StateLog,
+    moved_groups,
+    promote_link,
+    with_entries,
+)
 
 Write = Callable[[Sequence[GroupSync]], Awaitable[None]]
 """Writes to the link's state, and returns when it is acknowledged; refused where somebody took the link over."""
+
+
+class KeptGroups:
+    """What the link's state says of groups, in the hands of the operation that fenced it."""
+
+    def __init__(self, sites: Sites, operation_id: str, log: StateLog) -> None:
+        self._sites = sites
+        self._operation_id = operation_id
+        self._log: StateLog | None = log
+
+    async def read(self) -> GroupSyncs:
+        """Raises ClientError."""
+        return (await patiently(self._entries)).groups
+
+    async def write(self, entries: Sequence[GroupSync]) -> None:
+        """Again, while brokers take over from one that went. Raises TakenOver where the link is not this operation's
+        any more, ClientError.
+        """
+        try:
+            await patiently(partial(self._write, entries))
+        except LinkFenced as error:
+            raise TakenOver(self._sites.link.name) from error
+
+    async def _write(self, entries: Sequence[GroupSync]) -> None:
+        log, self._log = self._log, None  # of one that failed nobody knows where it was
+        log = log or await self._fenced_again()
+        await log.append(entries)
+        self._log = log
+
+    async def _fenced_again(self) -> StateLog:
+        sites, run = self._sites, (await self._entries()).run
+        if run is None or (run.state, run.operation_id) != (RunState.PROMOTED, self._operation_id):
+            raise TakenOver(sites.link.name)
+        return (await promote_link(sites.link, sites.target, self._operation_id)).log
+
+    async def _entries(self) -> StateEntries:
+        return await self._sites.readers.states.of(self._sites.link).read(self._sites.target, only=())
+
 
 _Stand = Mapping[str, Mapping[TopicPartition, CommittedOffset]]
 

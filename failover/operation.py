@@ -31,9 +31,10 @@ from failover.freezing import Freeze, Freezing, joined
 from failover.hooks import run_hook
 from failover.journal import Event
 from failover.journal_log import OperationJournal
-from failover.link_run import LinkMove, LinkRun, patiently, stated_losses
+from failover.link_run import LinkMove, LinkRun, stated_losses
 from failover.losses import PartitionLoss, total_loss
 from failover.moves import MoveKind, group_totals
+from failover.patience import patiently
 from failover.read_on import verified_document
 from failover.result import OperationResult
 from failover.steps import BEFORE_FENCE, Operation, OperationStep

@@ -11,6 +11,9 @@ from typing import Any
 import pytest
 
 from broker.client.offsets import log_end_offsets
+from broker.wire.api import ApiKey
+from broker.wire.errors import ErrorCode
+from broker.wire.vocabulary import TopicPartition
 from failover.errors import CutShort
 from failover.journal import Event, JournalEntry
 from failover.journal_log import OperationJournal
@@ -18,9 +21,11 @@ from failover.moves import MoveKind
 from failover.plan import plan_failover, plan_switchover
 from failover.sites import Sites
 from mirror.link import Link
+from mirror.offsets.group_entries import Written
 from mirror.offsets.operations import resume_link
-from mirror.offsets.state import load_link_state
-from tests.failover.stage import PARTITIONS, RECORDS, Stage, commit_group, mirrored, now_ms, two_sites
+from mirror.offsets.state import load_link_state, read_entries
+from tests.broker.faults import Faults, injected
+from tests.failover.stage import GROUP, PARTITIONS, RECORDS, Stage, commit_group, mirrored, now_ms, two_sites
 from tests.mirror.harness import eventually, running, some_records, wait_for_records, write
 
 
@@ -126,3 +131,37 @@ async def test_a_link_that_is_resumed_behind_the_fence_keeps_its_groups_where_th
             "when no other command runs along it, from any machine: `farshore operation resume operation-1`"
         )
         assert await stage.group_at(stage.target) == before
+
+
+async def test_what_the_state_does_not_take_at_first_is_written_under_a_new_fence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As while another broker takes over from the one that led it."""
+    async with two_sites(tmp_path) as stage:
+        async with mirrored(stage):
+            pass
+        await commit_group(stage.source, 44, 45)
+        plan = plan_failover(await stage.sites.look(), allow_data_loss=True, even_if_source_answers=True)
+        faults, state = Faults(), TopicPartition(stage.link.state_topic, 0)
+        refused: list[object] = []
+
+        def refuse_once(request: Any) -> None:
+            faults.partitions.clear()
+            about_groups = any(
+                b'"group"' in bytes(data.records or b"")
+                for topic in request.topic_data
+                for data in topic.partition_data
+                if topic.name == state.topic
+            )
+            if about_groups and not refused:
+                refused.append(request)
+                faults.refuse(state, ErrorCode.NOT_ENOUGH_REPLICAS, ApiKey.PRODUCE)
+
+        faults.moments[ApiKey.PRODUCE] = refuse_once
+        with injected(monkeypatch, {stage.brokers[1]: faults}):
+            result = await stage.run(plan, stage.sites)
+        assert refused
+        assert result.verified, result.differences
+        kept = (await read_entries(stage.link, stage.target)).groups.by_group[GROUP].written
+        moved_to = await stage.group_at(stage.target)
+        assert kept == {at: Written(offset, moved_to[at]) for at, offset in zip(PARTITIONS, (44, 45), strict=True)}
