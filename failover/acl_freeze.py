@@ -151,8 +151,8 @@ async def _when_nobody_leaves(cluster: Cluster, held: Iterable[WriteDenial], ope
 def _thaw_under_way(site: Site, others: Mapping[str, frozenset[str]]) -> ThawUnderWay:
     who = sorted(frozenset[str]().union(*others.values()))
     text = f"{', '.join(who)} takes back the freeze of {', '.join(sorted(others))} at {site.name}, or died doing so"
-    thaw = f"`farshore operation list` says who lives; if nobody does: `farshore site thaw --site {site.name}`"
-    return ThawUnderWay(text, hint=thaw)
+    thaw = f"`farshore site thaw --site {site.name}`"
+    return ThawUnderWay(text, hint=f"`farshore operation list` says whether somebody carries it on; if not: {thaw}")
 
 
 def _locked_out(site: Site) -> LockedOut:

@@ -235,12 +235,16 @@ async def _move_again(log: OperationLog, intent: Intent, sites: Sites, hooks: Ho
 
 def _still(before: OperationLog, operations: Mapping[str, OperationLog]) -> OperationLog:
     """The operation, which nobody has taken up since it was looked at. Raises OperationUnderWay, JournalDamaged."""
-    found = operations.get(before.operation_id)
-    if found is None or has_gone_back(before, found):
+    found, name = operations.get(before.operation_id), before.operation_id
+    if found is None:
         raise JournalDamaged(
-            f"the journal of {before.operation_id} is not what it was a moment ago: its site lost entries of it, "
-            f"{'all' if found is None else 'the last'} that it had told; nothing more was changed",
-            hint=f"`farshore operation show {before.operation_id}` says what is left; the brokers' logs, why",
+            f"the journal of {name} is gone since a moment ago: its site lost it; nothing more was changed"
+        )
+    if has_gone_back(before, found):
+        text = f"the journal of {name} is not what it was a moment ago: its site has lost the last of it"
+        raise JournalDamaged(
+            f"{text}; nothing more was changed",
+            hint=f"`farshore operation show {name}` says what is left; the brokers' logs, why",
         )
     now = found.whole()
     if (now.entries, now.lease) != (before.entries, before.lease):
