@@ -33,6 +33,8 @@ DRILL_GROUP_SYNC_MAX_AGE_MS: Final = 60_000
 """Or a group was last seen to be equal longer ago; the mirror looks at it every five seconds."""
 LATE_WRITES_S: Final = 5.0
 """How long after the fence a source that does not refuse writes is watched for those that come late."""
+FENCE_ENDS_S: Final = 2.0
+"""How long a source that answers may take to say where its logs end, right before it is failed over from."""
 READ_AHEAD_S: Final = 5.0
 """How long what the target keeps is read while the source is called."""
 SOURCE_ROLE_S: Final = 5.0

@@ -16,6 +16,7 @@ from broker.client.errors import ClientError
 from broker.wire.vocabulary import TopicPartition
 from failover.contact import SiteFinding
 from failover.counting import count_losses, with_edges
+from failover.ends_at_fence import ends_at_fence
 from failover.errors import GroupsRead, NotDrained, NotMovable, OperationUnderWay
 from failover.late_commits import LateCommit, late_commits
 from failover.left import LeftPartition, left_partitions, let_be, promised
@@ -164,9 +165,11 @@ class LinkRun:
         plan, sites = self.plan, self.sites
         await patiently(lambda: _refuse_other(plan, sites))
         standing = await tell_links_back(sites.link, sites.source, self._operation_id) if sites.source else ()
+        asked = sites.source if plan.operation is Operation.FAILOVER else None  # else the drain has just looked
+        ends = await ends_at_fence(sites.link, asked, self.snapshot, sites.now_ms)
         after = [back.operation_id for back in standing]
         state = sites.readers.states.of(sites.link)
-        fence = await patiently(partial(promote_link, sites.link, sites.target, self._operation_id, after, state))
+        fence = await patiently(partial(promote_link, sites.link, sites.target, self._operation_id, after, state, ends))
         self._fenced_at_s = asyncio.get_running_loop().time()
         self._state_log = fence.log
         self.unfenced = {str(at): str(why) for at, why in fence.left_out.items()}

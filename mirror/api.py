@@ -8,6 +8,7 @@ from mirror.limits import CLOCK_DIFFERENCE_MAX_MS
 from mirror.link import CHAOS_PREFIX, Link
 from mirror.looking import LinkLook, look_at_link
 from mirror.offsets.entries import Checkpoint, GapStatus, LinkRun, RunState
+from mirror.offsets.fence_ends import FenceEnd
 from mirror.offsets.group_entries import GroupSync, GroupSyncs, Written
 from mirror.offsets.intervals import End
 from mirror.offsets.offset_map import OffsetMap
@@ -33,6 +34,7 @@ __all__ = [
     "CarriedCounter",
     "Checkpoint",
     "End",
+    "FenceEnd",
     "GapStatus",
     "GroupMap",
     "GroupSync",

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
+from typing import Final
 
 from broker.base.durations import human_seconds
 from broker.base.errors import FarshoreError
@@ -20,7 +21,7 @@ from mirror.offsets.entries import Gap, GapKind, RunState
 from mirror.offsets.fence import fence_hint
 from mirror.offsets.hold_entries import Hold, HoldReason
 from mirror.offsets.state_entries import StateEntries
-from mirror.split import LocalWrites, Split
+from mirror.split import EndSeen, LocalWrites, Split
 
 
 class LinkFindingKind(StrEnum):
@@ -201,6 +202,15 @@ def _of_fence(link: Link, look: LinkLook) -> Iterable[LinkFinding]:
         yield LinkFinding(LinkFindingKind.FENCE_WAITS, *where, text, fence_hint(link, [where]))
 
 
+_END_SEEN: Final = {
+    EndSeen.TOLD: "",
+    EndSeen.LAST_SEEN: ". {source} did not answer when it was left, and where its log ended was last seen before: some "
+    "that came before that may be among them, or some stamped wrongly may be missing",
+    EndSeen.UNKNOWN: ". Where the log ended at {source} when it was left was not kept: what came there in the seconds "
+    "after may be missing",
+}
+
+
 def _of_split(link: Link, split: Split | FarshoreError | None) -> Iterable[LinkFinding]:
     source, target = link.source.name, link.target.name
     if isinstance(split, FarshoreError):
@@ -217,13 +227,15 @@ def _of_split(link: Link, split: Split | FarshoreError | None) -> Iterable[LinkF
         yield LinkFinding(LinkFindingKind.TWO_ACTIVE, None, None, text, step)
     if not split.is_split:
         return
+    known = _END_SEEN[split.end_seen].format(source=source)
     at_target = {(writes.topic, writes.partition): writes for writes in split.at_target}
     for here in split.at_source:
         there = at_target.pop((link.target_topic(here.topic), here.partition), None)
-        text = f"{_written(here, source)}; {_written(there, target)}"
+        of_here = _END_SEEN[here.end_seen].format(source=source)
+        text = f"{_written(here, source)}; {_written(there, target)}{of_here}"
         yield LinkFinding(LinkFindingKind.SPLIT_BRAIN, here.topic, here.partition, text, step)
     for (topic, partition), writes in at_target.items():
-        text = f"{_written(None, source)}; {_written(writes, target)}"
+        text = f"{_written(None, source)}; {_written(writes, target)}{known}"
         yield LinkFinding(LinkFindingKind.SPLIT_BRAIN, link.source_topic(topic) or topic, partition, text, step)
 
 

@@ -27,6 +27,8 @@ SPLIT_COUNT_MS: Final = 5_000
 """How long each site's records are counted where both sites of a promoted link were written to."""
 TELL_LINKS_BACK_MS: Final = 2_000
 """What it may take to tell the links back of a promotion: a source that is half gone does not hold it up."""
+KEEP_FENCE_ENDS_MS: Final = 2_000
+"""What it may take to keep where the source's logs ended at a promotion, which it does not hold up."""
 STATUS_REFRESH_INTERVAL_MS: Final = 2_000
 HEARTBEAT_INTERVAL_MS: Final = 5_000
 """How often a worker says in the link's state that it lives."""

@@ -1,8 +1,10 @@
 """Two sites that both take writes to the same topics since one took over from the other: seen from the promoted link.
 
-What came to the source since is what lies behind all that the mirror brought or had seen there before. A record's own
-time tells more only where it is of today: a record that was stamped between the last look and the promotion belongs to
-the loss; one that is stamped earlier may have come at any time since.
+What came to the source since is what lies behind all that the mirror brought, and behind where its logs ended at the
+promotion, which who promoted the link has kept. Where the source did not tell that then, it is where they were last
+seen to end before; an earlier version kept nothing, and then it is all that was ever seen, also by a worker that had
+not noticed the promotion. In these cases a record's own time tells more where it is of today: one that was stamped
+between that look and the promotion belongs to the loss; one that is stamped earlier may have come at any time since.
 """
 
 from __future__ import annotations
@@ -11,6 +13,8 @@ import asyncio
 from collections.abc import Container, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from enum import StrEnum
+from typing import NamedTuple
 
 from broker.client.cluster import Cluster
 from broker.client.errors import ClientError, KafkaError
@@ -27,17 +31,28 @@ from mirror.limits import CLOCK_DIFFERENCE_MAX_MS, SPLIT_COUNT_MS
 from mirror.link import Link
 from mirror.offsets.entries import LinkRun, RunState
 from mirror.offsets.promotions import is_later
-from mirror.offsets.source_ends import load_observation
+from mirror.offsets.source_ends import Observation, load_observation
 from mirror.offsets.state import LinkState, read_entries
 from mirror.topics.plan import select_topics
 from mirror.worker.origins import complete_link
 from mirror.worker.registry import registered_at
 
 
+class EndSeen(StrEnum):
+    """How it is known where a source's log ended when its link was promoted."""
+
+    TOLD = "told"
+    LAST_SEEN = "last_seen"
+    """It did not say so then: records that came before the promotion, behind the last look, may count as later ones."""
+    UNKNOWN = "unknown"
+    """Nobody kept it: what came soon after the promotion may count as older, too."""
+
+
 @dataclass(frozen=True, slots=True)
 class LocalWrites:
     """Committed records of a site's own producers, from `first_offset` on: so many, counted by reading, the earliest
     stamped `first_timestamp_ms` by its producer. `is_complete`: all was read in time; else there may be more.
+    `end_seen`: at the source, how it is known where its log ended when it was left.
     """
 
     topic: str
@@ -46,19 +61,21 @@ class LocalWrites:
     records: int
     first_timestamp_ms: int
     is_complete: bool = True
+    end_seen: EndSeen = EndSeen.TOLD
 
 
 @dataclass(frozen=True, slots=True)
 class Split:
     """Who writes since the link was promoted. `two_active`: by their roles both sites take writes to topics of the
     link; None: the brokers of one have no roles. What came to the target is read only where something came to the
-    source, at all.
+    source, at all. `end_seen`: the least that is known of where one of the source's logs ended then.
     """
 
     promoted_at_ms: int
     two_active: bool | None
     at_source: tuple[LocalWrites, ...] = ()
     at_target: tuple[LocalWrites, ...] = ()
+    end_seen: EndSeen = EndSeen.TOLD
 
     @property
     def is_split(self) -> bool:
@@ -79,10 +96,13 @@ async def look_for_split(link: Link, source: Cluster, target: Cluster, state: Li
     names = [name for name in select_topics(link, topics) if name != link.canary_topic]
     two_active = _are_two_active(link, names, await _role(source), await _role(target))
     partitions = [TopicPartition(name, partition.partition) for name in names for partition in topics[name].partitions]
-    at_source = await _at_source(link, source, target, state, run, partitions)
+    since = _since_promotion(state, run, partitions, await load_observation(link, target), source.clock.now_ms())
+    least = max((each.end_seen for each in since.values()), key=list(EndSeen).index, default=EndSeen.TOLD)
+    mirrors = {registered.producer_id for registered in await registered_at(source)}
+    at_source = await _local_writes(source, since, mirrors)
     if not at_source:
-        return Split(run.at_ms, two_active)
-    return Split(run.at_ms, two_active, at_source, await _at_target(link, target, state, partitions))
+        return Split(run.at_ms, two_active, end_seen=least)
+    return Split(run.at_ms, two_active, at_source, await _at_target(link, target, state, partitions), least)
 
 
 def _are_two_active(
@@ -102,20 +122,36 @@ async def _role(cluster: Cluster) -> SiteStanding | None:
         raise
 
 
-async def _at_source(
-    link: Link, source: Cluster, target: Cluster, state: LinkState, run: LinkRun, partitions: Iterable[TopicPartition]
-) -> tuple[LocalWrites, ...]:
-    observation = await load_observation(link, target)
+class _Since(NamedTuple):
+    """What stands at or behind `start`, but for what is stamped within `before_ms`, came since the promotion."""
+
+    start: int
+    before_ms: tuple[int, int] = (0, 0)
+    end_seen: EndSeen = EndSeen.TOLD
+
+
+def _since_promotion(
+    state: LinkState, run: LinkRun, partitions: Iterable[TopicPartition], observation: Observation, now_ms: int
+) -> dict[TopicPartition, _Since]:
+    """Of each partition of the source. Pure."""
+    kept = observation.fence_ends.get(run.operation_id)
+    is_told = kept is not None and any(fence.is_told for fence in kept.values())
     looked_at_ms = run.at_ms if observation.last is None else observation.last.at_ms
-    starts = {}
+    is_of_the_future = run.at_ms > now_ms + CLOCK_DIFFERENCE_MAX_MS  # who promoted it has another clock
+    found = {}
     for where in partitions:
-        end, seen = state.map.mirrored_end(*where), observation.ends.get(where)
-        position = max(end.source_next, state.map.partition(*where).position) if end else 0
-        starts[where] = max(position, seen.end if seen else 0)
-    mirrors = {registered.producer_id for registered in await registered_at(source)}
-    is_of_the_future = run.at_ms > source.clock.now_ms() + CLOCK_DIFFERENCE_MAX_MS
-    before_ms = (0, 0) if is_of_the_future else (looked_at_ms, run.at_ms)  # who promoted it has another clock
-    return await _local_writes(source, starts, mirrors, before_ms)
+        end = state.map.mirrored_end(*where)
+        position = end.source_next if end else 0
+        if kept is None:
+            seen = observation.ends.get(where)
+            start, at_ms, how = seen.end if seen else 0, looked_at_ms, EndSeen.UNKNOWN
+        elif (fence := kept.get(where)) is not None:
+            start, at_ms, how = fence.end, fence.at_ms, EndSeen.TOLD if fence.is_told else EndSeen.LAST_SEEN
+        else:  # it was not there, where the source told what was
+            start, at_ms, how = 0, run.at_ms, EndSeen.TOLD if is_told else EndSeen.LAST_SEEN
+        is_judged_by_time = how is not EndSeen.TOLD and not is_of_the_future
+        found[where] = _Since(max(position, start), (at_ms, run.at_ms) if is_judged_by_time else (0, 0), how)
+    return found
 
 
 async def _at_target(
@@ -129,20 +165,20 @@ async def _at_target(
             end = state.map.mirrored_end(*where)
             starts[TopicPartition(name, where.partition)] = end.target_next if end else 0
     mirrors = {registered.producer_id for registered in await registered_at(target)}
-    return await _local_writes(target, starts, mirrors, (0, 0))
+    return await _local_writes(target, {where: _Since(start) for where, start in starts.items()}, mirrors)
 
 
 async def _local_writes(
-    cluster: Cluster, starts: Mapping[TopicPartition, int], mirrors: Container[int], before_ms: tuple[int, int]
+    cluster: Cluster, since: Mapping[TopicPartition, _Since], mirrors: Container[int]
 ) -> tuple[LocalWrites, ...]:
-    """By partition, without what is stamped within `before_ms`, as far as it can be read in SPLIT_COUNT_MS."""
-    ends = await log_end_offsets(cluster, starts, IsolationLevel.READ_COMMITTED)
-    grown = {where: start for where, start in sorted(starts.items()) if ends[where] > start}
+    """By partition, as far as it can be read in SPLIT_COUNT_MS."""
+    ends = await log_end_offsets(cluster, since, IsolationLevel.READ_COMMITTED)
+    grown = {where: each for where, each in sorted(since.items()) if ends[where] > each.start}
     found: dict[TopicPartition, LocalWrites] = {}
     whole: set[TopicPartition] = set()
     with suppress(TimeoutError):
         async with asyncio.timeout(SPLIT_COUNT_MS / 1000):
-            for where, start in grown.items():
+            for where, (start, before_ms, _) in grown.items():
                 with suppress(ClientError, WireError):  # one that cannot be read hides no other
                     async for header, batch in read_batches(
                         cluster, where, start, ends[where], IsolationLevel.READ_COMMITTED
@@ -154,7 +190,9 @@ async def _local_writes(
                             found[where] = _with_batch(found.get(where), where, start, header, batch)
                     whole.add(where)
     return tuple(
-        LocalWrites(*at, writes.first_offset, writes.records, writes.first_timestamp_ms, at in whole)
+        LocalWrites(
+            *at, writes.first_offset, writes.records, writes.first_timestamp_ms, at in whole, since[at].end_seen
+        )
         for at, writes in found.items()
     )
 

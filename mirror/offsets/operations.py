@@ -26,6 +26,8 @@ from mirror.offsets.acceptance_entries import Acceptance
 from mirror.offsets.adoption import Adoption
 from mirror.offsets.entries import OPERATION_PREFIX, Gap, GapStatus, LinkRun, RunState
 from mirror.offsets.fence import Fence, fence_groups_of_earlier, fence_link
+from mirror.offsets.fence_ends import NO_ENDS, FenceEnds
+from mirror.offsets.fence_keeping import keep_fence_ends
 from mirror.offsets.promotions import promotion_of
 from mirror.offsets.state import StateReader, read_entries
 from mirror.offsets.state_entries import StateEntries
@@ -46,7 +48,12 @@ TRIES_MAX: Final = 8
 
 
 async def promote_link(
-    link: Link, target: Cluster, operation_id: str, after: Iterable[str] = (), reader: StateReader | None = None
+    link: Link,
+    target: Cluster,
+    operation_id: str,
+    after: Iterable[str] = (),
+    reader: StateReader | None = None,
+    ends: FenceEnds = NO_ENDS,
 ) -> Promotion:
     """Make the target a site of its own: no worker of the link can write there any more, nor start again.
 
@@ -59,22 +66,24 @@ async def promote_link(
     however long it hangs, and groups may be looked at and moved; where that could not be done, the fence says why.
 
     `after`: operations that promoted links back, and stand, beside those that the link's state was told of. `reader`:
-    of the link's state, of who asked before.
+    of the link's state, of who asked before. `ends`: where the source's logs end now, as far as anybody knows: what
+    comes behind them came after the promotion (`mirror/split.py`).
     May be repeated; the first time counts. Raises LinkFenced when others take the link over again and again,
     ClientError.
     """
     return await _unless_fenced(
-        target, partial(_promote_link, link, target, operation_id, frozenset(after), reader or StateReader(link))
+        target, partial(_promote_link, link, target, operation_id, frozenset(after), reader or StateReader(link), ends)
     )
 
 
 async def _promote_link(
-    link: Link, target: Cluster, operation_id: str, after: frozenset[str], reader: StateReader
+    link: Link, target: Cluster, operation_id: str, after: frozenset[str], reader: StateReader, ends: FenceEnds
 ) -> Promotion:
     units, known = await both(state_units(link, target), reader.read(target, only=()))
     after = after | {back.operation_id for back in known.backs.values()}
     promoted = LinkRun(RunState.PROMOTED, operation_id, target.clock.now_ms(), tuple(sorted(after)))
     before = promotion_of(known)
+    await keep_fence_ends(link, target, operation_id, ends, before)
     if before is not None and before.operation_id == operation_id:  # what came in between came after it
         promoted = before
     claims = [await claim_link(target, unit, f"{OPERATION_PREFIX}{operation_id}", also=[promoted]) for unit in units]

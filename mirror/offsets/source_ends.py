@@ -2,10 +2,11 @@
 
 The topic `__farshore-ends-LINK` has one partition and is compacted. Its entries are JSON: one for each share of the
 source's topics ("ends"), written when something in it has changed, one ("seen") that says when the source last told
-all of them, one ("brokers") of where it was reached, and some ("returns", `returns.py`) of what a link back brings
-there. Of the first two each says itself when it was seen, and "seen" names the shares that it speaks of by their
-times. So an entry is true whenever it arrives, and whoever wrote it: one of a worker that hung makes the newest known
-end an older one, with its own time, and nothing untrue. That is why nothing fences this topic.
+all of them, one ("brokers") of where it was reached, some ("returns", `returns.py`) of what a link back brings there,
+and some ("fence", `fence_ends.py`) of a promotion. Of the first two each says itself when it was seen, and "seen" names
+the shares that it speaks of by their times. So an entry is true whenever it arrives, and whoever wrote it: one of a
+worker that hung makes the newest known end an older one, with its own time, and nothing untrue. That is why nothing
+fences this topic.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from broker.wire.records import Record
 from broker.wire.vocabulary import TopicPartition
 from mirror.link import Link
 from mirror.offsets.ends_entries import ENDS_VERSION, SHARES, dump_entry, ends_key, load_entry, share_of
+from mirror.offsets.fence_ends import FENCE_KIND, FenceEnds, read_fence_ends
 from mirror.offsets.returns import RETURNS_KIND, Returns, read_returns
 
 PACE_WINDOWS_MS: Final = (1_000, 2_000, 5_000, 10_000, 20_000, 40_000, 60_000)
@@ -90,6 +92,8 @@ class Observation:
     brokers: SourceBrokers = field(default_factory=SourceBrokers)
     returns: Mapping[TopicPartition, Returns] = field(default_factory=dict)
     """Of partitions into which a link back brings the target's own records."""
+    fence_ends: Mapping[str, FenceEnds] = field(default_factory=dict)
+    """Where the logs ended at a promotion, by the operation that promoted the link."""
 
 
 @dataclass(slots=True)
@@ -280,7 +284,8 @@ def read_observation(entries: Iterable[tuple[bytes | None, bytes | None]]) -> Ob
                 ends |= _seen_ends(entry, last.at_ms if last is not None and stands else None)
             except (KeyError, TypeError, ValueError, AttributeError):
                 continue
-    return Observation(last, ends, _brokers(newest.get(ends_key("brokers"), {})), _returned(newest))
+    fences = read_fence_ends(entry for key, entry in newest.items() if key.startswith(ends_key(FENCE_KIND)[:-1]))
+    return Observation(last, ends, _brokers(newest.get(ends_key("brokers"), {})), _returned(newest), fences)
 
 
 def _returned(newest: Mapping[bytes, dict[str, Any]]) -> Mapping[TopicPartition, Returns]:

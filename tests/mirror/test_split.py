@@ -7,20 +7,27 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import pytest
+
 from broker.base.clock import SystemClock
 from broker.client.cluster import Cluster
+from broker.client.log import append
+from broker.client.offsets import log_end_offsets
 from broker.client.site_role import set_site_role, site_standing
 from broker.wire.site_role import SiteRole
 from broker.wire.vocabulary import TopicPartition
 from mirror.findings import LinkFindingKind
 from mirror.heartbeat import HeartbeatWatch
 from mirror.link import Link
-from mirror.offsets.operations import promote_link
-from mirror.offsets.source_ends import load_observation
+from mirror.offsets.fence_ends import FenceEnd
+from mirror.offsets.operations import promote_link, resume_link
+from mirror.offsets.source_ends import EndsSeen, TopicShape, load_observation
 from mirror.offsets.state import load_link_state
-from mirror.split import LocalWrites, Split, look_for_split
+from mirror.split import EndSeen, LocalWrites, Split, look_for_split
 from mirror.status import link_status
-from tests.broker.running import running_broker
+from mirror.worker.observing import entries_batch
+from tests.broker.faults import Faults, injected
+from tests.broker.running import running_broker, running_server
 from tests.mirror.harness import (
     Later,
     eventually,
@@ -123,7 +130,7 @@ async def test_status_names_both_what_was_written_where_and_the_next_step(tmp_pa
             (LinkFindingKind.SPLIT_BRAIN, 1),
         ]
         assert found[0].detail.startswith(f"3 of its own at east from offset {MIRRORED} on, the first stamped 2023-11")
-        assert found[0].detail.endswith("none at west")
+        assert "; none at west. Where the log ended at east" in found[0].detail
         assert found[1].detail.startswith("none at east; 7 of its own at west")
         assert "stop what writes at east" in found[0].next_step
 
@@ -172,3 +179,107 @@ async def test_who_promoted_with_a_clock_that_is_ahead_hides_no_split(tmp_path: 
         split = await both.found()
         assert split.is_split
         assert [(at.first_offset, at.records) for at in split.at_source] == [(MIRRORED, 3)]
+
+
+async def seen_by_a_worker_since(both: Pair) -> None:
+    """As one does that has not noticed its fence yet."""
+    seen, now_ms = EndsSeen(), SystemClock().now_ms()
+    ends = await log_end_offsets(both.east, (WHERE, OTHER))
+    seen.take(now_ms, 0.0, {WHERE.topic: TopicShape("", 2)}, ends, {})
+    ends_topic = TopicPartition(both.link.ends_topic, 0)
+    await append(both.west, ends_topic, entries_batch(seen.entries(), now_ms))
+
+
+FENCE_MS = 1_700_000_500_000
+
+
+@pytest.mark.parametrize("is_told", [True, False], ids=["told", "last seen"])
+async def test_what_comes_before_a_worker_notices_the_promotion_is_found(tmp_path: Path, is_told: bool) -> None:
+    """It was counted as older than the promotion, so that no split was found where nothing came behind it."""
+    async with pair(tmp_path) as both:
+        before = {WHERE: FenceEnd(MIRRORED, FENCE_MS, is_told), OTHER: FenceEnd(0, FENCE_MS, is_told)}
+        await promote_link(both.link, both.west, "a failover", ends=before)
+        await write(both.east, WHERE, some_records(6_000, 3))
+        await seen_by_a_worker_since(both)
+        await write(both.west, WHERE, some_records(5_000, 7))
+        split = await both.found()
+        assert split.is_split
+        how = EndSeen.TOLD if is_told else EndSeen.LAST_SEEN
+        assert [(at.first_offset, at.records, at.end_seen) for at in split.at_source] == [(MIRRORED, 3, how)]
+        assert split.end_seen is how
+        found = (await link_status(both.link, HeartbeatWatch(SystemClock()))).findings
+        (detail,) = [finding.detail for finding in found if finding.kind is LinkFindingKind.SPLIT_BRAIN]
+        assert detail.startswith(f"3 of its own at east from offset {MIRRORED} on")
+        assert ("did not answer when it was left" in detail) is not is_told
+
+
+async def test_time_tells_of_the_loss_only_where_the_source_did_not_say_where_it_ended(tmp_path: Path) -> None:
+    async with pair(tmp_path) as both:
+        now_ms = SystemClock().now_ms()
+        ends = {WHERE: FenceEnd(MIRRORED, now_ms - 600_000, is_told=False), OTHER: FenceEnd(0, now_ms, is_told=True)}
+        await promote_link(both.link, both.west, "a failover", ends=ends)
+        for where in (WHERE, OTHER):
+            await write(both.east, where, some_records(0, 2, now_ms - 300_000))
+        assert [(at.partition, at.records) for at in (await both.found()).at_source] == [(OTHER.partition, 2)]
+
+
+async def test_the_first_fence_counts_also_for_groups_that_follow_and_not_behind_a_resume(tmp_path: Path) -> None:
+    async with pair(tmp_path) as both:
+        first = {where: FenceEnd(end, FENCE_MS, is_told=True) for where, end in ((WHERE, MIRRORED), (OTHER, 0))}
+        await promote_link(both.link, both.west, "a failover", ends=first)
+        await write(both.east, WHERE, some_records(6_000, 3))
+        later = {**first, WHERE: FenceEnd(MIRRORED + 3, FENCE_MS + 1, is_told=True)}
+        await promote_link(both.link, both.west, "a failover", ends=later)
+        await promote_link(both.link, both.west, "a second wave", ends=later)
+        await promote_link(both.link, both.west, "a third wave")
+        (here,) = (await both.found()).at_source
+        assert (here.first_offset, here.records, here.end_seen) == (MIRRORED, 3, EndSeen.TOLD)
+        await resume_link(both.link, both.west, "the way back")
+        await promote_link(both.link, both.west, "another failover", ends=later)
+        assert (await both.found()).at_source == ()
+
+
+async def test_a_partition_that_was_born_behind_the_fence_counts_from_its_start(tmp_path: Path) -> None:
+    async with pair(tmp_path) as both:
+        await promote_link(both.link, both.west, "o", ends={WHERE: FenceEnd(MIRRORED, FENCE_MS, is_told=True)})
+        await write(both.east, OTHER, some_records(6_000, 2))
+        await seen_by_a_worker_since(both)
+        (here,) = (await both.found()).at_source
+        assert (here.partition, here.first_offset, here.records) == (OTHER.partition, 0, 2)
+
+
+async def test_what_an_older_version_promoted_is_said_not_to_be_known(tmp_path: Path) -> None:
+    async with pair(tmp_path) as both:
+        await promote_link(both.link, both.west, "a failover")
+        assert (await both.found()).end_seen is EndSeen.UNKNOWN
+        await write(both.west, WHERE, some_records(5_000, 7))
+        await write(both.east, WHERE, some_records(6_000, 3))
+        found = (await link_status(both.link, HeartbeatWatch(SystemClock()))).findings
+        (detail,) = [finding.detail for finding in found if finding.kind is LinkFindingKind.SPLIT_BRAIN]
+        assert "was not kept" in detail
+
+
+async def test_a_topic_of_ends_that_cannot_be_written_holds_up_no_promotion(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with running_server(tmp_path / "west") as west, running_broker(tmp_path / "east") as east:
+        link = link_between(east, west.address, [WHERE.topic])
+        async with Cluster(link.source) as source, Cluster(link.target) as target:
+            await make_topic(source, WHERE.topic, 1)
+            await write(source, WHERE, some_records(0, MIRRORED))
+            async with running(link):
+                await wait_for_records(target, WHERE, MIRRORED)
+
+                async def is_kept() -> bool:
+                    return bool((await load_observation(link, target)).ends)
+
+                await eventually(is_kept, "the source's ends to be kept")
+            faults = Faults(leaderless={TopicPartition(link.ends_topic, 0)})
+            with injected(monkeypatch, {west.broker: faults}):
+                await promote_link(link, target, "o", ends={WHERE: FenceEnd(MIRRORED, FENCE_MS, is_told=True)})
+            state = await load_link_state(link, target)
+            assert state.entries.run is not None
+            assert state.entries.run.operation_id == "o"
+            split = await look_for_split(link, source, target, state)
+            assert split is not None
+            assert split.end_seen is EndSeen.UNKNOWN
