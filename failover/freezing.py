@@ -13,6 +13,7 @@ from typing import Final
 from broker.base.ending import to_its_end
 from broker.client.cluster import Cluster
 from broker.client.errors import ClientError, KafkaError
+from broker.client.fanout import both
 from broker.client.site_role import SiteRoleChanged, await_site_role, has_no_roles, set_site_role, site_standing
 from broker.client.topics import list_topics
 from broker.wire.errors import ErrorCode
@@ -260,20 +261,35 @@ class Freeze:
 
         `even_without_source`: one that does not take it in time is left. Raises ClientError.
         """
-        told = None
-        await self._close_for_good(going, even_without_source=even_without_source)
-        if self._source is not None and self._plan.is_by_role:
-            becoming = _become(self._source, partial(self._left, going), self._operation_id)
-            if even_without_source:
-                with suppress(ClientError, TimeoutError):
-                    told = await asyncio.wait_for(becoming, SOURCE_ROLE_S)
-            else:
-                told = await becoming
-        if self._plan.target is not None:
-            await _become(self._target, going.begun, self._operation_id)
+        leaving = self._leave(going, even_without_source=even_without_source)
+        if self._plan.target is None:
+            told = await leaving
+        else:
+            told, is_active = await both(leaving, self._is_active(going))
+            if not is_active:
+                await _become(self._target, going.begun, self._operation_id)
         if going.target_denials is not None:
             await open_again(self._target, going.target_topics)
         return told
+
+    async def _is_active(self, going: Freezing) -> bool:
+        """Whether every broker of the target says that it takes writes already: nothing is to be changed there."""
+        now = await site_standing(self._target)
+        if now is None or not going.begun(now).is_as(now):
+            return False
+        await await_site_role(self._target, now)
+        return True
+
+    async def _leave(self, going: Freezing, *, even_without_source: bool) -> SiteStanding | None:
+        await self._close_for_good(going, even_without_source=even_without_source)
+        if self._source is None or not self._plan.is_by_role:
+            return None
+        becoming = _become(self._source, partial(self._left, going), self._operation_id)
+        if not even_without_source:
+            return await becoming
+        with suppress(ClientError, TimeoutError):
+            return await asyncio.wait_for(becoming, SOURCE_ROLE_S)
+        return None
 
     async def _close_for_good(self, going: Freezing, *, even_without_source: bool) -> None:
         """Topics that were born since the freeze, too; and a failover has had none."""

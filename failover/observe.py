@@ -65,8 +65,9 @@ async def observe(
     `groups`: only these (empty: all that the link selects). `readers`: of who looks again and again.
     """
     of_source, of_target = Asking(in_part), TargetLook(target, target_in_part)
-    (link, is_complete, state), (listed, there) = await both(
-        _load(link, source, of_target, of_source, readers or Readers()),
+    keeping = _kept(link, target) if with_pace or source is None or in_part else _nothing_kept()
+    ((link, is_complete, state), kept), (listed, there) = await both(
+        both(_load(link, source, of_target, of_source, readers or Readers()), keeping),
         both(group_names(source, of_source), of_target.group_names()),
     )
     names = listed | there.names
@@ -76,10 +77,9 @@ async def observe(
     # Offsets of groups before the ends of logs: so none that is in its log can seem to be beyond it. Without the
     # links back nothing can be translated.
     group_source = source if is_complete else None
-    keeping = _kept(link, target) if with_pace or source is None or in_part else _nothing_kept()
-    seen, ((at_source, at_target), kept) = await both(
+    seen, (at_source, at_target) = await both(
         both(look_at_groups(group_source, wanted, of_source), of_target.groups(wanted)),
-        both(both(_source_topics(link, source, of_source), topics_of(target)), keeping),
+        both(_source_topics(link, source, of_source), topics_of(target)),
     )
     logs, target_ends = await both(
         look_at_logs(source, at_source, of_source), _target_ends(link, state, at_source, kept, at_target, of_target)

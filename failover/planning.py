@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
 
-from broker.base.errors import FarshoreError
+from broker.base.errors import FarshoreError, first_of
 from broker.client.cluster import Cluster
 from broker.client.errors import ClientError
 from broker.client.fanout import both, side_by_side
@@ -32,7 +32,7 @@ from failover.snapshot import Snapshot
 from failover.standing import is_verified, under_way
 from failover.steps import Operation
 from failover.to_datetime import moves_to
-from mirror.api import Link
+from mirror.api import Link, MirrorError
 
 
 async def mark_interrupted(snapshot: Snapshot, sites: Sites) -> Snapshot:
@@ -53,17 +53,37 @@ def this_process() -> str:
     return f"{getpass.getuser()} on {socket.gethostname()}, process {os.getpid()}"
 
 
-async def enter_sites(stack: AsyncExitStack, link: Link, groups: tuple[str, ...], now_ms: Callable[[], int]) -> Sites:
+async def enter_sites(
+    stack: AsyncExitStack, link: Link, groups: tuple[str, ...], now_ms: Callable[[], int], *, looks_ahead: bool = False
+) -> Sites:
     """Both clusters; the source is None when none of its brokers lets it be asked, also of those that the link's worker
-    knew and the file does not name.
+    knew and the file does not name. `looks_ahead`: the target is looked at while the source is called.
 
     Raises ClientError where the target does not answer: nothing can be planned then, nor any journal be read.
     """
     target = await stack.enter_async_context(Cluster(link.target, client_id=CLIENT_ID))
     readers = Readers()
-    reaching = reach(stack, link.source, now_ms, lambda: kept_brokers(link, target))
-    (source, answers), _ = await both(reaching, readers.begin(link, target))
-    return Sites(link, source, target, groups, now_ms, answers, readers=readers)
+    alone = Sites(link, None, target, groups, now_ms, readers=readers)
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            begun = tasks.create_task(readers.begin(link, target))
+            looking = tasks.create_task(_look_ahead(begun, alone)) if looks_ahead else None
+            source, answers = await reach(stack, link.source, now_ms, lambda: kept_brokers(link, target))
+            if source is not None and looking is not None:
+                looking.cancel()
+    except BaseExceptionGroup as errors:
+        raise first_of(errors) from None
+    ahead = looking.result() if looking is not None and source is None else None
+    return replace(alone, source=source, answers=answers, ahead=ahead)
+
+
+async def _look_ahead(begun: asyncio.Task[None], alone: Sites) -> Snapshot | None:
+    """None where the target does not tell all: whoever looks for good asks again, and is told why."""
+    await asyncio.wait([begun])
+    with suppress(ClientError, MirrorError):
+        seen = await alone.look_past_source(patience_s=0)
+        return None if seen.unanswered else seen
+    return None
 
 
 async def enter_links(
@@ -78,8 +98,11 @@ async def enter_links(
     """
     if intent.no_groups:
         links = [replace(link, groups=()) for link in links]
-    first = await enter_sites(stack, links[0], intent.groups, now_ms)
-    return [replace(first, link=link, links=declared) for link in links]
+    is_failover = intent.operation is Operation.FAILOVER
+    first = await enter_sites(stack, links[0], intent.groups, now_ms, looks_ahead=is_failover)
+    return [
+        replace(first, link=link, links=declared, ahead=first.ahead if link is links[0] else None) for link in links
+    ]
 
 
 async def plan_links(

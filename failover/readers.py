@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from broker.client.cluster import Cluster
 from broker.client.errors import ClientError
 from broker.client.fanout import both
-from failover.journal_log import OperationsReader
+from failover.journal_log import OperationsReader, transactional_id
 from failover.limits import READ_AHEAD_S
 from mirror.api import Link, MirrorError, StateReaders
 
@@ -28,4 +28,12 @@ class Readers:
         """
         with suppress(ClientError, MirrorError, TimeoutError):  # who needs it asks again, and is told
             async with asyncio.timeout(READ_AHEAD_S):
-                await both(self.operations.read(target), self.states.of(link).read(target))
+                reading = both(self.operations.read(target), self.states.of(link).read(target))
+                await both(reading, target.coordinators("transaction", _transactional_ids(link)))
+
+
+def _transactional_ids(link: Link) -> list[str]:
+    """Of the transactions of a move: who coordinates them is known then before they begin."""
+    units = link.each_unit()
+    journal = transactional_id(link.source.name, link.target.name)
+    return [journal, units[0].groups_transactional_id, *(unit.transactional_id for unit in units)]

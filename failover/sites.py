@@ -22,6 +22,7 @@ class Sites:
     """The two ends of the link; `source` is None when it does not answer, `answers` what its brokers said at first.
 
     `in_part`: the source was found to be there in part, and is not asked for the whole again. `links`: all of the file.
+    `ahead`: what the target told while the source was called in vain, which serves for the first look.
     """
 
     link: Link
@@ -33,6 +34,7 @@ class Sites:
     in_part: bool = False
     links: tuple[Link, ...] = ()
     readers: Readers = field(default_factory=Readers, compare=False)
+    ahead: Snapshot | None = None
 
     async def look(self) -> Snapshot:
         """Both sites as they are. Raises ClientError when one of them does not answer wholly."""
@@ -71,7 +73,7 @@ class Sites:
             answers = await call_site(self.source, self.now_ms)
             if any(answer.may_live for answer in answers) and (seen := await self._observed(self.source, in_part=True)):
                 return self._with_evidence(seen, answers)
-        return self._with_evidence(await self._observe(None, in_part=False), answers)
+        return self._with_evidence(self.ahead or await self._observe(None, in_part=False), answers)
 
     async def _observed(self, source: Cluster, *, in_part: bool) -> Snapshot | None:
         """None where it takes too long. Raises ClientError and MirrorError, as `observe` does."""
@@ -96,8 +98,8 @@ class Sites:
     def as_found(self, snapshot: Snapshot) -> Sites:
         """The sites as the looks that follow may rely on them."""
         if snapshot.source_finding is SiteFinding.DEAD:
-            return replace(self, source=None)
-        return replace(self, in_part=snapshot.source_finding is SiteFinding.PARTLY_THERE)
+            return replace(self, source=None, ahead=None)
+        return replace(self, in_part=snapshot.source_finding is SiteFinding.PARTLY_THERE, ahead=None)
 
     @staticmethod
     def _with_evidence(snapshot: Snapshot, answers: tuple[BrokerAnswer, ...]) -> Snapshot:

@@ -31,7 +31,7 @@ from mirror.offsets.fence_keeping import keep_fence_ends
 from mirror.offsets.promotions import promotion_of
 from mirror.offsets.state import StateReader, read_entries
 from mirror.offsets.state_entries import StateEntries
-from mirror.offsets.state_writer import Change, StateLog, ensure_own_topics
+from mirror.offsets.state_writer import Change, StateLog, ensure_own_topics, own_topics
 from mirror.offsets.taking_over import Claim, claim_link
 
 T = TypeVar("T")
@@ -104,8 +104,10 @@ async def state_units(link: Link, target: Cluster) -> list[Link]:
 
     The number of a state's parts never changes, and a worker makes them before it claims one: none is overlooked.
     """
-    await ensure_own_topics(target, link)
-    topic = (await describe_topics(target, [link.state_topic])).get(link.state_topic)
+    topics = await describe_topics(target, own_topics(link))
+    if len(topics) < len(own_topics(link)):
+        await ensure_own_topics(target, link)
+    topic = topics.get(link.state_topic)
     parts = len(topic.partitions) if topic is not None else link.units  # it was made just now
     if parts == 1:
         return replace(link, units=1).each_unit()

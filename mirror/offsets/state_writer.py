@@ -221,6 +221,11 @@ class StateWriter:
                 callback()
 
 
+def own_topics(link: Link) -> tuple[str, str]:
+    """What the link needs at the target beside what is mirrored: its state, and the registry of producers."""
+    return link.state_topic, PRODUCERS_TOPIC
+
+
 async def ensure_own_topics(target: Cluster, link: Link) -> None:
     """Make the state topic and the producer registry on the target if they are not there. Raises ClientError.
 

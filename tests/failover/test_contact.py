@@ -213,6 +213,24 @@ async def test_a_site_whose_brokers_in_the_file_are_gone_is_found_by_those_that_
         assert snapshot.source_finding is SiteFinding.DEAD, "where its broker was is another cluster's"
 
 
+async def test_while_a_dead_source_is_called_the_target_is_looked_at_and_only_the_first_look_is_that_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, unused_tcp_port: int
+) -> None:
+    """Over a distance the look behind the call was a second more of an outage."""
+    monkeypatch.setattr(contact, "REFUSED_MS", 3_000)
+    async with link_with_groups(tmp_path) as link:
+        gone = replace(link, source=Site("east", f"127.0.0.1:{unused_tcp_port}"))
+        async with AsyncExitStack() as stack:
+            sites = await enter_sites(stack, gone, (), now_ms, looks_ahead=True)
+            called_ms = now_ms()
+            first = await sites.look_past_source()
+            assert (first.source_finding, len(first.evidence)) == (SiteFinding.DEAD, 1)
+            second = await sites.as_found(first).look_past_source()
+            assert first.taken_at_ms < called_ms <= second.taken_at_ms
+        async with AsyncExitStack() as stack:
+            assert (await enter_sites(stack, link, (), now_ms, looks_ahead=True)).ahead is None
+
+
 @pytest.mark.parametrize(("servers", "error"), [("", SiteInvalid), ("nonsense", AddressInvalid)])
 async def test_a_site_that_cannot_be_called_is_refused_by_its_own_error(servers: str, error: type[Exception]) -> None:
     async def kept() -> SourceBrokers:

@@ -7,13 +7,18 @@ from pathlib import Path
 
 from broker.client.cluster import Cluster
 from broker.client.site import Site
+from failover.readers import Readers
 from failover.sites import Sites
 from failover.snapshot import Snapshot
+from mirror.api import promote_link, read_entries
+from mirror.offsets.entries import RunState
 from tests.failover.stage import mirrored, now_ms, two_sites
 from tests.failover.test_contact import Far, served
 
-LOOK_MAX = 9
+LOOK_MAX = 7
 """Round trips of a look that is not the first: at 100 ms each it takes less than a second."""
+LOOK_ALONE_MAX = 7
+PROMOTION_MAX = 12
 
 
 def untimed(snapshot: Snapshot) -> Snapshot:
@@ -37,3 +42,42 @@ async def test_a_look_that_is_not_the_first_takes_few_round_trips_and_sees_the_s
     assert of_second <= LOOK_MAX
     assert untimed(first) == untimed(second) == untimed(fresh)
     assert len(second.groups) == 1
+
+
+async def test_a_look_at_the_target_alone_asks_for_what_is_kept_there_beside_the_rest(tmp_path: Path) -> None:
+    """What is kept of the source's ends was asked for behind the groups: two round trips more, in each look."""
+    async with two_sites(tmp_path) as stage:
+        async with mirrored(stage):
+            pass
+        bootstrap = stage.link.target.bootstrap_servers
+        far = Far(bootstrap)
+        async with served(far) as address, Cluster(Site("west", address, {bootstrap: address})) as target:
+            sites = Sites(stage.link, None, target, (), now_ms)
+            first = await sites.look_past_source()
+            far.round_trips = 0
+            second = await sites.look_past_source()
+            of_second = far.round_trips
+        fresh = await Sites(stage.link, None, stage.target, (), now_ms).look_past_source()
+    assert of_second <= LOOK_ALONE_MAX
+    assert untimed(first) == untimed(second) == untimed(fresh)
+    assert second.last_look is not None
+
+
+async def test_a_promotion_takes_few_round_trips(tmp_path: Path) -> None:
+    """It saw to topics that are there, and asked about no partitions: 16."""
+    async with two_sites(tmp_path) as stage:
+        async with mirrored(stage):
+            pass
+        bootstrap = stage.link.target.bootstrap_servers
+        far = Far(bootstrap)
+        async with served(far) as address, Cluster(Site("west", address, {bootstrap: address})) as target:
+            readers = Readers()
+            await readers.begin(stage.link, target)
+            far.round_trips = 0
+            fence = await promote_link(stage.link, target, "failover-1", reader=readers.states.of(stage.link))
+            taken = far.round_trips
+        run = (await read_entries(stage.link, stage.target)).run
+    assert taken <= PROMOTION_MAX
+    assert not fence.left_out
+    assert run is not None
+    assert run.state is RunState.PROMOTED
