@@ -12,14 +12,20 @@ KAFKA_VERSIONS := 3.9.1 4.3.0
 TOXIPROXY_VERSION := v2.12.0
 SOURCES := broker mirror failover monitoring chaos deploy tests
 PYTEST ?= $(BIN)/python -m pytest
-LANES := servers commands services brokers
-# Those that start all their servers themselves run beside the services, the others share theirs.
-alone := $(patsubst %,tests/interop/test_%.py,delete_horizon kafka_znodes mirror_truncated old_formats older_copy three_brokers \
-  tutorial zookeeper zookeeper_tool)
-servers := $(filter-out $(alone),$(wildcard tests/interop/test_*.py)) tests/interop/side_by_side
-commands := tests/deploy/cli
-services := $(addprefix tests/,chaos chaos_runs monitoring deploy/demo deploy/local) $(wildcard tests/deploy/test_*.py) $(alone)
-brokers := $(addprefix tests/,broker failover)
+LANES := servers commands services brokers failover
+# Those that start all their servers themselves run beside the commands and the services, the others share theirs.
+beside_commands := $(patsubst %,tests/interop/test_%.py,acl_freeze acls audit_interrupt fleet_etcd site_freeze)
+beside_services := $(patsubst %,tests/interop/test_%.py,delete_horizon kafka_znodes mirror_truncated old_formats older_copy \
+  three_brokers tutorial zookeeper zookeeper_tool)
+servers := $(filter-out $(beside_commands) $(beside_services),$(wildcard tests/interop/test_*.py)) tests/interop/side_by_side
+commands := tests/deploy/cli $(beside_commands)
+services := $(addprefix tests/,chaos chaos_runs monitoring deploy/demo deploy/local) $(wildcard tests/deploy/test_*.py) \
+  $(beside_services)
+brokers := $(addprefix tests/,broker mirror/fleet mirror/offsets)
+failover := $(addprefix tests/,failover mirror/coordinator mirror/groups mirror/topics) $(wildcard tests/mirror/test_*.py)
+# The tests' files are small, and worth nothing after them: in memory, where it has so much room and what lies there may be run.
+MEMORY := /dev/shm
+MEMORY_ROOM_MB := 4096
 
 export PYTHONDONTWRITEBYTECODE :=
 
@@ -93,13 +99,21 @@ tools: setup java kcat etcd .cache/bin/toxiproxy-server classes
 demo: setup java .cache/spark/.ready
 	@$(BIN)/farshore demo $(BROKERS:%=--brokers %) $(WORKERS:%=--workers %)
 
+check := $(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy && $(BIN)/lint-imports
+
 # Runs side by side, about as long as each other: most tests wait for something, and leave the processors idle.
-test: tools lint
+test: tools
 	@declare -A running
+	room_mb=$$(df --output=avail -m $(MEMORY) 2>/dev/null | tail -n 1) || room_mb=0
+	if (( room_mb >= $(MEMORY_ROOM_MB) )) && [[ -w $(MEMORY) ]] && ! findmnt -no OPTIONS $(MEMORY) | grep -qw noexec; then
+	  export TMPDIR=$$(mktemp -d $(MEMORY)/farshore-tests-XXXXXX)
+	  trap 'rm -rf "$$TMPDIR"' EXIT
+	fi
+	($(check)) >.cache/lint.log 2>&1 & running[lint]=$$!
 	$(foreach lane,$(LANES),$(PYTEST) -m "not slow" $($(lane)) >.cache/$(lane).log 2>&1 & running[$(lane)]=$$!;)
 	failed=0
 	$(PYTEST) -m "not slow" $(foreach lane,$(LANES),$(patsubst %,--ignore=%,$($(lane)))) || failed=1
-	for lane in $(LANES); do
+	for lane in lint $(LANES); do
 	  wait $${running[$$lane]} || failed=1
 	  cat .cache/$$lane.log
 	done
@@ -119,10 +133,7 @@ worlds: setup
 	  coordination/simulation) tests/mirror/offsets tests/mirror/worker/test_acceptance.py
 
 lint: setup
-	@$(BIN)/ruff check .
-	$(BIN)/ruff format --check .
-	$(BIN)/mypy
-	$(BIN)/lint-imports
+	@$(check)
 
 bench: tools .cache/mirror-maker/3.9.1/.complete
 	@$(BIN)/python -m tests.bench
