@@ -13,6 +13,7 @@ from failover.link_run import stated_losses
 from failover.losses import Certainty, PartitionLoss, total_loss
 from failover.sites import Sites
 from mirror.api import load_observation
+from mirror.offsets.entries import NO_TOPIC_IDS
 from mirror.offsets.topic_pauses import pause_topics
 from mirror.worker.events import Event
 from tests.failover.stage import PARTITIONS, RECORDS, TOPIC, Stage, two_sites
@@ -32,13 +33,14 @@ async def losses_of(sites: Sites) -> dict[TopicPartition, PartitionLoss]:
     return {TopicPartition(loss.topic, loss.partition): loss for loss in losses}
 
 
-async def until_seen(stage: Stage) -> None:
-    """The ends of the east as they are, and how far the link back has come there."""
+async def until_seen(stage: Stage, returned: int = 0) -> None:
+    """The ends of the east as they are, and how far the link back has come there: behind so many of the west's."""
     ends = await log_end_offsets(stage.source, PARTITIONS)
 
     async def is_kept() -> bool:
         found = await load_observation(stage.link, stage.target)
-        return {at: found.ends[at].end for at in found.ends} == ends and found.returns.keys() == {*PARTITIONS}
+        is_seen = {at: found.ends[at].end for at in found.ends} == ends and found.returns.keys() == {*PARTITIONS}
+        return is_seen and (found.returns[AT].read_from(ends[AT], NO_TOPIC_IDS) or 0) >= returned
 
     await eventually(is_kept, f"{ends} to be kept")
 
@@ -70,7 +72,7 @@ async def test_what_a_link_back_brought_is_not_stated_as_lost(tmp_path: Path, is
                 for at in PARTITIONS:
                     await wait_for_records(stage.target, at, RECORDS)
                 await write_at_west(stage, 10_000)
-                await until_seen(stage)
+                await until_seen(stage, CAME_BACK)
                 await pause_topics(stage.link, stage.target, "pause", [TOPIC])
                 await until_held(told)
                 await write_at_west(stage, 20_000)
