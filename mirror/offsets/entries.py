@@ -181,8 +181,8 @@ class RunState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class LinkRun:
-    """What the link may do, decided by an operation of an operator (or by nobody yet). `after`: of a promotion, the
-    operations that had promoted links back before.
+    """What the link may do, decided by an operation of an operator (or by nobody yet). `at_ms`: when; a link that is
+    promoted again keeps the first time. `after`: of a promotion, the operations that had promoted links back before.
     """
 
     state: RunState

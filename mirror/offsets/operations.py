@@ -68,8 +68,8 @@ async def promote_link(
     `after`: operations that promoted links back, and stand, beside those that the link's state was told of. `reader`:
     of the link's state, of who asked before. `ends`: where the source's logs end now, as far as anybody knows: what
     comes behind them came after the promotion (`mirror/split.py`).
-    May be repeated; the first time counts. Raises LinkFenced when others take the link over again and again,
-    ClientError.
+    May be repeated, also by another operation: the first time counts, until the link is resumed. Raises LinkFenced when
+    others take the link over again and again, ClientError.
     """
     return await _unless_fenced(
         target, partial(_promote_link, link, target, operation_id, frozenset(after), reader or StateReader(link), ends)
@@ -84,8 +84,8 @@ async def _promote_link(
     promoted = LinkRun(RunState.PROMOTED, operation_id, target.clock.now_ms(), tuple(sorted(after)))
     before = promotion_of(known)
     await keep_fence_ends(link, target, operation_id, ends, before)
-    if before is not None and before.operation_id == operation_id:  # what came in between came after it
-        promoted = before
+    if before is not None:  # what came in between came after it
+        promoted = before if before.operation_id == operation_id else replace(promoted, at_ms=before.at_ms)
     claims = [await claim_link(target, unit, f"{OPERATION_PREFIX}{operation_id}", also=[promoted]) for unit in units]
     groups_error, fences = await both(fence_groups_of_earlier(target, units[0]), _fence_units(target, units, claims))
     left_out = {where: why for fence in fences for where, why in fence.left_out.items()}

@@ -223,20 +223,30 @@ async def test_time_tells_of_the_loss_only_where_the_source_did_not_say_where_it
         assert [(at.partition, at.records) for at in (await both.found()).at_source] == [(OTHER.partition, 2)]
 
 
-async def test_the_first_fence_counts_also_for_groups_that_follow_and_not_behind_a_resume(tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_told", [True, False], ids=["told", "last seen"])
+async def test_the_first_fence_counts_also_for_groups_that_follow_and_not_behind_a_resume(
+    tmp_path: Path, is_told: bool
+) -> None:
+    """What came between the first and the next was taken for a part of the loss, so that no split was found."""
     async with pair(tmp_path) as both:
-        first = {where: FenceEnd(end, FENCE_MS, is_told=True) for where, end in ((WHERE, MIRRORED), (OTHER, 0))}
-        await promote_link(both.link, both.west, "a failover", ends=first)
-        await write(both.east, WHERE, some_records(6_000, 3))
-        later = {**first, WHERE: FenceEnd(MIRRORED + 3, FENCE_MS + 1, is_told=True)}
+        first = {where: FenceEnd(end, FENCE_MS, is_told) for where, end in ((WHERE, MIRRORED), (OTHER, 0))}
+        clock = Later(by_ms=-3_600_000)
+        async with Cluster(both.link.target, client_id="farshore-test", clock=clock) as an_hour_ago:
+            await promote_link(both.link, an_hour_ago, "a failover", ends=first)
+        promoted_at_ms = (await both.found()).promoted_at_ms
+        await write(both.east, WHERE, some_records(6_000, 3, promoted_at_ms + 1_800_000))
+        later = {**first, WHERE: FenceEnd(MIRRORED + 3, promoted_at_ms + 1_800_001, is_told)}
         await promote_link(both.link, both.west, "a failover", ends=later)
         await promote_link(both.link, both.west, "a second wave", ends=later)
         await promote_link(both.link, both.west, "a third wave")
-        (here,) = (await both.found()).at_source
-        assert (here.first_offset, here.records, here.end_seen) == (MIRRORED, 3, EndSeen.TOLD)
+        split = await both.found()
+        how = EndSeen.TOLD if is_told else EndSeen.LAST_SEEN
+        assert [(at.first_offset, at.records, at.end_seen) for at in split.at_source] == [(MIRRORED, 3, how)]
+        assert split.promoted_at_ms == promoted_at_ms < SystemClock().now_ms() - 1_800_000
         await resume_link(both.link, both.west, "the way back")
         await promote_link(both.link, both.west, "another failover", ends=later)
-        assert (await both.found()).at_source == ()
+        again = await both.found()
+        assert (again.at_source, again.promoted_at_ms > promoted_at_ms) == ((), True)
 
 
 async def test_a_partition_that_was_born_behind_the_fence_counts_from_its_start(tmp_path: Path) -> None:
