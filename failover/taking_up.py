@@ -161,7 +161,8 @@ async def resume(
     intent, target = intent_of(log), sites[0].target
     await _until_unheard(log, sites[0])
     given_up = given_up_links(log)
-    going = [one for one in sites if one.link.name not in given_up]
+    # What was seen while somebody may have carried it on is no look to go by.
+    going = [replace(one, ahead=None) for one in sites if one.link.name not in given_up]
     moves = found_together(await side_by_side(_move_again(log, intent, one, hooks) for one in going))
     refused = {move.sites.link.name: said for move in moves if (said := _refusals(move, log.operation_id))}
     if len(refused) == len(moves):

@@ -35,6 +35,7 @@ from tests.mirror.harness import contents, eventually, read_all
 
 ID = "switchover-east-west-1"
 SWITCHOVER = Intent(Operation.SWITCHOVER, ("east-west",), "east", "west", reason="a test")
+FAILOVER = replace(SWITCHOVER, operation=Operation.FAILOVER, allow_data_loss=True, even_if_source_answers=True)
 STEPS = ("freeze", "drain", "fence", "move_groups", "hand_over", "verify")
 SEEDS = range(8)
 REQUESTS = 300
@@ -242,6 +243,21 @@ async def test_what_was_moved_and_read_on_since_is_not_moved_back_where_nobody_h
             assert {found.kind for found in result.differences} >= {DifferenceKind.GROUP_OFFSET}, "it is said"
         else:
             assert (move.kind, move.target_offset) == (MoveKind.AHEAD, read_on[PARTITIONS[0]])
+
+
+async def test_what_was_seen_while_another_machine_carried_it_on_is_not_gone_by(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The link was promoted meanwhile: the heir took that for another operation, and gave up what had been begun."""
+    quick(monkeypatch)
+    async with ready(tmp_path) as stage:
+        before = await stage.without_source.look_past_source()
+        await die_in(stage, monkeypatch, "move_groups", FAILOVER)
+        async with machine(HEIR, stage.link) as sites:
+            stale = [replace(one, source=None, ahead=before) for one in sites]
+            (result,) = await resume(await stage.log(ID), stale, Hooks(), "an heir")
+        assert result.verified, result.differences
+        assert [entry.event for entry in (await stage.log(ID)).entries][-1] == Event.FINISHED
 
 
 async def test_one_that_is_aborted_before_the_fence_leaves_nothing_changed(
