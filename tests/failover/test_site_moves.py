@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,6 @@ from failover.taking_up import resume
 from mirror.link import Link
 from mirror.offsets.fence import Fence
 from mirror.offsets.operations import promote_link
-from mirror.offsets.state import StateReader
 from tests.failover.machines import HEIR, VICTIM, Death, is_death, machine, mortal, operate, quick
 from tests.failover.site_stage import FLIGHTS, ORDERS, RECORDS, SiteStage, both_mirrored, refuses, two_links
 from tests.failover.stage import now_ms, reading
@@ -113,12 +112,10 @@ async def test_a_link_that_fails_behind_the_fence_is_gone_on_with_when_the_other
 ) -> None:
     quick(monkeypatch)
 
-    async def refused(
-        link: Link, target: Cluster, operation_id: str, after: Iterable[str], state: StateReader
-    ) -> Fence:
+    async def refused(link: Link, target: Cluster, operation_id: str, *known: Any) -> Fence:
         if link.name == "east-west-orders":
             raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, link.name)
-        return await promote_link(link, target, operation_id, after, state)
+        return await promote_link(link, target, operation_id, *known)
 
     async with two_links(tmp_path) as stage, both_mirrored(stage):
         with monkeypatch.context() as patched:
@@ -164,13 +161,11 @@ async def test_killed_between_the_fences_of_two_links_it_ends_the_same(
     async with two_links(tmp_path) as stage, both_mirrored(stage):
         death = Death()
 
-        async def promoted(
-            link: Link, target: Cluster, operation_id: str, after: Iterable[str], state: StateReader
-        ) -> Fence:
+        async def promoted(link: Link, target: Cluster, operation_id: str, *known: Any) -> Fence:
             if link.name == "east-west-orders":  # its machine dies before the first request of its fence
                 await stage.until_state(stage.flights, "promoted")
                 death.at = death.requests + 1
-            return await promote_link(link, target, operation_id, after, state)
+            return await promote_link(link, target, operation_id, *known)
 
         with monkeypatch.context() as patched:
             patched.setattr("failover.link_run.promote_link", promoted)
@@ -189,13 +184,11 @@ async def test_killed_between_the_links_it_goes_on_without_one_that_is_refused_b
     async with two_links(tmp_path) as stage, both_mirrored(stage):
         death = Death()
 
-        async def promoted(
-            link: Link, target: Cluster, operation_id: str, after: Iterable[str], state: StateReader
-        ) -> Fence:
+        async def promoted(link: Link, target: Cluster, operation_id: str, *known: Any) -> Fence:
             if link.name == "east-west-orders":
                 await stage.until_state(stage.flights, "promoted")
                 death.at = death.requests + 1
-            return await promote_link(link, target, operation_id, after, state)
+            return await promote_link(link, target, operation_id, *known)
 
         with monkeypatch.context() as patched:
             patched.setattr("failover.link_run.promote_link", promoted)

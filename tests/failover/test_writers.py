@@ -187,7 +187,7 @@ async def test_nobody_is_let_in_where_a_group_does_not_stand(tmp_path: Path, mon
             pass
         await commit_group(stage.source, 25, 35)
         plan = plan_switchover(await stage.sites.look())
-        monkeypatch.setattr("failover.link_run.commit_offsets_of_groups", refuse)
+        monkeypatch.setattr("failover.moving.commit_offsets_of_groups", refuse)
         seen: list[GroupsStand] = []
         result = await stage.run(plan, stage.sites, tell=seen.append)
         assert [found.kind for found in result.differences] == [DifferenceKind.GROUP_OFFSET] * 2

@@ -24,7 +24,8 @@ from tests.mirror.simulation.trace import Found
 from tests.mirror.simulation.world import World
 from tests.worlds import first_worlds
 
-SEEDS = first_worlds(80, of=150)
+SEEDS = first_worlds(64, of=150)
+CONTESTED = first_worlds(20, of=40)
 CIRCLES = first_worlds(6, of=20)
 PLANTED_SEEDS = 100
 WORLDS = first_worlds(4, of=8)
@@ -39,6 +40,11 @@ def cut(rng: random.Random) -> Profile:
     return replace(profile, units=rng.choice((2, 3)), partitions=rng.choice((1, 2, 3)))
 
 
+def contested(rng: random.Random) -> Profile:
+    """Somebody else takes a unit over while its worker begins."""
+    return replace(cut(rng), rival=Rival.AT_START)
+
+
 def cut_circle(rng: random.Random) -> Profile:
     return replace(choose_circle(rng), units=2)
 
@@ -51,7 +57,7 @@ def calm(rng: random.Random) -> Profile:
 
 @pytest.mark.timeout(900)
 def test_every_world_of_several_units_ends_with_a_true_copy() -> None:
-    counts = run_seeds(range(SEEDS), cut)
+    counts = run_seeds(range(SEEDS), cut) + run_seeds(range(CONTESTED), contested)
     missing = [event for event in MUST_HAPPEN if not counts[event]]
     assert not missing, f"these never happened: {missing}; {counts}"
 
