@@ -16,7 +16,7 @@ from broker.client.errors import ClientError
 from broker.wire.vocabulary import TopicPartition
 from failover.contact import SiteFinding
 from failover.counting import count_losses, with_edges
-from failover.ends_at_fence import ends_at_fence
+from failover.ends_at_fence import ends_at_fence, last_seen_ends
 from failover.errors import GroupsRead, NotDrained, NotMovable, OperationUnderWay
 from failover.late_commits import LateCommit, late_commits
 from failover.left import LeftPartition, left_partitions, let_be, promised
@@ -165,8 +165,10 @@ class LinkRun:
         plan, sites = self.plan, self.sites
         await patiently(lambda: _refuse_other(plan, sites))
         standing = await tell_links_back(sites.link, sites.source, self._operation_id) if sites.source else ()
-        asked = sites.source if plan.operation is Operation.FAILOVER else None  # else the drain has just looked
-        ends = await ends_at_fence(sites.link, asked, self.snapshot, sites.now_ms)
+        if plan.operation is Operation.FAILOVER:
+            ends = await ends_at_fence(sites.link, sites.source, self.snapshot, sites.now_ms)
+        else:  # the drain has just looked
+            ends = last_seen_ends(self.snapshot, is_told=True)
         after = [back.operation_id for back in standing]
         state = sites.readers.states.of(sites.link)
         fence = await patiently(partial(promote_link, sites.link, sites.target, self._operation_id, after, state, ends))

@@ -204,8 +204,8 @@ def _of_fence(link: Link, look: LinkLook) -> Iterable[LinkFinding]:
 
 _END_SEEN: Final = {
     EndSeen.TOLD: "",
-    EndSeen.LAST_SEEN: ". {source} did not answer when it was left, and where its log ended was last seen before: some "
-    "that came before that may be among them, or some stamped wrongly may be missing",
+    EndSeen.LAST_SEEN: ". {source} did not say where its log ended when it was left, and that was last seen before: "
+    "some that came before it was left may be among them, or some stamped wrongly may be missing",
     EndSeen.UNKNOWN: ". Where the log ended at {source} when it was left was not kept: what came there in the seconds "
     "after may be missing",
 }

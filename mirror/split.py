@@ -135,7 +135,8 @@ def _since_promotion(
 ) -> dict[TopicPartition, _Since]:
     """Of each partition of the source. Pure."""
     kept = observation.fence_ends.get(run.operation_id)
-    is_told = kept is not None and any(fence.is_told for fence in kept.values())
+    is_told = kept is not None and all(fence.is_told for fence in kept.values())
+    kept_at_ms = max((fence.at_ms for fence in (kept or {}).values()), default=run.at_ms)
     looked_at_ms = run.at_ms if observation.last is None else observation.last.at_ms
     is_of_the_future = run.at_ms > now_ms + CLOCK_DIFFERENCE_MAX_MS  # who promoted it has another clock
     found = {}
@@ -147,8 +148,8 @@ def _since_promotion(
             start, at_ms, how = seen.end if seen else 0, looked_at_ms, EndSeen.UNKNOWN
         elif (fence := kept.get(where)) is not None:
             start, at_ms, how = fence.end, fence.at_ms, EndSeen.TOLD if fence.is_told else EndSeen.LAST_SEEN
-        else:  # it was not there, where the source told what was
-            start, at_ms, how = 0, run.at_ms, EndSeen.TOLD if is_told else EndSeen.LAST_SEEN
+        else:  # it was not there when the source last told what was
+            start, at_ms, how = 0, kept_at_ms, EndSeen.TOLD if is_told else EndSeen.LAST_SEEN
         is_judged_by_time = how is not EndSeen.TOLD and not is_of_the_future
         found[where] = _Since(max(position, start), (at_ms, run.at_ms) if is_judged_by_time else (0, 0), how)
     return found

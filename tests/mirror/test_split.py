@@ -210,7 +210,7 @@ async def test_what_comes_before_a_worker_notices_the_promotion_is_found(tmp_pat
         found = (await link_status(both.link, HeartbeatWatch(SystemClock()))).findings
         (detail,) = [finding.detail for finding in found if finding.kind is LinkFindingKind.SPLIT_BRAIN]
         assert detail.startswith(f"3 of its own at east from offset {MIRRORED} on")
-        assert ("did not answer when it was left" in detail) is not is_told
+        assert ("did not say where its log ended" in detail) is not is_told
 
 
 async def test_time_tells_of_the_loss_only_where_the_source_did_not_say_where_it_ended(tmp_path: Path) -> None:
@@ -256,6 +256,24 @@ async def test_a_partition_that_was_born_behind_the_fence_counts_from_its_start(
         await seen_by_a_worker_since(both)
         (here,) = (await both.found()).at_source
         assert (here.partition, here.first_offset, here.records) == (OTHER.partition, 0, 2)
+
+
+@pytest.mark.parametrize("is_one_told", [True, False], ids=["some told", "none told"])
+async def test_of_a_partition_that_was_not_there_only_time_tells_where_the_source_did_not_tell_all(
+    tmp_path: Path, is_one_told: bool
+) -> None:
+    """One that was made before the source was left, and that no look had seen, counted from its start."""
+    async with pair(tmp_path) as both:
+        now_ms = SystemClock().now_ms()
+        silent = FenceEnd(0, now_ms - 600_000, is_told=False)
+        ends = {WHERE: FenceEnd(MIRRORED, now_ms - 600_000, is_one_told), TopicPartition("another", 0): silent}
+        await promote_link(both.link, both.west, "a failover", ends=ends)
+        await write(both.east, OTHER, some_records(0, 3, now_ms - 300_000))
+        assert (await both.found()).at_source == ()
+        await write(both.east, OTHER, some_records(0, 2, now_ms + 300_000))
+        (here,) = (await both.found()).at_source
+        assert (here.partition, here.first_offset, here.records) == (OTHER.partition, 3, 2)
+        assert here.end_seen is EndSeen.LAST_SEEN
 
 
 async def test_what_an_older_version_promoted_is_said_not_to_be_known(tmp_path: Path) -> None:
