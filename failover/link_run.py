@@ -157,7 +157,7 @@ class LinkRun:
 
     async def _move_groups(self) -> None:
         assert self._state_log is not None, "each run fences the link before"
-        kept = KeptGroups(self.sites, self._operation_id, self._state_log)
+        kept = KeptGroups(self.sites, self._state_log)
         known = await kept.read()
         self.moves = await move_groups(self.sites.target, self.moves, known, kept.write, self.sites.now_ms())
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 
 from broker.client.cluster import Cluster
+from broker.client.errors import ClientError
 from broker.client.fanout import split_failures
 from broker.client.groups import commit_offsets_of_groups, committed_offsets_of_groups
 from broker.client.model import CommittedOffset
@@ -15,54 +17,47 @@ from failover.moves import GroupMove, MoveKind
 from failover.patience import patiently
 from failover.sites import Sites
 from mirror.api import (
-    GroupSync,
+    Change,
     GroupSyncs,
     LinkFenced,
     MovedPair,
-    RunState,
     StateEntries,
     StateLog,
     moved_groups,
-    promote_link,
     with_entries,
 )
 
-Write = Callable[[Sequence[GroupSync]], Awaitable[None]]
+Write = Callable[[Sequence[Change]], Awaitable[None]]
 """Writes to the link's state, and returns when it is acknowledged; refused where somebody took the link over."""
 
 
 class KeptGroups:
     """What the link's state says of groups, in the hands of the operation that fenced it."""
 
-    def __init__(self, sites: Sites, operation_id: str, log: StateLog) -> None:
+    def __init__(self, sites: Sites, log: StateLog) -> None:
         self._sites = sites
-        self._operation_id = operation_id
-        self._log: StateLog | None = log
+        self._log = log
+        self._failed = False
 
     async def read(self) -> GroupSyncs:
         """Raises ClientError."""
         return (await patiently(self._entries)).groups
 
-    async def write(self, entries: Sequence[GroupSync]) -> None:
-        """Again, while brokers take over from one that went. Raises TakenOver where the link is not this operation's
-        any more, ClientError.
+    async def write(self, entries: Sequence[Change]) -> None:
+        """Again, while brokers take over from one that went. Raises TakenOver where anybody has taken the link over
+        since it was fenced, also this operation's next machine; ClientError.
         """
         try:
             await patiently(partial(self._write, entries))
         except LinkFenced as error:
             raise TakenOver(self._sites.link.name) from error
 
-    async def _write(self, entries: Sequence[GroupSync]) -> None:
-        log, self._log = self._log, None  # of one that failed nobody knows where it was
-        log = log or await self._fenced_again()
-        await log.append(entries)
-        self._log = log
-
-    async def _fenced_again(self) -> StateLog:
-        sites, run = self._sites, (await self._entries()).run
-        if run is None or (run.state, run.operation_id) != (RunState.PROMOTED, self._operation_id):
-            raise TakenOver(sites.link.name)
-        return (await promote_link(sites.link, sites.target, self._operation_id)).log
+    async def _write(self, entries: Sequence[Change]) -> None:
+        if self._failed:
+            self._log = await self._log.renewed()
+        self._failed = True
+        await self._log.append(entries)
+        self._failed = False
 
     async def _entries(self) -> StateEntries:
         return await self._sites.readers.states.of(self._sites.link).read(self._sites.target, only=())
@@ -92,12 +87,16 @@ async def move_groups(
             by_group.setdefault(now.group, {})[where] = CommittedOffset(now.target_offset, now.metadata)
     pairs = _pairs(made, stand)
     ahead = moved_groups(known, pairs, now_ms, is_done=False)
-    await write(ahead)
+    # Something is written in any case: it is refused where the link was taken over since it was fenced.
+    await write(ahead or [known.times])
     refused = await commit_offsets_of_groups(
         target, by_group
     )  # whom a consumer keeps from it, say, the check will find
     done = {group: of_group for group, of_group in pairs.items() if group not in refused}
-    await write(moved_groups(with_entries(known, ahead), done, now_ms, is_done=True))
+    behind = moved_groups(with_entries(known, ahead), done, now_ms, is_done=True)
+    with suppress(ClientError, TakenOver):  # all stands, and the pairs too; who has the link now the check will find
+        if behind:
+            await write(behind)
     return tuple(made)
 
 

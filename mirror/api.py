@@ -20,7 +20,7 @@ from mirror.offsets.shared import GroupMap, load_group_map
 from mirror.offsets.source_ends import LastLook, Observation, SeenEnd, SourceBrokers, load_observation
 from mirror.offsets.state import LinkState, StateReader, StateReaders, load_link_state, load_partial_state, read_entries
 from mirror.offsets.state_entries import StateEntries
-from mirror.offsets.state_writer import StateLog, check_compacted
+from mirror.offsets.state_writer import Change, StateLog, check_compacted
 from mirror.split import LocalWrites, Split
 from mirror.status import STATUS_LIMITS, LinkCondition, LinkStatus, condition_now, link_status
 from mirror.worker.origins import complete_link
@@ -32,6 +32,7 @@ __all__ = [
     "CLOCK_DIFFERENCE_MAX_MS",
     "STATUS_LIMITS",
     "CarriedCounter",
+    "Change",
     "Checkpoint",
     "End",
     "FenceEnd",

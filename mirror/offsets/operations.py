@@ -105,8 +105,9 @@ async def state_units(link: Link, target: Cluster) -> list[Link]:
     The number of a state's parts never changes, and a worker makes them before it claims one: none is overlooked.
     """
     topics = await describe_topics(target, own_topics(link))
-    if len(topics) < len(own_topics(link)):
+    if len(topics) < len(own_topics(link)):  # or a broker that has just begun does not know them yet
         await ensure_own_topics(target, link)
+        topics = await describe_topics(target, own_topics(link))
     topic = topics.get(link.state_topic)
     parts = len(topic.partitions) if topic is not None else link.units  # it was made just now
     if parts == 1:

@@ -11,6 +11,7 @@ from typing import Final, TypeAlias
 from broker.client.cluster import Cluster
 from broker.client.configs import ConfigEntry, alter_topic_configs, describe_topic_configs
 from broker.client.errors import ClientError, KafkaError
+from broker.client.producers import ProducerIdAndEpoch, init_producer_id
 from broker.client.scan import OffsetSpan
 from broker.client.topics import NewTopic, create_topics
 from broker.wire.buffers import Buffer
@@ -80,6 +81,21 @@ class StateLog:
     def of(self, writer: Writer) -> StateLog:
         """The log of this writer: itself, whose sequences go on, where the writer is the same."""
         return self if writer == self.writer else StateLog(self._target, self._link, writer)
+
+    async def renewed(self) -> StateLog:
+        """The log to go on with after an append that failed, of which nobody knows how far it came: under the writer's
+        next epoch, which is given only where nobody has taken the link over since (KIP-360). Raises LinkFenced,
+        ClientError.
+        """
+        link, writer = self._link, self.writer
+        try:
+            current = ProducerIdAndEpoch(writer.producer_id, writer.epoch)
+            found = await init_producer_id(self._target, link.transactional_id, current)
+        except KafkaError as error:
+            if error.code in FENCED_CODES:
+                raise LinkFenced(f"link {link.name}: another owner took over", writer=writer) from error
+            raise
+        return self.of(Writer(*found))
 
     async def append(self, changes: Iterable[Change]) -> None:
         """Write and wait for the acknowledgement. Raises LinkFenced, ClientError.

@@ -15,6 +15,7 @@ from failover.moves import GroupMove, MoveKind
 from failover.moving import move_groups
 from mirror.errors import LinkFenced
 from mirror.offsets.group_entries import GroupSync, GroupSyncs, Written
+from mirror.offsets.state_writer import Change
 from tests.broker.client.group_site import GroupSite, serving
 from tests.failover.stage import now_ms
 
@@ -41,8 +42,8 @@ async def moved(
     """-> what was written of the groups before they were committed, and behind that."""
     written: list[list[GroupSync]] = []
 
-    async def write(entries: Sequence[GroupSync]) -> None:
-        written.append(list(entries))
+    async def write(entries: Sequence[Change]) -> None:
+        written.append([entry for entry in entries if isinstance(entry, GroupSync)])
 
     async with serving(site, "west") as at, Cluster(at, limits=LIMITS) as target:
         await move_groups(target, moves, known, write, now_ms())
@@ -84,7 +85,7 @@ async def test_what_is_committed_is_the_links_own_and_written_down_before_that()
 
 
 async def test_of_a_link_that_somebody_took_over_no_group_is_moved() -> None:
-    async def write(_entries: Sequence[GroupSync]) -> None:
+    async def write(_entries: Sequence[Change]) -> None:
         raise LinkFenced("another owner took over")
 
     site = GroupSite()

@@ -22,8 +22,9 @@ from failover.plan import plan_failover, plan_switchover
 from failover.sites import Sites
 from mirror.link import Link
 from mirror.offsets.group_entries import Written
-from mirror.offsets.operations import resume_link
+from mirror.offsets.operations import promote_link, resume_link
 from mirror.offsets.state import load_link_state, read_entries
+from mirror.offsets.state_writer import StateLog
 from tests.broker.faults import Faults, injected
 from tests.failover.stage import GROUP, PARTITIONS, RECORDS, Stage, commit_group, mirrored, now_ms, two_sites
 from tests.mirror.harness import eventually, running, some_records, wait_for_records, write
@@ -107,15 +108,18 @@ async def test_a_group_ahead_right_before_a_marker_stays_there(tmp_path: Path) -
         assert all(move.skipped_records for move in moves)
 
 
+@pytest.mark.parametrize("read_to", [44, RECORDS + 3])
 async def test_a_link_that_is_resumed_behind_the_fence_keeps_its_groups_where_they_are(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, read_to: int
 ) -> None:
-    """Its mirror may carry them by then."""
+    """Its mirror may carry them by then. Of groups that go on at the end there is no pair to be refused."""
     real = OperationJournal.record_all
     async with two_sites(tmp_path) as stage:
         async with mirrored(stage):
             pass
-        await commit_group(stage.source, 44, 45)
+        for at in PARTITIONS:
+            await write(stage.source, at, some_records(5_000, 3))
+        await commit_group(stage.source, read_to, read_to)
         before = await stage.group_at(stage.target)
 
         async def record_all(self: OperationJournal, noted: list[tuple[str, Mapping[str, Any]]]) -> list[JournalEntry]:
@@ -133,10 +137,13 @@ async def test_a_link_that_is_resumed_behind_the_fence_keeps_its_groups_where_th
         assert await stage.group_at(stage.target) == before
 
 
-async def test_what_the_state_does_not_take_at_first_is_written_under_a_new_fence(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("is_taken_up", [False, True])
+async def test_what_the_state_does_not_take_at_first_is_written_where_the_link_is_this_ones_still(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_taken_up: bool
 ) -> None:
-    """As while another broker takes over from the one that led it."""
+    """As while another broker takes over from the one that led it; or this machine hung, and another one carries the
+    same operation on, whose applications read by now: it fenced that one, and moved the groups by what it had seen.
+    """
     async with two_sites(tmp_path) as stage:
         async with mirrored(stage):
             pass
@@ -158,7 +165,22 @@ async def test_what_the_state_does_not_take_at_first_is_written_under_a_new_fenc
                 faults.refuse(state, ErrorCode.NOT_ENOUGH_REPLICAS, ApiKey.PRODUCE)
 
         faults.moments[ApiKey.PRODUCE] = refuse_once
+        real = StateLog.renewed
+
+        async def renewed(self: StateLog) -> StateLog:
+            if is_taken_up:
+                await promote_link(stage.link, stage.target, "operation-1")
+            return await real(self)
+
+        monkeypatch.setattr(StateLog, "renewed", renewed)
+        before = await stage.group_at(stage.target)
         with injected(monkeypatch, {stage.brokers[1]: faults}):
+            if is_taken_up:
+                with pytest.raises(CutShort, match="another command took"):
+                    await stage.run(plan, stage.sites)
+                assert refused
+                assert await stage.group_at(stage.target) == before
+                return
             result = await stage.run(plan, stage.sites)
         assert refused
         assert result.verified, result.differences
