@@ -121,9 +121,10 @@ async def close(cluster: Cluster, denials: SiteDenials, topics: Sequence[str], o
     held = found.missing(names, denials.principals) | found.made(names, denials.principals)
     marks = {mark_of(one, operation_id) for one in held}
     await create_denials(cluster, marks)
+    await create_denials(cluster, held - found.there)  # who is cut short in what comes has denied it all the same
     await await_denials(cluster, marks)
     found = await _when_nobody_leaves(cluster, held, operation_id)
-    await create_denials(cluster, held - found.there)
+    await create_denials(cluster, held - found.there)  # those who left had not all seen the marks
     await await_denials(cluster, denials_of(names, denials.principals))
     if denials.is_writable and names and not await writable_topics(cluster, names):
         raise _locked_out(cluster.site)

@@ -35,7 +35,7 @@ from broker.wire.messages.describe_acls import (
     DescribeAclsResponse,
 )
 from broker.wire.messages.describe_cluster import DescribeClusterResponse
-from broker.wire.messages.metadata import MetadataResponse
+from broker.wire.messages.metadata import MetadataResponse, MetadataResponseBroker
 from broker.wire.messages.produce import (
     PartitionProduceResponse,
     ProduceRequest,
@@ -64,7 +64,7 @@ class Acl(NamedTuple):
 @dataclass
 class Authorizer:
     """Of one site. `behind`: how many looks at the ACLs still show those of before, as of a broker that is late; what
-    it goes by is what it shows.
+    it goes by is what it shows. `dead_ports`: of brokers at 127.0.0.1 that are still registered.
     """
 
     super_users: frozenset[str] = frozenset({OWN})
@@ -72,6 +72,7 @@ class Authorizer:
     """Of the cluster, per principal; all where it does not say."""
     acls: set[Acl] = field(default_factory=set)
     behind: int = 0
+    dead_ports: tuple[int, ...] = ()
     _shown: frozenset[Acl] = frozenset()
 
     def changing(self) -> None:
@@ -135,6 +136,7 @@ async def _answer(mine: Authorizer, handler: Handler, served: Broker, request: A
     answer = await handler.handle(served, request, context)
     match answer:
         case MetadataResponse():
+            answer.brokers += [MetadataResponseBroker(port, "127.0.0.1", port) for port in mine.dead_ports]
             for topic in answer.topics:
                 if topic.topic_authorized_operations > 0 and not mine.may_write(principal, topic.name or ""):
                     topic.topic_authorized_operations = TOPIC_OPERATIONS & ~(1 << AclOperation.WRITE)
