@@ -47,10 +47,12 @@ def left_partitions(
     )
 
 
-def promised(plan: OperationPlan, moves: Collection[GroupMove]) -> Collection[GroupMove]:
-    """But those that are not known, as was consented to by the partition's name."""
-    left = [move for move in moves if move.kind is MoveKind.UNKNOWN and move.place in plan.left_partitions]
-    return [move for move in moves if move not in left] if left else moves
+def promised(plan: OperationPlan, seen: Snapshot, moves: Collection[GroupMove]) -> Collection[GroupMove]:
+    """But those that are not known where the partition does not answer, `seen` behind the fence, as was consented to by
+    its name: of one that answers nobody consented to what else keeps a move from being known.
+    """
+    left = {view.name for view in seen.partitions if view.unanswered} & set(plan.left_partitions)
+    return [move for move in moves if move.kind is not MoveKind.UNKNOWN or move.place not in left] if left else moves
 
 
 def let_be(plan: OperationPlan, seen: Snapshot) -> list[PartitionView]:

@@ -324,7 +324,10 @@ async def verify(
     """Look again: what was promised must be what is there, but for who was `verified` before, and read on since."""
     after = await _look(plan, sites)
     read_on, others = who_read_on(after, moves, verified)
-    differences = [*verify_own(after, operation_id), *verify_groups(after, promised(plan, others), plan.left_groups)]
+    differences = [
+        *verify_own(after, operation_id),
+        *verify_groups(after, promised(plan, before, others), plan.left_groups),
+    ]
     if plan.operation is Operation.SWITCHOVER and sites.source is None:
         kind, source = DifferenceKind.SOURCE_NOT_COMPARED, sites.link.source.name
         differences.append(VerificationDifference(kind, source, -1, None, None))

@@ -185,6 +185,23 @@ async def test_what_ceases_to_answer_behind_the_plan_is_not_verified(
     assert [one.topic for one in result.left_partitions] == [TOPIC]
 
 
+async def test_what_answers_again_and_is_not_known_for_another_reason_is_not_verified(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Consent to leave what does not answer was taken for this, too."""
+    async with stage_with(tmp_path, monkeypatch) as (stage, west):
+        await commit_offsets(stage.source, GROUP, {PARTITIONS[0]: CommittedOffset(RECORDS + 1)})  # no record is there
+        west.leaderless.add(PARTITIONS[0])
+        plan = await planned(stage.sites, partitions=(f"{TOPIC}:0",))
+        west.heal()
+        result = await stage.run(plan, stage.sites)
+    assert not result.verified
+    assert [(one.kind, one.subject, one.partition) for one in result.differences] == [
+        (DifferenceKind.GROUP_NOT_MOVED, f"{GROUP} on {TOPIC}", 0)
+    ]
+    assert result.left_partitions == ()
+
+
 async def test_a_leader_that_comes_back_soon_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with stage_with(tmp_path, monkeypatch) as (stage, west):
         monkeypatch.setattr("failover.sites.LOOK_AGAIN_S", 60.0)
