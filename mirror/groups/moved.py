@@ -35,7 +35,8 @@ def moved_groups(
     for group, pairs in sorted(moved.items()):
         before = known.by_group.get(group) or GroupSync(group, now_ms)
         written = {where: _written(before.written.get(where), pair, is_done=is_done) for where, pair in pairs.items()}
-        waiting = {where: why for where, why in before.waiting.items() if where not in pairs}
+        left = {where: why for where, why in before.waiting.items() if where not in pairs}
+        waiting = left if is_done else before.waiting  # who is refused waits on
         entry = replace(
             before, written={**before.written, **written}, waiting=waiting, synced_at_ms=known.synced_at(group)
         )

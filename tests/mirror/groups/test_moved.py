@@ -46,6 +46,9 @@ def test_what_the_state_says_of_the_group_beside_that_stays() -> None:
     waiting = {AT: GroupAction.HOLD_NOT_MIRRORED, other: GroupAction.SKIP_ACTIVE}
     before = GroupSync("g", 5, {other: Written(1, 2)}, waiting, "refused", 4)
     known = GroupSyncs({"g": before, "h": GroupSync("h", 5)}, GroupSyncTimes(looked_at_ms=8))
-    (entry,) = moved_groups(known, {"g": {AT: MovedPair(7, 12, None, 0)}}, at_ms, is_done=False)
+    moves = {"g": {AT: MovedPair(7, 12, None, 0)}}
+    (entry,) = moved_groups(known, moves, at_ms, is_done=False)
     written = {other: Written(1, 2), AT: Written(7, 12)}
-    assert entry == GroupSync("g", at_ms, written, {other: GroupAction.SKIP_ACTIVE}, "refused", 4)
+    assert entry == GroupSync("g", at_ms, written, waiting, "refused", 4), "it waits until it is committed"
+    (entry,) = moved_groups(with_entries(known, [entry]), moves, at_ms, is_done=True)
+    assert entry == GroupSync("g", at_ms, written, {other: GroupAction.SKIP_ACTIVE}, "refused", entry.synced_at_ms)
