@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from failover.errors import NewerVersion
+from failover.journal import AT_MAX_MS
 from failover.limits import DRAIN_TIMEOUT_S
 from failover.steps import Operation
 
@@ -55,7 +56,17 @@ class Intent:
         return dataclasses.asdict(self)
 
 
-NAMES: Final = ("links", "groups", "left_groups", "set_back_groups", "topics", "refused_links")
+NAMES: Final = ("links", "groups", "left_groups", "left_partitions", "set_back_groups", "topics", "refused_links")
+TEXTS: Final = ("source", "target", "reason")
+FLAGS: Final = (
+    "allow_data_loss",
+    "even_if_source_answers",
+    "even_if_source_partly_there",
+    "freezes",
+    "whole_site",
+    "is_site",
+    "no_groups",
+)
 INTENT_FIELDS: Final = frozenset(field.name for field in dataclasses.fields(Intent))
 
 
@@ -73,6 +84,16 @@ def read_intent(document: Mapping[str, Any]) -> Intent:
     lists = [getattr(intent, name) for name in NAMES]
     if not all(isinstance(one, tuple) for one in lists):
         raise TypeError("what was asked for has no lists where lists belong")
-    if not all(isinstance(one, str) for one in itertools.chain((intent.source, intent.target, intent.reason), *lists)):
+    texts = [getattr(intent, name) for name in TEXTS]
+    if not all(isinstance(one, str) for one in itertools.chain(texts, *lists)):
         raise TypeError("what was asked for has no names where names belong")
+    if not all(isinstance(getattr(intent, name), bool) for name in FLAGS):
+        raise TypeError("what was asked for says neither yes nor no where one of them belongs")
+    if not (_is_number(intent.drain_timeout_s, int, float) and _is_number(intent.timestamp_ms, int, type(None))):
+        raise TypeError("what was asked for has no times where times belong")
     return intent
+
+
+def _is_number(value: Any, *kinds: type) -> bool:
+    """Of one of these types, as JSON has them (True is none of them), and none that no clock reaches."""
+    return type(value) in kinds and (value is None or abs(value) <= AT_MAX_MS)

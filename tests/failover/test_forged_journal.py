@@ -15,6 +15,7 @@ from broker.client.site import Site
 from broker.wire.records import Record, encode_batch
 from failover.errors import JournalDamaged, OperationUnderWay
 from failover.failback.waves import moved_along
+from failover.intent import FLAGS, INTENT_FIELDS, NAMES, TEXTS
 from failover.journal import (
     GENESIS_HASH,
     JOURNAL_VERSION,
@@ -64,6 +65,10 @@ def chained(*told: tuple[str, bytes], at_ms: object = NOW_MS) -> list[RecordOf]:
     return found
 
 
+def forged_intent(name: str, value: object) -> list[RecordOf]:
+    return chained((Event.PLANNED, json.dumps({"intent": {**INTENT.document(), name: value}, "who": "ann"}).encode()))
+
+
 def good() -> list[RecordOf]:
     """An operation of other sites that has ended, and says all that one must."""
     intent = {**INTENT.document(), "source": OTHERS[0]}
@@ -95,6 +100,13 @@ FORGED: dict[str, list[RecordOf]] = {
     "no results": chained((Event.PLANNED, BEGUN), (Event.FINISHED, END.replace(b"[]", b"[7]"))),
     "no object": chained((Event.PLANNED, b"7")),
     "names that are none": chained((Event.PLANNED, BEGUN.replace(b'["east-west"]', b"7"))),
+    **{f"{name} that are none": forged_intent(name, 7) for name in (*NAMES, *TEXTS, *FLAGS)},
+    **{f"no name in {name}": forged_intent(name, [7]) for name in NAMES},
+    **{f"{name} that is text": forged_intent(name, "x") for name in ("timestamp_ms", "drain_timeout_s", *FLAGS)},
+    **{f"{name} that is yes": forged_intent(name, True) for name in ("timestamp_ms", "drain_timeout_s", *TEXTS)},
+    **{f"{name} beyond all": forged_intent(name, 10**400) for name in ("timestamp_ms", "drain_timeout_s")},
+    "a drain that never ends": forged_intent("drain_timeout_s", float("inf")),
+    "a drain of no number": forged_intent("drain_timeout_s", float("nan")),
     "a time of 5,000 digits": chained((Event.PLANNED, BEGUN), at_ms="9" * 5_000),
     "a time that is text": chained((Event.PLANNED, BEGUN), at_ms='"noon"'),
     "an id that is no text": [(b'["bad",0,0,1]', FIRST.replace(b"bad", b"\xff"))],
@@ -106,6 +118,11 @@ FORGED: dict[str, list[RecordOf]] = {
     "heard of for years": [*chained((Event.PLANNED, b"7")), Lease("mallory", NOW_MS * 2).record("bad")],
     "a newer version's": [(b'["bad",0,0,1]', json.dumps({"v": 99}).encode()), Lease("mallory", NOW_MS).record("bad")],
 }
+
+
+def test_no_field_of_an_intent_is_taken_unseen() -> None:
+    others = {"operation", "timestamp_ms", "drain_timeout_s"}
+    assert {*NAMES, *TEXTS, *FLAGS, *others} == INTENT_FIELDS
 
 
 @pytest.mark.parametrize("name", FORGED)
