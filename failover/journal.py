@@ -165,14 +165,37 @@ def as_told(log: OperationLog) -> OperationLog:
     return log
 
 
-def has_gone_back(before: OperationLog, now: OperationLog) -> bool:
-    """Whether the target has lost of it what it told before: entries, or who last said that he carries it on."""
+def has_lost(before: OperationLog, now: OperationLog) -> bool:
+    """Whether the target has lost of it what it told before: entries, or that anybody carries it on."""
     if now.hashes[: len(before.hashes)] != before.hashes:
         return True
+    return before.lease is not None and now.lease is None and len(now.entries) <= len(before.entries)
+
+
+def has_gone_back(before: OperationLog, now: OperationLog) -> bool:
+    """Whether it tells less than before, or who carries it on said so at an earlier time than he had: then the target
+    has lost what he said last, or the clock of his machine went back.
+    """
     was, lease = before.lease, now.lease
-    if was is None or len(now.entries) > len(before.entries):
-        return False
-    return lease is None or (lease.who == was.who and lease.at_ms < was.at_ms)
+    is_earlier = was is not None and lease is not None and lease.who == was.who and lease.at_ms < was.at_ms
+    return has_lost(before, now) or (is_earlier and len(now.entries) <= len(before.entries))
+
+
+def check_not_gone_back(before: OperationLog, now: OperationLog) -> None:
+    """Raises JournalDamaged."""
+    name = before.operation_id
+    if has_lost(before, now):
+        raise JournalDamaged(
+            f"the journal of {name} is not what it was a moment ago: its site has lost the last of it; "
+            "nothing more was changed",
+            hint=f"`farshore operation show {name}` says what is left; the brokers' logs, why",
+        )
+    if has_gone_back(before, now):
+        raise JournalDamaged(
+            f"who carries {name} on says so at an earlier time than a moment ago: its site has lost what he "
+            "said last, or that machine's clock went back; nothing more was changed",
+            hint=f"`farshore operation wait {name}` watches whether it is carried on",
+        )
 
 
 def hash_of(line: bytes) -> str:

@@ -30,7 +30,7 @@ from failover.errors import (
 from failover.freezing import Freeze, joined, read_roles
 from failover.hooks import Hooks
 from failover.intent import Intent
-from failover.journal import Event, OperationLog, has_gone_back
+from failover.journal import Event, OperationLog, check_not_gone_back
 from failover.journal_log import OperationJournal, claim, load_operations
 from failover.limits import DRAIN_POLL_S, LEASE_S, OPERATIONS_KEPT, UNHEARD_S
 from failover.link_run import LinkMove
@@ -241,12 +241,7 @@ def _still(before: OperationLog, operations: Mapping[str, OperationLog]) -> Oper
         raise JournalDamaged(
             f"the journal of {name} is gone since a moment ago: its site lost it; nothing more was changed"
         )
-    if has_gone_back(before, found):
-        text = f"the journal of {name} is not what it was a moment ago: its site has lost the last of it"
-        raise JournalDamaged(
-            f"{text}; nothing more was changed",
-            hint=f"`farshore operation show {name}` says what is left; the brokers' logs, why",
-        )
+    check_not_gone_back(before, found)
     now = found.whole()
     if (now.entries, now.lease) != (before.entries, before.lease):
         raise OperationUnderWay(

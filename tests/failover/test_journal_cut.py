@@ -130,6 +130,20 @@ async def test_nobody_takes_up_what_the_target_has_lost_meanwhile(
         assert (await stage.sites.look()).link_state == "running"
 
 
+async def test_a_clock_that_went_back_is_not_told_as_a_loss(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same machine, the same entries, an earlier time: nobody can tell from it that the target lost anything."""
+    quick(monkeypatch)
+    async with stage_of_two(tmp_path) as stage, mirrored(stage):
+        log = await _cut_short(stage, Target(stage.target, stage.brokers[1]))
+        lease = Lease("ann", NOW_MS)
+        await append(stage.target, WHERE, encode_batch([Record(0, NOW_MS, *lease.record(log.operation_id))]))
+        async with machine(HEIR, stage.link) as sites:
+            with pytest.raises(JournalDamaged, match=r"operation-1 .* lost .*, or that machine's clock") as told:
+                await resume(replace(log, lease=replace(lease, at_ms=NOW_MS + 1)), sites, Hooks(), "an heir")
+        assert "farshore operation wait operation-1" in told.value.hint
+        assert (await stage.sites.look()).link_state == "running"
+
+
 async def _cut_short(stage: Stage, target: Target) -> OperationLog:
     journal = await stage.journal()
     await journal.record(Event.PLANNED, {"intent": INTENT.document(), "who": "ann"})
