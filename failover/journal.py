@@ -40,7 +40,8 @@ class Event(StrEnum):
     DONE = "done"
     NOT_FENCED = "not_fenced"
     GROUPS_VERIFIED = "groups_verified"
-    """The groups stand at the target, at these offsets: it is there before anybody is told that applications may start.
+    """The groups stand at the target, at these offsets, but for what was left of some: it is there before anybody is
+    told that applications may start.
     """
     LINK_GIVEN_UP = "link_given_up"
     """One of several links stays as it is, the others go on."""

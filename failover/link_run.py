@@ -22,7 +22,7 @@ from failover.late_commits import LateCommit, late_commits
 from failover.left import LeftPartition, left_partitions, let_be, promised
 from failover.limits import DRAIN_POLL_S, LATE_WRITES_S, LOOK_AGAIN_S, QUIET_S, TAKEN_OVER_S
 from failover.losses import Certainty, PartitionLoss, state_loss, total_loss, with_returns
-from failover.moves import GroupMove, plan_moves
+from failover.moves import GroupMove, MoveKind, plan_moves
 from failover.moving import KeptGroups, move_groups
 from failover.open_transactions import Holding, open_transactions
 from failover.patience import patiently
@@ -185,6 +185,12 @@ class LinkRun:
     @property
     def left_partitions(self) -> tuple[LeftPartition, ...]:
         return left_partitions(self.snapshot, self.moves, self._not_fenced)
+
+    @property
+    def left_groups(self) -> frozenset[str]:
+        """Of which something was left as it is at the target: an offset, or all."""
+        unanswered = {group.group for group in self.snapshot.groups if group.unanswered}
+        return frozenset(unanswered | {move.group for move in self.moves if move.kind is MoveKind.UNKNOWN})
 
     @property
     def watches_source(self) -> bool:

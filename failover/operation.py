@@ -43,11 +43,13 @@ from failover.steps import BEFORE_FENCE, Operation, OperationStep
 @dataclass(frozen=True, slots=True)
 class GroupsStand:
     """The groups that were moved stand at `target`, read back and verified, and it takes writes: applications may start
-    there. What is left is to look whether something came late to `watched` ("": nothing is asked of a source).
+    there, but for those of `left_groups`, of which something was left as it is there. What is left is to look whether
+    something came late to `watched` ("": nothing is asked of a source).
     """
 
     target: str
     watched: str
+    left_groups: tuple[str, ...]
 
 
 Tell: TypeAlias = Callable[[GroupsStand], None]
@@ -178,10 +180,12 @@ class _Run:
                 await self._take_all(step)
                 if self._is_verified:
                     offsets = {link.sites.link.name: verified_document(link.moves) for link in self._live}
+                    left = sorted({group for link in self._live for group in link.left_groups})
                     # Before anybody is told: applications may start from here on.
-                    await self._note(Event.GROUPS_VERIFIED, {"step": step.value, "offsets": offsets})
+                    said = {"step": step.value, "offsets": offsets, "left_groups": left}
+                    await self._note(Event.GROUPS_VERIFIED, said)
                     source = self._named.source.name if any(link.watches_source for link in self._live) else ""
-                    self._tell(GroupsStand(self._named.target.name, source))
+                    self._tell(GroupsStand(self._named.target.name, source, tuple(left)))
                 await self._take_all(step, watching=True)
             case _:
                 await self._take_all(step)

@@ -319,7 +319,9 @@ def result_document(result: OperationResult, steps: Sequence[NextStep]) -> dict[
 def tell_groups_stand(stand: GroupsStand) -> None:
     """The moment for which people wait: what comes behind it takes seconds, and holds up no application."""
     rest = f"watching {stand.watched} for what comes late ..." if stand.watched else "stating what it came to ..."
-    said = f"verified: the groups that were moved stand at {stand.target}; applications may start there; {rest}"
+    more = ", ..." if len(stand.left_groups) > OTHERS_SHOWN else ""
+    but = f", but not: {', '.join(stand.left_groups[:OTHERS_SHOWN])}{more}" if stand.left_groups else ""
+    said = f"verified: the groups that were moved stand at {stand.target}; applications may start there{but}; {rest}"
     with suppress(OSError):  # nobody reads it any more, and the operation goes on
         click.echo(filled(said), err=True)
 

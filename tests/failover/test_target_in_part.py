@@ -18,9 +18,11 @@ from broker.wire.api import ApiKey
 from broker.wire.errors import ErrorCode
 from broker.wire.vocabulary import TopicPartition
 from failover.contact import SiteFinding
+from failover.journal import Event
 from failover.left import LeftPartition
 from failover.losses import Certainty
 from failover.moves import MoveKind
+from failover.operation import GroupsStand
 from failover.plan import GateRefusal, OperationPlan, RefusalReason, plan_failover
 from failover.planning import mark_interrupted
 from failover.sites import Sites
@@ -107,15 +109,19 @@ async def test_a_partition_without_a_leader_is_left_by_name_and_the_rest_goes(
         plan = await planned(sites, partitions=(f"{TOPIC}:0",))
         assert kinds(plan)[GROUP, 0] is MoveKind.UNKNOWN
         assert MoveKind.UNKNOWN not in {kind for (group, at), kind in kinds(plan).items() if at == 1}
-        result = await stage.run(plan, sites)
+        stands: list[GroupsStand] = []
+        result = await stage.run(plan, sites, tell=stands.append)
         assert (result.verified, result.differences) == (True, ())
         assert result.has_findings
+        assert [stand.left_groups for stand in stands] == [(GROUP,)], "nobody says that it may start"
         assert [(one.topic, one.groups, one.is_fenced) for one in result.left_partitions] == [
             (TOPIC, (GROUP,), False),
             (QUIET.topic, (), False),
         ]
         log = await stage.log(result.operation_id)
         assert standing_of(log, now_ms()).state is OperationState.STRANDED
+        (verified,) = [entry for entry in log.entries if entry.event == Event.GROUPS_VERIFIED]
+        assert verified.detail["left_groups"] == [GROUP]
 
         west.heal()
         again = replace(sites, groups=(GROUP,))
@@ -151,8 +157,10 @@ async def test_a_group_without_a_coordinator_is_left_by_name_and_the_others_go(
         assert "COORDINATOR_NOT_AVAILABLE" in refusal.detail
         plan = await planned(stage.without_source, groups=(OTHER,))
         assert kinds(plan) == {(GROUP, 0): MoveKind.KEPT, (GROUP, 1): MoveKind.KEPT, (OTHER, 1): MoveKind.UNKNOWN}
-        result = await stage.run(plan, stage.without_source)
+        stands: list[GroupsStand] = []
+        result = await stage.run(plan, stage.without_source, tell=stands.append)
         assert (result.verified, result.unanswered_groups, result.has_findings) == (True, (OTHER,), True)
+        assert [stand.left_groups for stand in stands] == [(OTHER,)]
         west.heal()
         again = replace(stage.without_source, groups=(OTHER,))
         rest = await stage.run(await planned(again), again)
