@@ -49,7 +49,7 @@ async def denials_to_make(cluster: Cluster, topics: Sequence[str]) -> SiteDenial
     found = await look(cluster)
     operations = await _operations(cluster)
     writable = await writable_topics(cluster, await named_topics(cluster, topics))
-    denials = SiteDenials(cluster.site.freeze_principals, found.topics, bool(writable))
+    denials = SiteDenials(cluster.site.freeze_principals, found.marked, bool(writable), found.topics)
     if denials.is_writable and EVERYBODY in denials.principals and not operations >= CLUSTER_OPERATIONS:
         raise _locked_out(cluster.site)
     return denials
@@ -59,7 +59,8 @@ async def denials_to_end(cluster: Cluster, topics: Sequence[str]) -> SiteDenials
     """As `denials_to_make`, of a site that is to be opened."""
     if not cluster.site.freeze_principals:
         return None
-    denials = SiteDenials(cluster.site.freeze_principals, (await look(cluster)).topics)
+    found = await look(cluster)
+    denials = SiteDenials(cluster.site.freeze_principals, found.marked, closed=found.topics)
     if denials.marks(topics):
         await _operations(cluster)
     return denials

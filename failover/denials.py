@@ -9,7 +9,7 @@ of several that hold a denial each knows by it whether he is the last.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Final
 
@@ -22,18 +22,23 @@ EVERYBODY: Final = "User:*"
 
 @dataclass(frozen=True, slots=True)
 class SiteDenials:
-    """Of a site that is frozen by ACLs: whom a freeze denies to write (`principals`), the topics to which that is
-    denied by a freeze (`marked`), and whether farshore's own principal could write (`is_writable`) to those of the move
-    before it began.
+    """Of a site that is frozen by ACLs: whom a freeze denies to write (`principals`), the topics of which something of
+    a freeze is to be taken back (`marked`), whether farshore's own principal could write (`is_writable`) to those of
+    the move before it began, and the topics to which a freeze denies somebody to write now (`closed`).
     """
 
     principals: tuple[str, ...]
     marked: tuple[str, ...] = ()
     is_writable: bool = False
+    closed: tuple[str, ...] = ()
 
     def marks(self, topics: Sequence[str]) -> bool:
-        """Whether one of these topics (regular expressions; none: every one) was closed by a freeze."""
+        """Whether of one of these topics (regular expressions; none: every one) something is to be taken back."""
         return any(is_named(topic, topics) for topic in self.marked)
+
+    def closes(self, topics: Sequence[str]) -> bool:
+        """Whether one of them is closed by a freeze."""
+        return any(is_named(topic, topics) for topic in self.closed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,9 +52,26 @@ class Denials:
     leaving: Mapping[WriteDenial, frozenset[str]]
 
     @property
+    def closed(self) -> frozenset[WriteDenial]:
+        """Those that a freeze made, or holds, and that are there: a mark denies nobody."""
+        return self.there & {*self.marks, *self.leaving}
+
+    @property
     def topics(self) -> tuple[str, ...]:
-        """Those that a freeze closed, and of which not all was taken back."""
+        """Those that a freeze closes."""
+        return tuple(sorted({denial.topic for denial in self.closed}))
+
+    @property
+    def marked(self) -> tuple[str, ...]:
+        """Topics of which something of a freeze is to be taken back, be it a mark alone."""
         return tuple(sorted({denial.topic for denial in (*self.marks, *self.leaving)}))
+
+    def takes_writes(self, topics: Set[str]) -> bool | None:
+        """To one of these topics at least, as far as freezes say. One that was made since, or that the mirror made, has
+        no mark, and says nothing of the others: None.
+        """
+        closed = set(self.topics)
+        return False if topics <= closed else None if topics & closed else True
 
     def of(self, operation_id: str) -> frozenset[WriteDenial]:
         """What it has made or holds, or was about to take back."""
@@ -64,8 +86,10 @@ class Denials:
         """Those of these of which somebody takes back his own."""
         return {denial: self.leaving[denial] for denial in denials if denial in self.leaving}
 
-    def operations(self) -> tuple[str, ...]:
-        return tuple(sorted(frozenset[str]().union(*self.marks.values(), *self.leaving.values())))
+    def operations(self, denials: Iterable[WriteDenial]) -> tuple[str, ...]:
+        """Whose marks these have."""
+        by = [told.get(denial, frozenset()) for denial in denials for told in (self.marks, self.leaving)]
+        return tuple(sorted(frozenset[str]().union(*by)))
 
     def missing(self, topics: Iterable[str], principals: Sequence[str]) -> frozenset[WriteDenial]:
         """What is to be made, so that these principals are denied."""

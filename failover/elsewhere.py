@@ -153,9 +153,8 @@ async def _takes_writes(cluster: Cluster, topics: frozenset[str]) -> bool | Fars
     """To one of these topics at least; an error where that cannot be asked."""
     try:
         if cluster.site.freeze_principals:
-            # One that was made since, or that the mirror made, has no mark, and says nothing of the others.
-            marked, there = set((await look(cluster)).topics), topics & (await list_topics(cluster)).keys()
-            return False if there <= marked else None if there & marked else True
+            found = await look(cluster)
+            return found.takes_writes(topics & (await list_topics(cluster)).keys())
         standing = await site_standing(cluster)
         return None if standing is None else not all(map(standing.refuses, topics))
     except FarshoreError as error:

@@ -33,17 +33,19 @@ async def change_denials(
         except LockedOut:
             await undo(cluster, f"site-{role.value}")
             raise
-    return tuple(sorted({*denials.marked, *closing}))
+    return tuple(sorted({*denials.closed, *closing}))
 
 
 async def _open(cluster: Cluster, topics: Sequence[str], consent: Callable[[str], None] | None) -> tuple[str, ...]:
     denials = await denials_to_end(cluster, topics)
     assert denials is not None, "it has freeze_principals"
-    opening = [topic for topic in denials.marked if is_named(topic, topics)]
+    opening = [topic for topic in denials.closed if is_named(topic, topics)]
+    marked = [topic for topic in denials.marked if is_named(topic, topics) and topic not in opening]
     if consent is not None:
-        consent(f"{cluster.site.name}: clients write again, to {_told(opening)}")
+        marks = f"; marks of freezes that close nothing are taken back, of {', '.join(marked)}" if marked else ""
+        consent(f"{cluster.site.name}: clients write again, to {_told(opening)}{marks}")
         await open_again(cluster, topics)
-    return tuple(topic for topic in denials.marked if topic not in opening)
+    return tuple(topic for topic in denials.closed if topic not in opening)
 
 
 def _told(topics: Sequence[str]) -> str:

@@ -242,9 +242,7 @@ async def _row(site: Site) -> SiteRow:
     try:
         async with Cluster(site, client_id="farshore-cli") as cluster:
             if site.freeze_principals:
-                found = await look(cluster)
-                by = f"ACLs of {', '.join(found.operations())}" if found.topics else "no ACL of a freeze"
-                return _row_by_acls(site, found.topics, by)
+                return row_by_denials(site, await look(cluster))
             standings = await site_standings(cluster)
     except FarshoreError as error:
         return SiteRow(site.name, "unknown", None, None, str(error))
@@ -256,6 +254,15 @@ async def _row(site: Site) -> SiteRow:
         return SiteRow(site.name, "none", None, None, "not farshore's own brokers: they refuse nobody")
     newest = max(known.values(), key=lambda standing: standing.epoch)
     return _row_of(site, newest, tuple(sorted(node for node in standings if standings[node] != newest)))
+
+
+def row_by_denials(site: Site, found: Denials) -> SiteRow:
+    by = "no ACL of a freeze"
+    if found.topics:
+        by = f"ACLs of {', '.join(found.operations(found.closed))}"
+    elif found.marked:
+        by += f", but marks of {', '.join(found.operations({*found.marks, *found.leaving}))}, which deny nobody"
+    return _row_by_acls(site, found.topics, by)
 
 
 def _row_by_acls(site: Site, closed: tuple[str, ...], reason: str) -> SiteRow:

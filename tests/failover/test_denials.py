@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import pytest
+
 from broker.client.acls import WriteDenial
+from broker.client.site import Site
+from deploy.cli.site_roles import row_by_denials
 from failover.denials import SiteDenials, is_named, leaving_mark_of, mark_of, read_denials
+from failover.freezing import Freezing
 
 SHOP = WriteDenial("flights", "User:shop")
 ALL = WriteDenial("flights", "User:*")
@@ -54,4 +61,24 @@ def test_who_says_that_it_goes_holds_no_denial_any_more_and_is_known_as_long_as_
     assert one.left_by([ALL, SHOP]) == {ALL: {"a"}}
     last = read_denials({leaving_mark_of(ALL, "a")})
     assert last.of("a") == {ALL}
-    assert last.topics == ("flights",), "a thaw finds it"
+    assert last.marked == ("flights",), "a thaw finds it"
+
+
+@pytest.mark.parametrize("marks", [{mark_of(ALL, "a")}, {leaving_mark_of(ALL, "a")}], ids=["mark", "leaving"])
+def test_a_mark_without_its_denial_closes_nothing(marks: set[WriteDenial]) -> None:
+    """Cut short amid a close, or a thaw: the site was told as standby, and took writes."""
+    east = Site("east", "east:9092")
+    left, closed = read_denials(marks), read_denials({ALL, mark_of(ALL, "b"), *marks})
+    assert (left.topics, left.marked, left.takes_writes({"flights"})) == ((), ("flights",), True)
+    assert (closed.topics, closed.marked, closed.takes_writes({"flights"})) == (("flights",), ("flights",), False)
+    assert closed.takes_writes({"flights", "trips"}) is None
+    row = row_by_denials(east, left)
+    assert (row.role, row.takes_writes, row.topics) == ("active", True, ())
+    assert row.reason == "no ACL of a freeze, but marks of a, which deny nobody"
+    row = row_by_denials(east, closed)
+    assert (row.role, row.takes_writes, row.topics) == ("standby", False, ("flights",))
+    assert row.reason == "ACLs of a, b"
+    for found, was_left in ((left, False), (closed, True)):
+        freezing = Freezing(source_denials=SiteDenials(("User:*",), found.marked, closed=found.topics))
+        assert freezing.was_left is was_left
+        assert replace(freezing, target_denials=freezing.source_denials).hands_over, "what is left there is taken back"

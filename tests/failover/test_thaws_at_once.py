@@ -151,6 +151,24 @@ async def test_who_closes_while_another_one_thaws_has_it_closed(
             assert there.east.acls == BEFORE
 
 
+@pytest.mark.parametrize("steps", range(6))
+async def test_who_is_cut_short_amid_a_close_has_closed_what_is_denied(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, steps: int
+) -> None:
+    """A failover gives it five seconds: the topic was told as closed behind the first mark."""
+    async with locked(tmp_path, monkeypatch) as there:
+        cluster = there.stage.source
+        dying = await begun(cluster, closing("a"), steps, asyncio.Event())
+        dying.cancel()
+        await asyncio.wait({dying})
+        found = await denied(cluster)
+        assert found.topics == ((TOPIC,) if EVERYBODY in found.there else ())
+        assert (EVERYBODY in found.there) == (steps >= 3), "looked, marked, denied"
+        assert found.marked == ((TOPIC,) if steps >= 2 else ())
+        await thawing("a")(cluster)
+        assert there.east.acls == BEFORE
+
+
 @pytest.mark.parametrize("steps", range(2, 6))
 async def test_who_closes_behind_a_thaw_that_died_is_told_whose_it_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, steps: int
