@@ -41,7 +41,7 @@ from failover.verification import (
     verify_own,
     verify_readers,
 )
-from mirror.api import StateLog, promote_link, tell_links_back
+from mirror.api import RunState, StateLog, promote_link, tell_links_back
 
 T = TypeVar("T")
 
@@ -163,7 +163,7 @@ class LinkRun:
 
     async def _fence(self) -> None:
         plan, sites = self.plan, self.sites
-        await patiently(lambda: _refuse_other(plan, sites))
+        await patiently(lambda: _refuse_other(plan, sites, self._operation_id))
         standing = await tell_links_back(sites.link, sites.source, self._operation_id) if sites.source else ()
         if plan.operation is Operation.FAILOVER:
             ends = await ends_at_fence(sites.link, sites.source, self.snapshot, sites.now_ms)
@@ -344,10 +344,14 @@ async def verify(
     return tuple(differences), read_on
 
 
-async def _refuse_other(plan: OperationPlan, sites: Sites) -> None:
-    """Raise OperationUnderWay where the link was moved, or resumed, since the plan was made."""
+async def _refuse_other(plan: OperationPlan, sites: Sites, own_id: str) -> None:
+    """Raise OperationUnderWay where the link was moved, or resumed, since the plan was made; not where it was promoted
+    by this very operation, whose machine before may be heard late.
+    """
     run = (await sites.readers.states.of(sites.link).read(sites.target)).run
     state, operation_id = (run.state.value, run.operation_id) if run else ("running", "")
+    if (state, operation_id) == (RunState.PROMOTED.value, own_id):
+        return
     if (state, operation_id) != (plan.snapshot.link_state, plan.snapshot.operation_id):
         raise OperationUnderWay(
             f"since the plan was made, {operation_id or 'another operation'} set the link {sites.link.name} to {state}",

@@ -94,7 +94,7 @@ async def move_groups(
     )  # whom a consumer keeps from it, say, the check will find
     done = {group: of_group for group, of_group in pairs.items() if group not in refused}
     behind = moved_groups(with_entries(known, ahead), done, now_ms, is_done=True)
-    with suppress(ClientError, TakenOver):  # all stands, and the pairs too; who has the link now the check will find
+    with suppress(ClientError):  # all stands, and so do the pairs
         if behind:
             await write(behind)
     return tuple(made)

@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from broker.client.cluster import Cluster
+from broker.client.groups import commit_offsets_of_groups
 from broker.client.offsets import log_end_offsets
 from broker.wire.api import ApiKey
 from broker.wire.errors import ErrorCode
@@ -187,3 +189,35 @@ async def test_what_the_state_does_not_take_at_first_is_written_where_the_link_i
         kept = (await read_entries(stage.link, stage.target)).groups.by_group[GROUP].written
         moved_to = await stage.group_at(stage.target)
         assert kept == {at: Written(offset, moved_to[at]) for at, offset in zip(PARTITIONS, (44, 45), strict=True)}
+
+
+async def test_a_link_that_is_resumed_amid_the_commits_is_not_handed_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The target was opened to clients while the link's mirror wrote there, and the check alone said so."""
+    async with two_sites(tmp_path) as stage:
+        async with mirrored(stage):
+            pass
+        await commit_group(stage.source, 44, 45)
+
+        async def commit(target: Cluster, offsets: Mapping[str, Any]) -> Mapping[str, Any]:
+            refused = await commit_offsets_of_groups(target, offsets)
+            await resume_link(stage.link, stage.target, "resume-1")
+            return refused
+
+        monkeypatch.setattr("failover.moving.commit_offsets_of_groups", commit)
+        plan = plan_failover(await stage.sites.look(), allow_data_loss=True, even_if_source_answers=True)
+        with pytest.raises(CutShort, match=r"step move_groups.*another command took"):
+            await stage.run(plan, stage.sites)
+
+
+async def test_a_promotion_of_the_operations_own_that_lands_late_is_gone_on_with(tmp_path: Path) -> None:
+    """Its machine before had asked for it: the next one took it for another operation's, and gave up what was moved."""
+    async with two_sites(tmp_path) as stage:
+        async with mirrored(stage):
+            pass
+        await commit_group(stage.source, 44, 45)
+        plan = plan_failover(await stage.sites.look(), allow_data_loss=True, even_if_source_answers=True)
+        await promote_link(stage.link, stage.target, "operation-1")
+        result = await stage.run(plan, stage.sites)
+        assert result.verified, result.differences
