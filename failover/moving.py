@@ -89,9 +89,8 @@ async def move_groups(
     ahead = moved_groups(known, pairs, now_ms, is_done=False)
     # Something is written in any case: it is refused where the link was taken over since it was fenced.
     await write(ahead or [known.times])
-    refused = await commit_offsets_of_groups(
-        target, by_group
-    )  # whom a consumer keeps from it, say, the check will find
+    # Whom a consumer keeps from it, say, the check will find.
+    refused = await commit_offsets_of_groups(target, by_group)
     done = {group: of_group for group, of_group in pairs.items() if group not in refused}
     behind = moved_groups(with_entries(known, ahead), done, now_ms, is_done=True)
     with suppress(ClientError):  # all stands, and so do the pairs

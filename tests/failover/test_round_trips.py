@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,7 +14,7 @@ from failover.sites import Sites
 from failover.snapshot import Snapshot
 from mirror.api import promote_link, read_entries
 from mirror.offsets.entries import RunState
-from tests.failover.stage import mirrored, now_ms, two_sites
+from tests.failover.stage import Stage, mirrored, now_ms, two_sites
 from tests.failover.test_contact import Far, served
 
 LOOK_MAX = 7
@@ -25,14 +27,21 @@ def untimed(snapshot: Snapshot) -> Snapshot:
     return replace(snapshot, taken_at_ms=0)
 
 
+@asynccontextmanager
+async def far_target(stage: Stage) -> AsyncIterator[tuple[Far, Cluster]]:
+    """The target, and the way to it that counts the round trips."""
+    bootstrap = stage.link.target.bootstrap_servers
+    far = Far(bootstrap)
+    async with served(far) as address, Cluster(Site("west", address, {bootstrap: address})) as target:
+        yield far, target
+
+
 async def test_a_look_that_is_not_the_first_takes_few_round_trips_and_sees_the_same(tmp_path: Path) -> None:
     """It read the link's state twice from its beginning, one request after the other: 17."""
     async with two_sites(tmp_path) as stage:
         async with mirrored(stage):
             pass
-        bootstrap = stage.link.target.bootstrap_servers
-        far = Far(bootstrap)
-        async with served(far) as address, Cluster(Site("west", address, {bootstrap: address})) as target:
+        async with far_target(stage) as (far, target):
             sites = Sites(stage.link, stage.source, target, (), now_ms)
             first = await sites.look()
             far.round_trips = 0
@@ -49,9 +58,7 @@ async def test_a_look_at_the_target_alone_asks_for_what_is_kept_there_beside_the
     async with two_sites(tmp_path) as stage:
         async with mirrored(stage):
             pass
-        bootstrap = stage.link.target.bootstrap_servers
-        far = Far(bootstrap)
-        async with served(far) as address, Cluster(Site("west", address, {bootstrap: address})) as target:
+        async with far_target(stage) as (far, target):
             sites = Sites(stage.link, None, target, (), now_ms)
             first = await sites.look_past_source()
             far.round_trips = 0
@@ -68,9 +75,7 @@ async def test_a_promotion_takes_few_round_trips(tmp_path: Path) -> None:
     async with two_sites(tmp_path) as stage:
         async with mirrored(stage):
             pass
-        bootstrap = stage.link.target.bootstrap_servers
-        far = Far(bootstrap)
-        async with served(far) as address, Cluster(Site("west", address, {bootstrap: address})) as target:
+        async with far_target(stage) as (far, target):
             readers = Readers()
             await readers.begin(stage.link, target)
             far.round_trips = 0
