@@ -7,7 +7,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeVar
 
@@ -50,7 +50,8 @@ T = TypeVar("T")
 class LinkMove:
     """One link that is to be moved, and how. `moves`: those of its groups that an earlier run of the operation has
     decided on, after a drain or for good; `are_moved`: and made. `begun_moves`: those that it began to make.
-    `verified`: where it had verified groups at the target; applications may have started there since.
+    `verified`: where it had verified groups at the target, and, as a switchover, compared the sites; applications may
+    have started there since. None: it had not.
     """
 
     plan: OperationPlan
@@ -58,7 +59,7 @@ class LinkMove:
     moves: tuple[GroupMove, ...] | None = None
     are_moved: bool = False
     begun_moves: tuple[GroupMove, ...] = ()
-    verified: Mapping[GroupAt, int] = field(default_factory=dict)
+    verified: Mapping[GroupAt, int] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,6 +197,11 @@ class LinkRun:
     def watches_source(self) -> bool:
         return self.plan.operation is Operation.SWITCHOVER and self.sites.source is not None
 
+    @property
+    def is_unwatched(self) -> bool:
+        """Whether the source, which is to be watched, does not answer any more."""
+        return self.plan.operation is Operation.SWITCHOVER and self.sites.source is None
+
     async def watch_source(self) -> None:
         """Where nobody refuses records they are waited for: who writes now and then was quiet while it was drained.
         Then who reads on is looked for, too: a consumer without members nobody can refuse.
@@ -325,16 +331,16 @@ async def verify(
     before: Snapshot,
     moves: tuple[GroupMove, ...],
     operation_id: str,
-    verified: Mapping[GroupAt, int],
+    verified: Mapping[GroupAt, int] | None,
 ) -> tuple[tuple[VerificationDifference, ...], tuple[ReadOn, ...]]:
     """Look again: what was promised must be what is there, but for who was `verified` before, and read on since."""
     after = await _look(plan, sites)
-    read_on, others = who_read_on(after, moves, verified)
+    read_on, others = who_read_on(after, moves, verified or {})
     differences = [
         *verify_own(after, operation_id),
         *verify_groups(after, promised(plan, before, others), plan.left_groups),
     ]
-    if plan.operation is Operation.SWITCHOVER and sites.source is None:
+    if plan.operation is Operation.SWITCHOVER and sites.source is None and verified is None:
         kind, source = DifferenceKind.SOURCE_NOT_COMPARED, sites.link.source.name
         differences.append(VerificationDifference(kind, source, -1, None, None))
     elif plan.operation is Operation.SWITCHOVER and sites.source is not None:

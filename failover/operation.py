@@ -341,6 +341,7 @@ class _Run:
             left_partitions=link.left_partitions,
             unanswered_groups=tuple(group.group for group in link.snapshot.groups if group.unanswered),
             stranded=link.stranded,
+            is_unwatched=link.is_unwatched,
             late_commits=link.late_commits,
             read_on=link.read_on,
             source_role=self._source_role,

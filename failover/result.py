@@ -19,8 +19,9 @@ from failover.verification import VerificationDifference
 @dataclass(frozen=True, slots=True)
 class OperationResult:
     """How an operation ended for one link. Its exit code says whether it is `verified`, and nothing is `stranded`: what
-    came to the source after the fence, and is only there; nor in `late_commits`: who went on reading there; and
-    nothing was left that did not answer at the target (`left_partitions`, `unanswered_groups`).
+    came to the source after the fence, and is only there; nor in `late_commits`: who went on reading there; nor
+    `is_unwatched`: the source was gone before that could be seen; and nothing was left that did not answer at the
+    target (`left_partitions`, `unanswered_groups`).
     `source_role`: what the source's brokers have taken; None: not told. `hook_error`: why the after_hook failed, ""
     where it did not. `failure`: why it was not brought to its end, as others of the operation were; the losses are
     those of the plan then.
@@ -47,6 +48,7 @@ class OperationResult:
     late_commits: tuple[LateCommit, ...] = ()
     read_on: tuple[ReadOn, ...] = ()
     """Whose further offsets at the target an earlier run's word explains: they do not count as differences."""
+    is_unwatched: bool = False
     source_role: SiteStanding | None = None
     hook_error: str = ""
     takes_writes: bool = False
@@ -60,4 +62,4 @@ class OperationResult:
     @property
     def has_findings(self) -> bool:
         left = self.left_partitions or self.unanswered_groups
-        return bool(self.stranded or self.late_commits or self.hook_error or left)
+        return bool(self.stranded or self.late_commits or self.is_unwatched or self.hook_error or left)

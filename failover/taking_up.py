@@ -220,7 +220,7 @@ async def _move_again(log: OperationLog, intent: Intent, sites: Sites, hooks: Ho
     if denials is not None:
         denials = replace(denials, is_writable=was_writable_before(log))
     freezing = replace(freezing, before=role_before(log), source_denials=denials)
-    move = replace(move, plan=replace(move.plan, freezing=freezing), verified=verified_offsets(log).get(name, {}))
+    move = replace(move, plan=replace(move.plan, freezing=freezing), verified=verified_offsets(log).get(name))
     made = done_moves(log, OperationStep.MOVE_GROUPS)
     if made is not None and name in made:
         return replace(move, moves=made[name], are_moved=True)

@@ -15,6 +15,7 @@ from broker.base.durations import human_seconds
 from deploy.cli.freezing_lines import freezing_lines
 from deploy.cli.gate_words import reason_of, refusal_of
 from deploy.cli.group_lines import MOVES_SHOWN, moves_line, tell_totals, unlike_others
+from deploy.cli.late_lines import OTHERS_SHOWN, late_commits_line, read_on_line, stranded_line, unwatched_line
 from deploy.cli.left_lines import left_lines, unanswered_lines
 from deploy.cli.next_steps import NextStep
 from deploy.cli.tables import counted, print_table
@@ -55,7 +56,6 @@ MOVE_COLUMNS = (
 STRANDED_COLUMNS = ("topic", "partition", "first_offset", "end_offset", "records")
 LATE_COMMIT_COLUMNS = ("group", "topic", "partition", "moved_offset", "found_offset")
 DIFFERENCE_COLUMNS = ("kind", "subject", "partition", "expected", "found")
-OTHERS_SHOWN = 10
 WIDTH = 80
 """Of a terminal, for what is told in sentences."""
 _DIFFERENCES = {
@@ -233,45 +233,11 @@ def tell_unanswered(plan: OperationPlan, *, to_stderr: bool) -> None:
         click.echo(filled(line), err=to_stderr)
 
 
-def stranded_line(result: OperationResult) -> str:
-    """What came to the source after the fence, in one line."""
-    records = [stranded.records for stranded in result.stranded]
-    known = sum(count for count in records if count is not None)
-    told = counted(known, "record") if None not in records else f"at least {counted(known, 'record')}"
-    places = ", ".join(f"{one.topic}-{one.partition} [{one.first_offset}, {one.end_offset})" for one in result.stranded)
-    return f"{told} came to {result.source} after the fence, and are only there: {places}"
-
-
-def late_commits_line(result: OperationResult) -> str:
-    """Who went on reading at the source, in one line."""
-    places = [(one.group, one.topic, one.partition, one.moved_offset, one.found_offset) for one in result.late_commits]
-    groups = counted(len({one.group for one in result.late_commits}), "group")
-    return f"{groups} went on at {result.source} behind the move: {_places(places)}"
-
-
-def read_on_line(result: OperationResult) -> str:
-    """Who stands further on at the target than was verified before the operation was taken up, in one line."""
-    places = [(one.group, one.topic, one.partition, one.verified_offset, one.found_offset) for one in result.read_on]
-    groups = counted(len({one.group for one in result.read_on}), "group")
-    return (
-        f"{groups} stood at {result.target} as promised when this operation first verified them, and further on now; "
-        f"applications could start there meanwhile, so that this is taken for what they read: {_places(places)}"
-    )
-
-
-def _places(found: Sequence[tuple[str, str, int, int | None, int]]) -> str:
-    """Groups, where they are, and from which offset to which they went; None: from nowhere."""
-    told = [
-        f"{group} on {topic}-{partition} {'none' if before is None else before} -> {now}"
-        for group, topic, partition, before, now in found[:OTHERS_SHOWN]
-    ]
-    return ", ".join(told) + (", ..." if len(found) > OTHERS_SHOWN else "")
-
-
 def summary(result: OperationResult) -> str:
     """The end in one line."""
     lines = [stranded_line(result)] if result.stranded else []
     lines += [late_commits_line(result)] if result.late_commits else []
+    lines += [unwatched_line(result)] if result.is_unwatched else []
     return "; ".join(lines) or headline(result.loss, result.source)
 
 
@@ -368,6 +334,8 @@ def show_result(result: OperationResult) -> None:
     if result.late_commits:
         _show_rows(result.late_commits, LATE_COMMIT_COLUMNS, "Read on at the source")
         click.echo(filled(late_commits_line(result)), err=True)
+    if result.is_unwatched:
+        click.echo(filled(unwatched_line(result)), err=True)
     if result.read_on:
         click.echo(filled(read_on_line(result)), err=True)
     if result.left_groups:

@@ -69,6 +69,9 @@ def next_steps(
         named = " ".join(f"--group {shlex.quote(group)}" for group in left)
         what = f"but not these groups: first, when what did not answer at {there} does again"
         steps.append(NextStep(what, f"farshore failover --link {link.name} {named} --allow-data-loss"))
+    if result.is_unwatched:
+        what = f"when {here} answers again, before a producer reaches it: what only it has"
+        steps.append(NextStep(what, f"farshore stranded list --link {link.name}"))
     lost = result.operation is Operation.FAILOVER
     if lost and result.takes_writes:
         what = f"as soon as {here} answers, and before a producer reaches it"

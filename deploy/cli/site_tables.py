@@ -12,7 +12,6 @@ import click
 
 from broker.base.documents import to_document
 from deploy.cli.failover_tables import (
-    OTHERS_SHOWN,
     WIDTH,
     filled,
     headline,
@@ -26,6 +25,7 @@ from deploy.cli.failover_tables import (
 )
 from deploy.cli.gate_words import reason_of
 from deploy.cli.group_lines import group_line
+from deploy.cli.late_lines import OTHERS_SHOWN
 from deploy.cli.next_steps import NextStep
 from deploy.cli.tables import counted, print_table
 from deploy.cli.terminal import CommandRefused, Output, confirm_plan, emit
@@ -250,5 +250,5 @@ def _outcome(result: OperationResult) -> str:
         return "refused" if result.failure.is_given_up else OperationState.CUT_SHORT.value.replace("_", " ")
     if not result.verified:
         return "NOT VERIFIED"
-    found = [("stranded", result.stranded), ("read on", result.late_commits)]
+    found = [("stranded", result.stranded), ("read on", result.late_commits), ("not watched", result.is_unwatched)]
     return ", ".join(["verified", *(name for name, there in found if there)])

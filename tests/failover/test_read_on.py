@@ -46,14 +46,19 @@ class Told:
 
 
 async def die_behind_verify(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch, intent: Intent, after_requests: int, told: Told
+    stage: Stage,
+    monkeypatch: pytest.MonkeyPatch,
+    intent: Intent,
+    after_requests: int,
+    told: Told,
+    since: Event = Event.STARTED,
 ) -> None:
-    """The machine dies at this request, counted from the beginning of the check."""
+    """The machine dies at this request, counted from the beginning of the check, or from the word."""
     death, real = Death(), OperationJournal.record_all
 
     async def record_all(self: OperationJournal, noted: list[tuple[str, Mapping[str, Any]]]) -> list[JournalEntry]:
         entries = await real(self, noted)
-        if any((event, detail.get("step")) == (Event.STARTED, OperationStep.VERIFY) for event, detail in noted):
+        if any((event, detail.get("step")) == (since, OperationStep.VERIFY) for event, detail in noted):
             death.at = death.requests + after_requests
         return entries
 
@@ -77,12 +82,13 @@ async def read_on(stage: Stage) -> dict[TopicPartition, int]:
     return {**moved, **there}
 
 
-async def taken_up(stage: Stage, told: Told) -> OperationResult | None:
+async def taken_up(stage: Stage, told: Told, *, source_lives: bool = True) -> OperationResult | None:
     """None: there is nothing to be taken up."""
     log = await stage.log(ID)
     if log.is_ended:
         return None
     async with machine(HEIR, stage.link) as sites:
+        sites = sites if source_lives else [replace(one, source=None) for one in sites]
         (result,) = await resume(log, sites, Hooks(), "an heir", told)
     return result
 
@@ -138,3 +144,24 @@ async def test_who_stands_further_on_where_nobody_had_verified_it_is_a_differenc
         assert result is not None
         assert [one.kind for one in result.differences] == [DifferenceKind.GROUP_OFFSET]
         assert (result.read_on, told.stands) == ((), [])
+
+
+@pytest.mark.parametrize("has_read_on", [False, True])
+async def test_a_source_that_died_behind_the_word_was_compared_before_it_and_what_came_late_is_not_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, has_read_on: bool
+) -> None:
+    """It was said not to have been compared, with exit code 1, and applications that had been let in were to wait."""
+    quick(monkeypatch)
+    async with ready(tmp_path) as stage:
+        first, second = Told(), Told()
+        await die_behind_verify(stage, monkeypatch, SWITCHOVER, 1, first, Event.GROUPS_VERIFIED)
+        assert [stand.watched for stand in first.stands] == ["east"]
+        if has_read_on:
+            await read_on(stage)
+        result = await taken_up(stage, second, source_lives=False)
+        assert result is not None
+        assert (result.verified, result.differences) == (True, ())
+        assert (result.is_unwatched, result.has_findings) == (True, True)
+        assert len(result.read_on) == has_read_on
+        assert [(stand.target, stand.watched) for stand in second.stands] == [("west", "")]
+        assert standing_of(await stage.log(ID), now_ms()).state is OperationState.STRANDED

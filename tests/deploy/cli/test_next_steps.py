@@ -8,7 +8,8 @@ from dataclasses import replace
 import pytest
 
 from broker.client.site import Site
-from deploy.cli.failover_tables import headline, late_commits_line, read_on_line, stranded_line, summary
+from deploy.cli.failover_tables import headline, summary
+from deploy.cli.late_lines import late_commits_line, read_on_line, stranded_line, unwatched_line
 from deploy.cli.next_steps import links_back, next_steps
 from failover.late_commits import LateCommit
 from failover.left import LeftPartition
@@ -83,6 +84,14 @@ def test_who_read_on_is_told_with_the_command_that_moves_it_again() -> None:
     assert first.what.startswith("stop what reads at east")
     assert first.command == "farshore switchover --link there --group a --group 'b c'"
     assert second.what.startswith("start producers and consumers at west")
+
+
+def test_a_source_that_died_before_it_could_be_watched_is_looked_at_when_it_is_back() -> None:
+    unwatched = replace(MOVED, is_unwatched=True)
+    assert unwatched.has_findings
+    assert summary(unwatched) == unwatched_line(unwatched)
+    assert unwatched_line(unwatched).startswith("east ceased to answer before it could be seen")
+    assert commands(unwatched, BACK)[:2] == ["", "stranded list --link there"]
 
 
 def test_groups_that_were_left_at_the_target_are_moved_before_they_start() -> None:

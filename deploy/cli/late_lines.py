@@ -1,0 +1,53 @@
+"""What came late, or could not be seen to, and who read on: of a result, in lines."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from deploy.cli.tables import counted
+from failover.result import OperationResult
+
+OTHERS_SHOWN = 10
+
+
+def stranded_line(result: OperationResult) -> str:
+    """What came to the source after the fence, in one line."""
+    records = [stranded.records for stranded in result.stranded]
+    known = sum(count for count in records if count is not None)
+    told = counted(known, "record") if None not in records else f"at least {counted(known, 'record')}"
+    places = ", ".join(f"{one.topic}-{one.partition} [{one.first_offset}, {one.end_offset})" for one in result.stranded)
+    return f"{told} came to {result.source} after the fence, and are only there: {places}"
+
+
+def unwatched_line(result: OperationResult) -> str:
+    """What nobody could see any more, in one line."""
+    return (
+        f"{result.source} ceased to answer before it could be seen whether records came there after the fence, or who "
+        "read on there: that is not known"
+    )
+
+
+def late_commits_line(result: OperationResult) -> str:
+    """Who went on reading at the source, in one line."""
+    places = [(one.group, one.topic, one.partition, one.moved_offset, one.found_offset) for one in result.late_commits]
+    groups = counted(len({one.group for one in result.late_commits}), "group")
+    return f"{groups} went on at {result.source} behind the move: {_places(places)}"
+
+
+def read_on_line(result: OperationResult) -> str:
+    """Who stands further on at the target than was verified before the operation was taken up, in one line."""
+    places = [(one.group, one.topic, one.partition, one.verified_offset, one.found_offset) for one in result.read_on]
+    groups = counted(len({one.group for one in result.read_on}), "group")
+    return (
+        f"{groups} stood at {result.target} as promised when this operation first verified them, and further on now; "
+        f"applications could start there meanwhile, so that this is taken for what they read: {_places(places)}"
+    )
+
+
+def _places(found: Sequence[tuple[str, str, int, int | None, int]]) -> str:
+    """Groups, where they are, and from which offset to which they went; None: from nowhere."""
+    told = [
+        f"{group} on {topic}-{partition} {'none' if before is None else before} -> {now}"
+        for group, topic, partition, before, now in found[:OTHERS_SHOWN]
+    ]
+    return ", ".join(told) + (", ..." if len(found) > OTHERS_SHOWN else "")
