@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from failover.left import LeftPartition
+from failover.moves import MoveKind
 from failover.plan import OperationPlan
 from failover.result import OperationResult
+from failover.verification import DifferenceKind
 
 SHOWN = 20
 
@@ -49,6 +51,14 @@ def groups_to_move(result: OperationResult) -> tuple[str, ...]:
     return tuple(
         sorted({*result.unanswered_groups, *(group for one in result.left_partitions for group in one.groups)})
     )
+
+
+def groups_not_moved(result: OperationResult) -> tuple[str, ...]:
+    """Those that stand where they stood, and should not: nobody consented to that."""
+    places = {(one.subject, one.partition) for one in result.differences if one.kind is DifferenceKind.GROUP_NOT_MOVED}
+    unknown = [move for move in result.moves if move.kind is MoveKind.UNKNOWN]
+    found = {move.group for move in unknown if (f"{move.group} on {move.topic}", move.partition) in places}
+    return tuple(sorted(found))
 
 
 def _left(left: LeftPartition, target: str) -> str:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 
 from broker.base.errors import FarshoreError
 from broker.client.cluster import Cluster
-from deploy.cli.left_lines import groups_to_move
+from deploy.cli.left_lines import groups_not_moved, groups_to_move
 from failover.result import OperationResult
 from failover.steps import Operation
+from failover.verification import DifferenceKind
 from mirror.api import Link, LinkCondition
 from mirror.offsets.state import read_entries
 from mirror.status import condition_of
@@ -55,7 +56,7 @@ def next_steps(
     """`conditions`: of the links back, by their names. `links`: all of the file. Pure."""
     here, there = link.source.name, link.target.name
     if not result.verified:
-        return (NextStep("it was not verified: when what was found is seen to, run the same command again"),)
+        return tuple(_not_verified(result, link))
     steps = []
     if result.stranded:
         what = f"stop what writes at {here}: it would bring more of what is only there, behind what the mirror carried"
@@ -97,6 +98,17 @@ def next_steps(
         steps.append(NextStep(stop, f"farshore switchover --link {name}"))
     steps.append(NextStep(f"then let {there} follow {here} again", f"farshore link resume --link {link.name}"))
     return tuple(steps)
+
+
+def _not_verified(result: OperationResult, link: Link) -> Iterable[NextStep]:
+    """Groups that were not moved are moved alone: the others stand where they are to, and may read on by now."""
+    if unmoved := groups_not_moved(result):
+        named = " ".join(f"--group {shlex.quote(group)}" for group in unmoved)
+        consent = " --allow-data-loss" if result.operation is Operation.FAILOVER else ""
+        what = f"these groups were not moved: before they start at {link.target.name}, when nothing keeps them any more"
+        yield NextStep(what, f"farshore {result.operation.value} --link {link.name} {named}{consent}")
+    if any(one.kind is not DifferenceKind.GROUP_NOT_MOVED for one in result.differences) or not unmoved:
+        yield NextStep("it was not verified: when what was found is seen to, run the same command again")
 
 
 def merged(each: Sequence[Sequence[NextStep]]) -> tuple[NextStep, ...]:

@@ -14,10 +14,12 @@ from deploy.cli.next_steps import links_back, next_steps
 from failover.late_commits import LateCommit
 from failover.left import LeftPartition
 from failover.losses import Certainty, LossTotal
+from failover.moves import GroupMove, MoveKind
 from failover.read_on import ReadOn
 from failover.result import OperationResult
 from failover.steps import Operation
 from failover.stranded import StrandedRange
+from failover.verification import DifferenceKind, VerificationDifference
 from mirror.link import Link
 from mirror.status import LinkCondition
 
@@ -105,6 +107,25 @@ def test_groups_that_were_left_at_the_target_are_moved_before_they_start() -> No
     only_named = replace(left, left_partitions=left.left_partitions[1:], unanswered_groups=())
     assert only_named.has_findings
     assert all("--group" not in step.command for step in next_steps(only_named, LINK, (BACK,), {}))
+
+
+def test_groups_that_alone_were_not_moved_are_moved_alone() -> None:
+    again = "it was not verified: when what was found is seen to, run the same command again"
+    unknown = [
+        GroupMove(group, "flights", at, "flights", MoveKind.UNKNOWN, 3, None, "")
+        for group, at in (("a b", 0), ("a b", 1), ("left", 0))
+    ]
+    unmoved = [
+        VerificationDifference(DifferenceKind.GROUP_NOT_MOVED, "a b on flights", at, None, None) for at in (0, 1)
+    ]
+    found = replace(MOVED, verified=False, moves=tuple(unknown), differences=tuple(unmoved))
+    assert commands(found, BACK) == ["switchover --link there --group 'a b'"]
+    lost = replace(found, operation=Operation.FAILOVER)
+    assert commands(lost, BACK) == ["failover --link there --group 'a b' --allow-data-loss"]
+    more = VerificationDifference(DifferenceKind.LAST_RECORD, "flights", 0, 1, 2)
+    steps = next_steps(replace(found, differences=(*unmoved, more)), LINK, (BACK,), {})
+    assert [step.what for step in steps][1:] == [again]
+    assert [step.what for step in next_steps(replace(found, differences=(more,)), LINK, (BACK,), {})] == [again]
 
 
 def test_one_that_is_not_declared_is_written_out_as_the_file_takes_it() -> None:

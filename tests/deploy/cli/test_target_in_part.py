@@ -4,16 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shlex
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from broker.wire.api import ApiKey
 from broker.wire.errors import ErrorCode
+from deploy.cli.next_steps import next_steps
 from deploy.cli.terminal import ExitCode
+from failover.journal import Event
+from failover.verification import DifferenceKind
 from tests.chaos_runs.warm_commands import Said, warm_commands
 from tests.deploy.cli.test_failover import CONFIG
+from tests.failover.machines import quick
 from tests.failover.stage import GROUP, PARTITIONS
+from tests.failover.test_read_on import FAILOVER as INTENT
+from tests.failover.test_read_on import Told, die_behind_verify, taken_up
 from tests.failover.test_target_in_part import OTHER, stage_with
 
 FAILOVER = "failover --allow-data-loss --even-if-source-answers"
@@ -58,4 +66,39 @@ async def test_what_does_not_answer_at_the_target_is_left_by_name_and_moved_late
         assert later == f"farshore failover --link east-west --group {GROUP} --group {OTHER} --allow-data-loss"
         west.heal()
         await run(f"{later.removeprefix('farshore ')} --even-if-source-answers --yes", ExitCode.DONE)
+        assert await stage.group_at(stage.target) == carried
+
+
+async def test_what_heals_behind_the_word_leaves_its_groups_where_they_were_and_the_next_step_moves_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same command again was the only way that was named: all applications were to be stopped for it."""
+    quick(monkeypatch)
+    async with stage_with(tmp_path, monkeypatch) as (stage, west):
+        east_at, west_at = stage.link.source.bootstrap_servers, stage.link.target.bootstrap_servers
+        config = CONFIG.format(east=east_at, west=west_at).replace('["flights"]', '["flights", "quiet"]')
+        (tmp_path / "farshore.toml").write_text(config)
+        carried = await stage.group_at(stage.target)
+        west.leaderless.add(PARTITIONS[0])
+        told = Told()
+        left = replace(INTENT, left_partitions=("flights:0",))
+        await die_behind_verify(stage, monkeypatch, left, 1, told, Event.GROUPS_VERIFIED)
+        assert [stand.left_groups for stand in told.stands] == [(GROUP,)]
+        west.heal()
+        result = await taken_up(stage, told)
+        assert result is not None
+        assert [one.kind for one in result.differences] == [DifferenceKind.GROUP_NOT_MOVED]
+        (step,) = next_steps(result, stage.link, (), {})
+        assert step.command == f"farshore failover --link east-west --group {GROUP} --allow-data-loss"
+
+        arguments = shlex.split(step.command)[1:]
+        config_at = ["--config", str(tmp_path / "farshore.toml")]
+        consents = ["--even-if-source-answers", "--yes", "-o", "json"]
+        said = await asyncio.to_thread(warm_commands().run, [*config_at, *arguments, *consents], tmp_path)
+        assert said.code == ExitCode.DONE, said.err
+        document = json.loads(said.out)
+        assert {move["group"] for move in document["moves"]} == {GROUP}
+        assert {(move["partition"], move["target_offset"]) for move in document["moves"]} == {
+            (at.partition, offset) for at, offset in carried.items()
+        }
         assert await stage.group_at(stage.target) == carried
