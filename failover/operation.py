@@ -37,19 +37,24 @@ from failover.moves import MoveKind, group_totals
 from failover.patience import patiently
 from failover.read_on import verified_document
 from failover.result import OperationResult
+from failover.staying import StayingLink
 from failover.steps import BEFORE_FENCE, Operation, OperationStep
 
 
 @dataclass(frozen=True, slots=True)
 class GroupsStand:
     """The groups that were moved stand at `target`, read back and verified, and it takes writes: applications may start
-    there, but for those of `left_groups`, of which something was left as it is there. What is left is to look whether
-    something came late to `watched` ("": nothing is asked of a source).
+    there, but for those of `left_groups`, of which something was left as it is there, and for what reads along
+    `staying_links`, which stay at `source`. What is left is to look whether something came late there, where the source
+    `is_watched`.
     """
 
+    operation_id: str
+    source: str
     target: str
-    watched: str
-    left_groups: tuple[str, ...]
+    is_watched: bool
+    left_groups: tuple[str, ...] = ()
+    staying_links: tuple[StayingLink, ...] = ()
 
 
 Tell: TypeAlias = Callable[[GroupsStand], None]
@@ -62,13 +67,15 @@ def tell_nobody(_stand: GroupsStand) -> None:
 @dataclass(frozen=True, slots=True)
 class Opening:
     """The first entry of a run: what was planned, or who takes it up. `given_up`: links that it goes on without, and
-    why. `is_freeze_begun`: by an earlier run, so that it is this one's to undo.
+    why. `is_freeze_begun`: by an earlier run, so that it is this one's to undo. `staying`: all links that it goes
+    without, when it begins.
     """
 
     event: Event
     detail: Mapping[str, Any]
     given_up: Mapping[str, str] = field(default_factory=dict)
     is_freeze_begun: bool = False
+    staying: tuple[StayingLink, ...] = ()
 
 
 async def carry_out(
@@ -121,6 +128,7 @@ class _Run:
             self._freeze.take_up()
         self._source_role: SiteStanding | None = None
         self._hook_error = ""
+        self._staying = opening.staying
         self._tell = tell
         self._done: list[tuple[Event, dict[str, Any]]] = []
         """What the journal does not say yet: it does with its next entry."""
@@ -179,13 +187,7 @@ class _Run:
             case OperationStep.VERIFY:
                 await self._take_all(step)
                 if self._is_verified:
-                    offsets = {link.sites.link.name: verified_document(link.moves) for link in self._live}
-                    left = sorted({group for link in self._live for group in link.left_groups})
-                    # Before anybody is told: applications may start from here on.
-                    said = {"step": step.value, "offsets": offsets, "left_groups": left}
-                    await self._note(Event.GROUPS_VERIFIED, said)
-                    source = self._named.source.name if any(link.watches_source for link in self._live) else ""
-                    self._tell(GroupsStand(self._named.target.name, source, tuple(left)))
+                    await self._let_in()
                 await self._take_all(step, watching=True)
             case _:
                 await self._take_all(step)
@@ -193,6 +195,27 @@ class _Run:
         if step in (OperationStep.DRAIN, OperationStep.MOVE_GROUPS):
             detail["moves"] = self._moves()
         self._done = [(Event.DONE, detail)]
+
+    async def _let_in(self) -> None:
+        """Applications may start from here on: the journal says so before anybody is told."""
+        offsets = {link.sites.link.name: verified_document(link.moves) for link in self._live}
+        left = sorted({group for link in self._live for group in link.left_groups})
+        given_up = [
+            StayingLink(link.sites.link.name, len(link.plan.snapshot.groups))
+            for link in self._links
+            if link.is_given_up
+        ]
+        stand = GroupsStand(
+            self._journal.operation_id,
+            self._named.source.name,
+            self._named.target.name,
+            is_watched=any(link.watches_source for link in self._live),
+            left_groups=tuple(left),
+            staying_links=(*self._staying, *given_up),
+        )
+        said = {"left_groups": left, "staying_links": to_document(stand.staying_links)}
+        await self._note(Event.GROUPS_VERIFIED, {"step": OperationStep.VERIFY.value, "offsets": offsets, **said})
+        self._tell(stand)
 
     async def _note(self, event: Event, detail: Mapping[str, Any]) -> None:
         """With what was done before it, which nothing happened behind."""

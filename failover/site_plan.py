@@ -18,6 +18,7 @@ from failover.link_run import LinkMove
 from failover.losses import LossTotal, sum_losses
 from failover.moves import MoveKind
 from failover.plan import GateRefusal, OperationPlan, RefusalReason
+from failover.staying import StayingLink
 from failover.steps import Operation
 from mirror.api import Link
 
@@ -103,6 +104,12 @@ class SitePlan:
     @property
     def going(self) -> tuple[OperationPlan, ...]:
         return tuple(plan for plan in self.links if plan.snapshot.link in self.moving)
+
+    @property
+    def staying(self) -> tuple[StayingLink, ...]:
+        """Of those that are refused; nothing is known of one that could not be looked at."""
+        groups = {plan.snapshot.link: len(plan.snapshot.groups) for plan in self.links}
+        return tuple(StayingLink(link, groups.get(link)) for link in self.refused)
 
 
 def found_together(moves: Sequence[LinkMove]) -> list[LinkMove]:

@@ -54,6 +54,7 @@ from failover.standing import (
     was_writable_before,
     way_on,
 )
+from failover.staying import staying_links
 from failover.steps import Operation, OperationStep
 from mirror.api import RunState, read_entries
 
@@ -97,7 +98,8 @@ async def begin(
         "plans": [to_document(move.plan) for move in moves],
     }
     try:
-        results = await carry_out(moves, journal, Opening(Event.PLANNED, detail), intent.drain_timeout_s, tell=tell)
+        opening = Opening(Event.PLANNED, detail, staying=staying_links(detail, ()))
+        results = await carry_out(moves, journal, opening, intent.drain_timeout_s, tell=tell)
     except OperationTakenUp as overtaken:
         if not journal.is_begun:
             raise await _who_begins(sites, between, known) from overtaken
@@ -108,7 +110,7 @@ async def begin(
         if _begun(log):
             return await resume(log, [move.sites for move in moves], freezing.hooks, who, tell)
         journal = await _own_again(log, sites.target, between, who)
-        opening = Opening(Event.TAKEN_UP, {"who": who})
+        opening = Opening(Event.TAKEN_UP, {"who": who}, staying=staying_links(detail, ()))
         results = await carry_out(moves, journal, opening, intent.drain_timeout_s, tell=tell)
     with suppress(FarshoreError):  # all is done, and the next one forgets them
         await journal.forget(to_forget(before, between, OPERATIONS_KEPT))
@@ -176,7 +178,8 @@ async def resume(
     between = (intent.source, intent.target)
     writer, log = await claim(target, between, partial(_still, log))
     journal = OperationJournal(target, log.operation_id, who, writer, between, log)
-    opening = Opening(Event.TAKEN_UP, {"who": who}, refused, OperationStep.FREEZE in _begun(log))
+    staying = staying_links(log.entries[0].detail, [*given_up, *refused])
+    opening = Opening(Event.TAKEN_UP, {"who": who}, refused, OperationStep.FREEZE in _begun(log), staying)
     return await carry_out(moves, journal, opening, intent.drain_timeout_s, _done(log, moves), tell)
 
 

@@ -15,8 +15,8 @@ from broker.base.durations import human_seconds
 from deploy.cli.freezing_lines import freezing_lines
 from deploy.cli.gate_words import reason_of, refusal_of
 from deploy.cli.group_lines import MOVES_SHOWN, moves_line, tell_totals, unlike_others
-from deploy.cli.late_lines import OTHERS_SHOWN, late_commits_line, read_on_line, stranded_line, unwatched_line
-from deploy.cli.left_lines import left_lines, unanswered_lines
+from deploy.cli.late_lines import late_commits_line, read_on_line, stranded_line, unwatched_line
+from deploy.cli.left_lines import but_not, left_lines, unanswered_lines
 from deploy.cli.next_steps import NextStep
 from deploy.cli.tables import counted, print_table
 from deploy.cli.terminal import CommandRefused, Output, confirm_plan, emit
@@ -284,9 +284,8 @@ def result_document(result: OperationResult, steps: Sequence[NextStep]) -> dict[
 
 def tell_groups_stand(stand: GroupsStand) -> None:
     """The moment for which people wait: what comes behind it takes seconds, and holds up no application."""
-    rest = f"watching {stand.watched} for what comes late ..." if stand.watched else "stating what it came to ..."
-    more = ", ..." if len(stand.left_groups) > OTHERS_SHOWN else ""
-    but = f", but not: {', '.join(stand.left_groups[:OTHERS_SHOWN])}{more}" if stand.left_groups else ""
+    rest = f"watching {stand.source} for what comes late ..." if stand.is_watched else "stating what it came to ..."
+    but = but_not(stand.source, stand.left_groups, stand.staying_links, stand.operation_id)
     said = f"verified: the groups that were moved stand at {stand.target}; applications may start there{but}; {rest}"
     with suppress(OSError):  # nobody reads it any more, and the operation goes on
         click.echo(filled(said), err=True)

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
+from deploy.cli.tables import counted
+from failover.journal import Event, OperationLog
 from failover.left import LeftPartition
 from failover.moves import MoveKind
 from failover.plan import OperationPlan
 from failover.result import OperationResult
+from failover.standing import OperationStanding
+from failover.staying import StayingLink
 from failover.verification import DifferenceKind
 
 SHOWN = 20
+NAMED = 10
+"""Of those whose applications are not to start: people wait for that word."""
 
 
 def unanswered_lines(plan: OperationPlan) -> Iterable[str]:
@@ -44,6 +50,34 @@ def left_lines(result: OperationResult) -> Iterable[str]:
     if result.unanswered_groups:
         shown = ", ".join(result.unanswered_groups[:SHOWN]) + (", ..." if len(result.unanswered_groups) > SHOWN else "")
         yield f"groups that did not answer at {result.target}, left as they are: {shown}"
+
+
+def but_not(source: str, groups: Sequence[str], links: Sequence[StayingLink], operation_id: str) -> str:
+    """Behind the words that applications may start: whose may not; "" where all may."""
+    said = f", but not: {', '.join(groups[:NAMED])}" if groups else ""
+    said += f" and {counted(len(groups) - NAMED, 'more group')}" if len(groups) > NAMED else ""
+    if links:
+        named = ", ".join(map(staying_line, links[:NAMED]))
+        named += f" and {counted(len(links) - NAMED, 'more link')}" if len(links) > NAMED else ""
+        said += f"{';' if groups else ','} {'nor' if groups else 'but not'} along links that stay at {source}: {named}"
+    if len(groups) > NAMED or links:
+        said += f" (`farshore operation show {operation_id}` has all)"
+    return said
+
+
+def not_let_in(log: OperationLog, standing: OperationStanding) -> Iterable[str]:
+    """All whose applications may not start at the target, as the last run says that told of the others."""
+    said = [entry.detail for entry in log.entries if entry.event == Event.GROUPS_VERIFIED]
+    if said and (groups := said[-1].get("left_groups")):
+        yield f"left as they were at {standing.target}: {', '.join(groups)}"
+    if said and (links := said[-1].get("staying_links")):
+        named = ", ".join(staying_line(StayingLink(**one)) for one in links)
+        yield f"stay at {standing.source}, with what reads along them: {named}"
+
+
+def staying_line(one: StayingLink) -> str:
+    """A link, and how many groups stay with it."""
+    return f"{one.link} ({'groups not known' if one.groups is None else counted(one.groups, 'group')})"
 
 
 def groups_to_move(result: OperationResult) -> tuple[str, ...]:

@@ -126,7 +126,7 @@ class LookedAtSite(Looked):
 
     @property
     def extra(self) -> dict[str, Any]:
-        return {"stays": to_document(self.plan.stays)}
+        return {"stays": to_document(self.plan.stays), "staying_links": to_document(self.plan.staying)}
 
     @property
     def is_refused(self) -> bool:

@@ -17,6 +17,7 @@ from broker.base.errors import FarshoreError
 from broker.client.cluster import Cluster
 from broker.client.site import Site
 from deploy.cli.failover_tables import WIDTH, tell_groups_stand
+from deploy.cli.left_lines import not_let_in
 from deploy.cli.moving import Ended, now_ms, tell_results
 from deploy.cli.parameters import Duration
 from deploy.cli.terminal import (
@@ -337,6 +338,7 @@ def _show(found: Found, output: str) -> None:
     for result in results_of(log):
         verdict = "verified" if result["verified"] else f"NOT VERIFIED, {len(result['differences'])} differences"
         lines.append(f"{result['link']}: {verdict}; {len(result['moves'])} offsets of groups")
+    lines += not_let_in(log, standing)
     for line in lines:
         click.echo(textwrap.fill(line, WIDTH, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False))
     emit(list(standing.steps), output, columns=STEP_COLUMNS)

@@ -16,6 +16,7 @@ from broker.wire.schema import Message
 from failover.errors import GateRefused
 from failover.hooks import Hooks
 from failover.intent import Intent
+from failover.operation import Tell, tell_nobody
 from failover.plan import GateRefusal
 from failover.planning import plan_link
 from failover.result import OperationResult
@@ -128,14 +129,18 @@ async def machine(client_id: str, *links: Link) -> AsyncIterator[list[Sites]]:
 
 
 async def operate(
-    intent: Intent, sites: list[Sites], operation_id: str, hooks: Hooks | None = None
+    intent: Intent,
+    sites: list[Sites],
+    operation_id: str,
+    hooks: Hooks | None = None,
+    tell: Tell = tell_nobody,
 ) -> tuple[OperationResult, ...]:
     """As the command does it, from the look to the end."""
     intent = replace(intent, links=tuple(one.link.name for one in sites))
     moves = [await plan_link(intent, one, hooks or Hooks()) for one in sites]
     if refusals := [refusal for move in moves for refusal in move.plan.refusals]:
         raise PlanRefused(refusals)
-    return await begin(moves, intent, operation_id, "a victim", {})
+    return await begin(moves, intent, operation_id, "a victim", {}, tell)
 
 
 async def until_death(intent: Intent, stage: Stage, operation_id: str, hooks: Hooks | None = None) -> None:

@@ -155,7 +155,7 @@ async def test_a_source_that_died_behind_the_word_was_compared_before_it_and_wha
     async with ready(tmp_path) as stage:
         first, second = Told(), Told()
         await die_behind_verify(stage, monkeypatch, SWITCHOVER, 1, first, Event.GROUPS_VERIFIED)
-        assert [stand.watched for stand in first.stands] == ["east"]
+        assert [(stand.source, stand.is_watched) for stand in first.stands] == [("east", True)]
         if has_read_on:
             await read_on(stage)
         result = await taken_up(stage, second, source_lives=False)
@@ -163,5 +163,5 @@ async def test_a_source_that_died_behind_the_word_was_compared_before_it_and_wha
         assert (result.verified, result.differences) == (True, ())
         assert (result.is_unwatched, result.has_findings) == (True, True)
         assert len(result.read_on) == has_read_on
-        assert [(stand.target, stand.watched) for stand in second.stands] == [("west", "")]
+        assert [(stand.target, stand.is_watched) for stand in second.stands] == [("west", False)]
         assert standing_of(await stage.log(ID), now_ms()).state is OperationState.STRANDED

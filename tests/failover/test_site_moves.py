@@ -19,7 +19,9 @@ from failover.hooks import Hooks
 from failover.intent import Intent
 from failover.journal import Event, JournalEntry
 from failover.journal_log import OperationJournal, load_operations
+from failover.operation import GroupsStand
 from failover.standing import OperationState, standing_of
+from failover.staying import StayingLink
 from failover.steps import Operation
 from failover.taking_up import resume
 from mirror.link import Link
@@ -68,9 +70,13 @@ async def test_a_link_that_does_not_drain_stays_as_it_is_and_the_other_goes(
         async with both_mirrored(stage):
             pass
         await write(stage.source, ORDERS[0], some_records(9000, 5))
+        stands: list[GroupsStand] = []
         async with running(stage.flights):
-            results = await operate(replace(SWITCHOVER, drain_timeout_s=10.0), stage.sites, ID)
+            intent = replace(SWITCHOVER, drain_timeout_s=10.0, refused_links=("bills",))
+            results = await operate(intent, stage.sites, ID, tell=stands.append)
         flights, orders = results
+        (stand,) = stands
+        assert stand.staying_links == (StayingLink("bills", None), StayingLink("east-west-orders", 2))
         assert (flights.verified, flights.failure) == (True, None)
         assert orders.failure is not None
         assert (orders.verified, orders.failure.is_given_up, orders.failure.step) == (False, True, "drain")

@@ -172,7 +172,7 @@ async def test_applications_are_let_in_as_soon_as_their_groups_stand_and_what_co
 
         starting = asyncio.create_task(start_there())
         result = await stage.run(plan_switchover(await stage.sites.look()), stage.sites, tell=tell)
-        assert seen == [GroupsStand("west", "east", ())]
+        assert seen == [GroupsStand("operation-1", "east", "west", is_watched=True)]
         assert await starting == at_source
         assert result.verified, result.differences
         assert result.stranded == (StrandedRange(*PARTITIONS[1], RECORDS, RECORDS + 3, 3),)

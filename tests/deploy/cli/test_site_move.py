@@ -229,7 +229,10 @@ def test_a_link_that_is_refused_stays_and_is_moved_by_the_next_run(own_shell: Sh
     assert "refused: the link orders is paused" in " ".join(told.stderr.split())
     assert role_of(own_shell, "east") == ("standby", ["flights"])
     (operation_id,) = own_shell.operations
-    own_shell.run(f"operation wait {operation_id}", ExitCode.REFUSED)
+    but = f"but not along links that stay at east: orders (2 groups) (`farshore operation show {operation_id}` has all)"
+    assert f"applications may start there, {but}; " in " ".join(told.stderr.split())
+    waited = own_shell.run(f"operation wait {operation_id}", ExitCode.REFUSED)
+    assert "stay at east, with what reads along them: orders (2 groups)" in " ".join(waited.stdout.split())
     own_shell.run("link resume --link orders --yes", ExitCode.DONE)
 
     result = json.loads(own_shell.run("switchover --from east --to west --yes -o json", ExitCode.DONE).stdout)
