@@ -16,8 +16,10 @@ FailoverError
 │   ├── OperationUnderWay   somebody else moves this link
 │   │   └── Overtaken         and began at the same time
 │   ├── OperationEnded      there is nothing to go on with
+│   ├── PromotedMeanwhile   an abort that was to let the source go on found its link promoted
 │   └── WorldChanged        since the plan was written, what it was made from changed
 ├── StillFrozen        given up before anything was moved, and writes at the source could not be let in again (exit 1)
+├── NotAborted         whether the operation is behind its fence is not known: the source stays as it is (exit 1)
 ├── OperationTakenUp       another machine carries this operation on (exit 1)
 ├── JournalUnanswered      nobody could be told for too long that the operation is carried on (exit 1)
 ├── CutShort           something failed behind the gates, and may be moved in part; the operation is resumed (exit 1)
@@ -168,6 +170,33 @@ class ExportDamaged(FailoverError):
 
 class OperationEnded(GateRefused):
     """The operation has ended: it is neither gone on with nor aborted."""
+
+
+class PromotedMeanwhile(GateRefused):
+    """A promotion that the operation had asked for was heard since its abort was looked at; nothing was thawed."""
+
+    def __init__(self, operation_id: str, links: Sequence[str], source: str) -> None:
+        super().__init__(
+            f"{operation_id} was not aborted: since that was looked at it has promoted {', '.join(links)}; "
+            f"{source} stays as it is, and nothing was let in there",
+            hint=f"`farshore operation resume {operation_id}` brings it to its end; `farshore operation abort "
+            f"{operation_id}`, given again, ends it there, and leaves what is moved",
+        )
+
+
+class NotAborted(FailoverError):
+    """What the operation has promoted could not be told for certain, or the journal did not take its end: it can be
+    aborted, or resumed, still.
+    """
+
+    retriable = True
+
+    def __init__(self, operation_id: str, why: str, target: str) -> None:
+        super().__init__(
+            f"{operation_id} was not aborted: {why}",
+            hint=f"when {target} answers, from any machine: `farshore operation abort {operation_id}`, or "
+            f"`farshore operation resume {operation_id}`",
+        )
 
 
 class WorldChanged(GateRefused):

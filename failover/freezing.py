@@ -10,7 +10,6 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final
 
-from broker.base.ending import to_its_end
 from broker.client.cluster import Cluster
 from broker.client.errors import ClientError, KafkaError
 from broker.client.fanout import both
@@ -176,8 +175,19 @@ async def _standing(cluster: Cluster) -> SiteStanding | None:
 class Freeze:
     """Of one operation. Each step may be repeated: what it asks for is looked at first."""
 
-    def __init__(self, plan: Freezing, link: Link, clusters: tuple[Cluster | None, Cluster], operation_id: str) -> None:
+    def __init__(
+        self,
+        plan: Freezing,
+        link: Link,
+        clusters: tuple[Cluster | None, Cluster],
+        operation_id: str,
+        check_held: Callable[[], None],
+    ) -> None:
+        """`check_held` raises where the operation may be another machine's by now: what that one keeps frozen is not
+        let in here.
+        """
         self._plan = plan
+        self._check_held = check_held
         self._link = link
         self._source, self._target = clusters
         self._operation_id = operation_id
@@ -209,7 +219,10 @@ class Freeze:
         if self._source is None or known is None or not self._plan.is_by_role:
             return
         try:
-            if known.covers(self._plan.topics):
+            if known.covers(self._plan.topics) and known.reason == self._operation_id:
+                # Anew: a machine that had the operation before, and takes its freeze back late, knows the role's epoch.
+                await set_site_role(self._source, known.role, self._operation_id, known, known.topics, known.standby)
+            elif known.covers(self._plan.topics):
                 await await_site_role(self._source, known)
             else:
                 frozen = known.closed(SiteRole.FROZEN, self._operation_id, self._plan.topics)
@@ -219,22 +232,25 @@ class Freeze:
             raise OperationUnderWay(str(error), hint=error.hint) from error
 
     async def undo(self, because: BaseException) -> None:
-        """Nothing else was changed, and is not going to be: clients write again. Raises StillFrozen."""
-        if self._begun:
-            await to_its_end(self._undo(because))
-
-    async def _undo(self, because: BaseException) -> None:
+        """Nothing else was changed, and is not going to be: clients write again. Raises StillFrozen, and what
+        `check_held` does.
+        """
+        if not self._begun:
+            return
         site = self._link.source.name
         before = self._plan.before or self._plan.source
         try:
             if self._source is not None and before is not None:
                 now = await site_standing(self._source)
                 if now is not None and (now.role, now.reason) == (SiteRole.FROZEN, self._operation_id):
+                    self._check_held()
                     why = f"{self._operation_id} was given up"
                     await set_site_role(self._source, before.role, why, now, before.topics, before.standby)
             if self._source is not None and self._source.site.freeze_principals:
+                self._check_held()
                 await undo(self._source, self._operation_id)
             if self._plan.hooks.thaw:
+                self._check_held()
                 await self._run_hook("thaw_hook", self._plan.hooks.thaw)
             await self._undo_forgotten()
         except (ClientError, GateRefused) as error:

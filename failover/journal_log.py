@@ -8,7 +8,7 @@ operation between the same sites begins beside it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import ExitStack, asynccontextmanager, suppress
 from typing import Any, Final, TypeVar
 
@@ -181,6 +181,35 @@ class OperationJournal:
         is_young = self._target.clock.boottime() - self._heard_at_s < LEASE_S
         return is_young and not isinstance(self._lost, OperationTakenUp)
 
+    def check_held(self) -> None:
+        """Raises OperationTakenUp, JournalUnanswered where somebody else may have taken the operation up by now. It
+        does not wait: what is asked for right behind it, under a fence got before, is refused, or found by who has.
+        """
+        if not self.is_held:
+            is_taken_up = isinstance(self._lost, OperationTakenUp)
+            raise OperationTakenUp(self.operation_id) if is_taken_up else self._unanswered()
+
+    async def while_held(self, work: Coroutine[Any, Any, T]) -> T:
+        """What `work` comes to. It is not cancelled with the caller, and cut off as soon as somebody else may have
+        taken the operation up. Raises OperationTakenUp, JournalUnanswered then.
+        """
+        return await to_its_end(self._while_held(work))
+
+    async def _while_held(self, work: Coroutine[Any, Any, T]) -> T:
+        task = asyncio.ensure_future(work)
+        try:
+            while not task.done():
+                self.check_held()
+                await asyncio.wait([task], timeout=DRAIN_POLL_S)
+        finally:
+            if not task.done():
+                task.cancel()
+                await asyncio.wait([task])
+        return task.result()
+
+    def _unanswered(self) -> JournalUnanswered:
+        return JournalUnanswered(self.operation_id, self._target.site.name)
+
     def wrote_all(self, log: OperationLog) -> bool:
         """Whether nobody else has written an entry of the operation."""
         return not log.damage and (len(log.entries), log.next_hash) == (self._sequence, self._hash)
@@ -207,8 +236,10 @@ class OperationJournal:
 
     async def _append_all(self, records: Sequence[tuple[bytes, bytes]], sequence: int, last_hash: str) -> None:
         """With what stands in the journal then: whoever waits for this may be cancelled, and write once more."""
+        asked_at_s = self._target.clock.boottime()
         await self._append_in_parts(records)
         self._sequence, self._hash = sequence, last_hash
+        self._heard_at_s = max(self._heard_at_s, asked_at_s)
 
     async def _append_in_parts(self, records: Sequence[tuple[bytes, bytes]]) -> None:
         """In one batch, which takes one round trip, where that is compressed to no more than one part may be."""
@@ -241,7 +272,7 @@ class OperationJournal:
                 async with asyncio.timeout(max(0.0, self._heard_at_s + LEASE_S - self._target.clock.boottime())):
                     await self._renew()
             except TimeoutError as error:
-                raise JournalUnanswered(self.operation_id, self._target.site.name) from error
+                raise self._unanswered() from error
 
     async def _renew(self) -> None:
         async with self._lock:
@@ -263,7 +294,7 @@ class OperationJournal:
         """
         if self._lost is not None:
             raise self._lost
-        self._lost = JournalUnanswered(self.operation_id, self._target.site.name)
+        self._lost = self._unanswered()
         try:
             await self._send(self._batch(records))
         except KafkaError as error:

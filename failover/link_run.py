@@ -5,7 +5,7 @@ fencing again raises the epoch again, a committed offset is committed again.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -77,7 +77,9 @@ class LinkFailure:
 class LinkRun:
     """What the steps of one link have found so far; after a `failure` it takes none."""
 
-    def __init__(self, move: LinkMove, operation_id: str, drain_timeout_s: float) -> None:
+    def __init__(
+        self, move: LinkMove, operation_id: str, drain_timeout_s: float, check_held: Callable[[], None]
+    ) -> None:
         self.plan = move.plan
         self.sites = move.sites
         self.snapshot = move.plan.snapshot
@@ -92,6 +94,7 @@ class LinkRun:
         self._move = move
         self._operation_id = operation_id
         self._drain_timeout_s = drain_timeout_s
+        self._check_held = check_held
         self._fenced_at_s = 0.0
         self._state_log: StateLog | None = None
 
@@ -172,7 +175,8 @@ class LinkRun:
             ends = last_seen_ends(self.snapshot, is_told=True)
         after = [back.operation_id for back in standing]
         state = sites.readers.states.of(sites.link)
-        fence = await patiently(partial(promote_link, sites.link, sites.target, self._operation_id, after, state, ends))
+        asked = (self._operation_id, after, state, ends, self._check_held)
+        fence = await patiently(partial(promote_link, sites.link, sites.target, *asked))
         self._fenced_at_s = asyncio.get_running_loop().time()
         self._state_log = fence.log
         self.unfenced = {str(at): str(why) for at, why in fence.left_out.items()}
@@ -216,10 +220,8 @@ class LinkRun:
             partial(stranded_ranges, self.sites.link, source, self.sites.target, self.snapshot)
         )
         plan, asked = self.plan, self.sites.groups
-        clusters = (source, self.sites.target)
-        self.late_commits = await patiently(
-            partial(late_commits, self.sites.link, clusters, asked, self.moves, plan.left_groups)
-        )
+        named = (self.sites.link, (source, self.sites.target), asked, self.moves, plan.left_groups)
+        self.late_commits = await patiently(partial(late_commits, *named))
 
 
 async def drain(sites: Sites, timeout_s: float) -> Snapshot:

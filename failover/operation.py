@@ -116,14 +116,16 @@ class _Run:
         drain_timeout_s: float,
         tell: Tell,
     ) -> None:
-        self._links = [LinkRun(move, journal.operation_id, drain_timeout_s) for move in moves]
+        operation_id, check_held = journal.operation_id, journal.check_held
+        self._links = [LinkRun(move, operation_id, drain_timeout_s, check_held) for move in moves]
         self._journal = journal
         self._operation = moves[0].plan.operation
         self._freezing = joined([move.plan.freezing for move in moves])
         self._steps: Sequence[OperationStep] = ()
         sites = next((move.sites for move in moves if move.sites.source is not None), moves[0].sites)
         self._named = replace(sites.link, name=",".join(move.sites.link.name for move in moves))
-        self._freeze = Freeze(self._freezing, self._named, (sites.source, sites.target), journal.operation_id)
+        clusters = (sites.source, sites.target)
+        self._freeze = Freeze(self._freezing, self._named, clusters, operation_id, check_held)
         if opening.is_freeze_begun:
             self._freeze.take_up()
         self._source_role: SiteStanding | None = None
@@ -256,7 +258,9 @@ class _Run:
             await self._note(Event.NOT_FENCED, reasons)
 
     async def _end_early(self, step: OperationStep, error: BaseException) -> None:
-        """Undo the freeze where nothing else was changed, and say how it stands. Raises StillFrozen."""
+        """Undo the freeze where nothing else was changed, and say how it stands. Raises StillFrozen,
+        OperationTakenUp.
+        """
         if isinstance(error, OperationTakenUp):  # it is another machine's: whatever is to be undone, too
             return
         said = {"step": step.value, "error": str(error) or type(error).__name__}
@@ -273,18 +277,22 @@ class _Run:
             if OperationStep.FREEZE not in self._steps:
                 return
             if not self._journal.is_held:
-                raise StillFrozen(
-                    f"{said['error']}; writes at {self._named.source.name} may be frozen still: {unwritten}",
-                    hint=unwritten.hint,
-                ) from error
+                raise self._may_be_frozen(said, unwritten) from error
         try:
-            await self._freeze.undo(error)
+            if self._freeze.is_begun:
+                await self._journal.while_held(self._freeze.undo(error))
+        except JournalUnanswered as lost:
+            raise self._may_be_frozen(said, lost) from error
         except StillFrozen:
             with suppress(FarshoreError):
                 await self._note(Event.CUT_SHORT, said)
             raise
         with suppress(FarshoreError):
             await self._note(Event.GIVEN_UP, said)
+
+    def _may_be_frozen(self, said: Mapping[str, Any], why: FarshoreError) -> StillFrozen:
+        text = f"{said['error']}; writes at {self._named.source.name} may be frozen still: {why}"
+        return StillFrozen(text, hint=why.hint)
 
     @contextmanager
     def _told_as_cut_short(self, step: OperationStep) -> Iterator[None]:

@@ -1,33 +1,27 @@
-"""Beginning an operation, and taking up one that another process left: resumed, or aborted."""
+"""Beginning an operation, and going on with one that another process left."""
 
 from __future__ import annotations
 
 from collections.abc import Container, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
-from enum import StrEnum
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from broker.base.documents import to_document
 from broker.base.errors import FarshoreError
 from broker.client.cluster import Cluster
-from broker.client.errors import ClientError
 from broker.client.fanout import side_by_side
-from failover.acl_freeze import look
 from failover.contact import SiteFinding
-from failover.denials import is_named
 from failover.errors import (
-    FreezeNotAllowed,
     GateRefused,
     JournalDamaged,
     OperationEnded,
     OperationTakenUp,
     OperationUnderWay,
     Overtaken,
-    StillFrozen,
 )
-from failover.freezing import Freeze, joined, read_roles
+from failover.freezing import joined
 from failover.hooks import Hooks
 from failover.intent import Intent
 from failover.journal import Event, OperationLog, check_not_gone_back
@@ -46,6 +40,7 @@ from failover.standing import (
     done_moves,
     given_up_links,
     intent_of,
+    is_behind_fence,
     refuse_second,
     role_before,
     standing_of,
@@ -56,7 +51,7 @@ from failover.standing import (
 )
 from failover.staying import staying_links
 from failover.steps import Operation, OperationStep
-from mirror.api import RunState, read_entries
+from mirror.api import LinkRun, RunState, read_entries, refuse_promotion
 
 
 async def begin(
@@ -107,7 +102,7 @@ async def begin(
         log = await find_operation(sites.target, operation_id)
         if log is None or not journal.wrote_all(log):
             raise
-        if _begun(log):
+        if begun_steps(log):
             return await resume(log, [move.sites for move in moves], freezing.hooks, who, tell)
         journal = await _own_again(log, sites.target, between, who)
         opening = Opening(Event.TAKEN_UP, {"who": who}, staying=staying_links(detail, ()))
@@ -142,7 +137,7 @@ async def _own_again(log: OperationLog, target: Cluster, between: tuple[str, str
     """Who began another operation raised the epoch, saw this one, and gave up: then this one is carried on here, of
     which no step was begun yet. Raises OperationUnderWay where somebody took it up.
     """
-    writer, now = await claim(target, between, partial(_still, log))
+    writer, now = await claim(target, between, partial(still, log))
     return OperationJournal(target, now.operation_id, who, writer, between, now)
 
 
@@ -161,7 +156,7 @@ async def resume(
     raises.
     """
     intent, target = intent_of(log), sites[0].target
-    await _until_unheard(log, sites[0])
+    await until_unheard(log, sites[0])
     given_up = given_up_links(log)
     # What was seen while somebody may have carried it on is no look to go by.
     going = [replace(one, ahead=None) for one in sites if one.link.name not in given_up]
@@ -176,10 +171,10 @@ async def resume(
         )
     moves = [move for move in moves if move.sites.link.name not in refused]
     between = (intent.source, intent.target)
-    writer, log = await claim(target, between, partial(_still, log))
+    writer, log = await claim(target, between, partial(still, log))
     journal = OperationJournal(target, log.operation_id, who, writer, between, log)
     staying = staying_links(log.entries[0].detail, [*given_up, *refused])
-    opening = Opening(Event.TAKEN_UP, {"who": who}, refused, OperationStep.FREEZE in _begun(log), staying)
+    opening = Opening(Event.TAKEN_UP, {"who": who}, refused, OperationStep.FREEZE in begun_steps(log), staying)
     return await carry_out(moves, journal, opening, intent.drain_timeout_s, _done(log, moves), tell)
 
 
@@ -204,15 +199,32 @@ def _done(log: OperationLog, moves: Sequence[LinkMove]) -> list[OperationStep]:
     return [step for step in OperationStep if step in skipped]
 
 
-def _begun(log: OperationLog) -> set[str]:
+def begun_steps(log: OperationLog) -> set[str]:
     return {str(entry.detail["step"]) for entry in log.entries if entry.event == Event.STARTED}
+
+
+async def run_behind_fence(log: OperationLog, sites: Sites) -> LinkRun | None:
+    """What the link may do, as far as this operation goes for good: who began its fence may have asked for a promotion
+    that is still on its way, and then the link is taken over before that is read.
+
+    To be asked when that machine has stopped, or may not write any more (`OperationJournal.check_held`). Raises
+    LinkFenced, ClientError.
+    """
+    run = (await read_entries(sites.link, sites.target)).run
+    if is_promoted_by(log, run) or not is_behind_fence(log):
+        return run
+    return await refuse_promotion(sites.link, sites.target, log.operation_id)
+
+
+def is_promoted_by(log: OperationLog, run: LinkRun | None) -> bool:
+    """Whether it is the operation that the link was promoted by."""
+    return run is not None and (run.state, run.operation_id) == (RunState.PROMOTED, log.operation_id)
 
 
 async def _move_again(log: OperationLog, intent: Intent, sites: Sites, hooks: Hooks) -> LinkMove:
     """The link as it is now, with what is known of its groups' moves."""
     name = sites.link.name
-    run = (await read_entries(sites.link, sites.target)).run
-    is_moved = run is not None and (run.state, run.operation_id) == (RunState.PROMOTED, log.operation_id)
+    is_moved = is_promoted_by(log, await run_behind_fence(log, sites))
     if is_moved and intent.operation is Operation.SWITCHOVER:
         found = await sites.look_past_source()  # it may have died since it was drained
         sites = sites.as_found(found)
@@ -237,7 +249,7 @@ async def _move_again(log: OperationLog, intent: Intent, sites: Sites, hooks: Ho
     return move
 
 
-def _still(before: OperationLog, operations: Mapping[str, OperationLog]) -> OperationLog:
+def still(before: OperationLog, operations: Mapping[str, OperationLog]) -> OperationLog:
     """The operation, which nobody has taken up since it was looked at. Raises OperationUnderWay, JournalDamaged."""
     found, name = operations.get(before.operation_id), before.operation_id
     if found is None:
@@ -254,7 +266,7 @@ def _still(before: OperationLog, operations: Mapping[str, OperationLog]) -> Oper
     return now
 
 
-async def _until_unheard(log: OperationLog, sites: Sites) -> None:
+async def until_unheard(log: OperationLog, sites: Sites) -> None:
     """Two clocks tell nothing for certain: a machine that lives is heard again, or stops by itself, within its lease.
 
     Raises OperationEnded, OperationUnderWay, JournalDamaged.
@@ -273,121 +285,7 @@ async def _until_unheard(log: OperationLog, sites: Sites) -> None:
     while clock.boottime() < until_s:
         await clock.sleep(DRAIN_POLL_S * 4)
         try:
-            _still(log, await sites.readers.operations.read(sites.target))
+            still(log, await sites.readers.operations.read(sites.target))
         except OperationUnderWay as heard:
             now = replace(standing, state=OperationState.UNDER_WAY, heard_at_ms=sites.now_ms())
             raise OperationUnderWay(told_standing(now, sites.now_ms()), hint=way_on(now)) from heard
-
-
-class AbortKind(StrEnum):
-    """What an abort undoes, and what it leaves."""
-
-    SOURCE_THAWED = "source_thawed"
-    LINK_RUNS = "link_runs"
-    """It was not fenced: its mirror goes on as before."""
-    LINK_PROMOTED = "link_promoted"
-    GROUPS_MOVED = "groups_moved"
-    """They, or some of them, were set at the target, and stay there."""
-    SOURCE_REFUSES_WRITES = "source_refuses_writes"
-    SOURCE_TAKES_WRITES = "source_takes_writes"
-    """Behind the fence: what comes is carried nowhere."""
-    SOURCE_UNKNOWN = "source_unknown"
-    """Whether it still refuses writes is not known: it does not answer, or only the hooks know."""
-
-
-@dataclass(frozen=True, slots=True)
-class AbortFinding:
-    """One thing that an abort undoes, or leaves changed (`stays`); `command` changes it, "" where none does."""
-
-    kind: AbortKind
-    subject: str
-    stays: bool
-    command: str = ""
-
-
-async def plan_abort(log: OperationLog, sites: Sequence[Sites]) -> tuple[AbortFinding, ...]:
-    """What it would undo and leave. Raises OperationEnded, OperationUnderWay, JournalDamaged, ClientError."""
-    await _until_unheard(log, sites[0])
-    return await _findings(log, sites)
-
-
-async def _findings(log: OperationLog, sites: Sequence[Sites]) -> tuple[AbortFinding, ...]:
-    found = []
-    for one in sites:
-        name, run = one.link.name, (await read_entries(one.link, one.target)).run
-        if run is not None and (run.state, run.operation_id) == (RunState.PROMOTED, log.operation_id):
-            found.append(_stays(AbortKind.LINK_PROMOTED, name, f"farshore link resume --link {name}"))
-        else:
-            found.append(AbortFinding(AbortKind.LINK_RUNS, name, stays=False))
-    is_promoted = any(finding.stays for finding in found)
-    begun = _begun(log)
-    if OperationStep.MOVE_GROUPS in begun:
-        found.append(
-            _stays(
-                AbortKind.GROUPS_MOVED,
-                sites[0].link.target.name,
-                "farshore group list --site " + sites[0].link.target.name,
-            )
-        )
-    if OperationStep.FREEZE in begun:
-        found.append(await _role_finding(log.operation_id, sites[0], is_promoted=is_promoted))
-    return tuple(found)
-
-
-async def _role_finding(operation_id: str, sites: Sites, *, is_promoted: bool) -> AbortFinding:
-    """Behind the fence the source is not thawed: what it took would be carried nowhere."""
-    name = sites.link.source.name
-    thaw = f"farshore site thaw --site {name}"
-    try:
-        roles = await read_roles(sites.link, sites.source, sites.target)
-    except ClientError:
-        return _stays(AbortKind.SOURCE_UNKNOWN, name, thaw)
-    if sites.source is None:
-        return _stays(AbortKind.SOURCE_UNKNOWN, name, thaw)
-    role = roles.source
-    if is_promoted and await _is_denied(sites.source, roles.topics):
-        return _stays(AbortKind.SOURCE_REFUSES_WRITES, name, thaw)
-    if role is not None and not role.takes_writes and (is_promoted or role.reason != operation_id):
-        return _stays(AbortKind.SOURCE_REFUSES_WRITES, name, thaw)
-    if is_promoted:
-        return _stays(AbortKind.SOURCE_UNKNOWN if role is None else AbortKind.SOURCE_TAKES_WRITES, name, "")
-    return AbortFinding(AbortKind.SOURCE_THAWED, name, stays=False)
-
-
-async def _is_denied(source: Cluster, topics: Sequence[str]) -> bool:
-    """Whether ACLs of a freeze keep clients from writing, as far as the site tells."""
-    with suppress(ClientError, FreezeNotAllowed):
-        return any(is_named(topic, topics) for topic in (await look(source)).topics)
-    return False
-
-
-def _stays(kind: AbortKind, subject: str, command: str) -> AbortFinding:
-    return AbortFinding(kind, subject, stays=True, command=command)
-
-
-async def abort(log: OperationLog, sites: Sequence[Sites], hooks: Hooks, who: str) -> tuple[AbortFinding, ...]:
-    """End an operation that nobody carries on -> what was undone, and what stays changed.
-
-    Before the fence the source's clients write again; behind it everything stays as it is. Raises OperationEnded,
-    OperationUnderWay, StillFrozen, ClientError.
-    """
-    intent, first = intent_of(log), sites[0]
-    between = (intent.source, intent.target)
-    writer, log = await claim(first.target, between, partial(_still, log))
-    journal = OperationJournal(first.target, log.operation_id, who, writer, between, log)
-    async with journal.kept():
-        await journal.record(Event.TAKEN_UP, {"who": who})
-        found = await _findings(log, sites)
-        if any(finding.kind is AbortKind.SOURCE_THAWED for finding in found):
-            roles = await read_roles(first.link, first.source, first.target)
-            freezing = replace(roles, freezes=True, hooks=hooks, before=role_before(log))
-            named = replace(first.link, name=",".join(intent.links))
-            freeze = Freeze(freezing, named, (first.source, first.target), log.operation_id)
-            freeze.take_up()
-            try:
-                await freeze.undo(OperationEnded(f"{log.operation_id} was aborted"))
-            except StillFrozen as error:
-                await journal.record(Event.CUT_SHORT, {"step": OperationStep.FREEZE.value, "error": str(error)})
-                raise
-        await journal.record(Event.ABORTED, {"who": who, "findings": [to_document(finding) for finding in found]})
-    return found

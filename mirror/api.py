@@ -12,7 +12,7 @@ from mirror.offsets.fence_ends import FenceEnd
 from mirror.offsets.group_entries import GroupSync, GroupSyncs, Written
 from mirror.offsets.intervals import End
 from mirror.offsets.offset_map import OffsetMap
-from mirror.offsets.operations import leave_stranded, promote_link, resume_link
+from mirror.offsets.operations import leave_stranded, promote_link, refuse_promotion, resume_link
 from mirror.offsets.promotions import is_later, tell_links_back
 from mirror.offsets.returns import Returning, Returns
 from mirror.offsets.runs import OthersCounter
@@ -86,6 +86,7 @@ __all__ = [
     "promote_link",
     "read_entries",
     "records_in",
+    "refuse_promotion",
     "registered_at",
     "resume_link",
     "tell_links_back",

@@ -32,6 +32,7 @@ from deploy.cli.terminal import (
     run_async,
     yes_option,
 )
+from failover.aborting import AbortFinding, abort, plan_abort
 from failover.contact import CLIENT_ID
 from failover.errors import FailoverError
 from failover.hearing import Hearing, is_carried_on, is_doubtful, is_heard
@@ -53,7 +54,7 @@ from failover.standing import (
     told_standing,
     way_on,
 )
-from failover.taking_up import AbortFinding, abort, find_operation, plan_abort, resume
+from failover.taking_up import find_operation, resume
 from mirror.api import STATUS_LIMITS
 
 LIST_COLUMNS = ("operation_id", "state", "step", "started_at", "who")
@@ -189,7 +190,7 @@ def abort_command(context: AppContext, operation_id: str, dry_run: bool, yes: bo
                 _tell_findings(findings)
                 confirm_plan(told_standing(found.standing(), now_ms()), yes, question="Abort it?")
                 sites = await _enter(stack, context, found.log)
-                findings = await abort(found.log, sites, context.hooks(), this_process())
+                findings = await abort(found.log, sites, findings, context.hooks(), this_process())
             emit(list(findings), output, columns=FINDING_COLUMNS, title="would be" if dry_run else operation_id)
             return ExitCode.FINDINGS if any(finding.stays for finding in findings) else ExitCode.DONE
 

@@ -54,6 +54,7 @@ async def promote_link(
     after: Iterable[str] = (),
     reader: StateReader | None = None,
     ends: FenceEnds = NO_ENDS,
+    check: Callable[[], None] = lambda: None,
 ) -> Promotion:
     """Make the target a site of its own: no worker of the link can write there any more, nor start again.
 
@@ -67,17 +68,26 @@ async def promote_link(
 
     `after`: operations that promoted links back, and stand, beside those that the link's state was told of. `reader`:
     of the link's state, of who asked before. `ends`: where the source's logs end now, as far as anybody knows: what
-    comes behind them came after the promotion (`mirror/split.py`).
+    comes behind them came after the promotion (`mirror/split.py`). `check` raises where the operation may be another
+    machine's by now. It is asked without a wait, behind each fence of the state and before what is written under that:
+    who takes the link over after that machine may be there finds the promotion, or has refused it for good.
     May be repeated, also by another operation: the first time counts, until the link is resumed. Raises LinkFenced when
     others take the link over again and again, ClientError.
     """
     return await _unless_fenced(
-        target, partial(_promote_link, link, target, operation_id, frozenset(after), reader or StateReader(link), ends)
+        target,
+        partial(_promote_link, link, target, operation_id, frozenset(after), reader or StateReader(link), ends, check),
     )
 
 
 async def _promote_link(
-    link: Link, target: Cluster, operation_id: str, after: frozenset[str], reader: StateReader, ends: FenceEnds
+    link: Link,
+    target: Cluster,
+    operation_id: str,
+    after: frozenset[str],
+    reader: StateReader,
+    ends: FenceEnds,
+    check: Callable[[], None],
 ) -> Promotion:
     units, known = await both(state_units(link, target), reader.read(target, only=()))
     after = after | {back.operation_id for back in known.backs.values()}
@@ -86,12 +96,35 @@ async def _promote_link(
     await keep_fence_ends(link, target, operation_id, ends, before)
     if before is not None:  # what came in between came after it
         promoted = before if before.operation_id == operation_id else replace(promoted, at_ms=before.at_ms)
-    claims = [await claim_link(target, unit, f"{OPERATION_PREFIX}{operation_id}", also=[promoted]) for unit in units]
+    claim = partial(claim_link, target, worker=f"{OPERATION_PREFIX}{operation_id}", also=[promoted], check=check)
+    claims = [await claim(unit) for unit in units]
     groups_error, fences = await both(fence_groups_of_earlier(target, units[0]), _fence_units(target, units, claims))
     left_out = {where: why for fence in fences for where, why in fence.left_out.items()}
     awaited = frozenset(where for fence in fences for where in fence.awaited)
     writer = fences[0].writer
     return Promotion(writer, left_out, awaited, groups_error, log=claims[0].log.of(writer))
+
+
+async def refuse_promotion(link: Link, target: Cluster, operation_id: str) -> LinkRun | None:
+    """Take the link over from whoever was to promote it by this operation, and is not to any more: what he has asked
+    for is heard by now, or never is -> what the link may do, as it stands behind that fence; None: nobody ever said.
+
+    A link that may run goes on, with a new session. Raises LinkFenced when others take the link over again and again,
+    ClientError.
+    """
+    return await _unless_fenced(target, partial(_refuse_promotion, link, target, operation_id))
+
+
+async def _refuse_promotion(link: Link, target: Cluster, operation_id: str) -> LinkRun | None:
+    units = await state_units(link, target)
+    claims = [await claim_link(target, unit, f"{OPERATION_PREFIX}{operation_id}") for unit in units]
+    run = (await read_entries(link, target, only=())).run
+    if run is None or run.state is not RunState.PROMOTED:  # when, and by which operation, is known by that entry alone
+        state = run.state if run is not None else RunState.RUNNING
+        left = LinkRun(state, operation_id, target.clock.now_ms())
+        for claim in claims:
+            await claim.log.append([left, claim.owner])
+    return run
 
 
 async def _fence_units(target: Cluster, units: Sequence[Link], claims: Sequence[Claim]) -> list[Fence]:

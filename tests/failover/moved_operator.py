@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from broker.base.errors import FarshoreError, first_of
+from failover.aborting import abort, plan_abort
 from failover.errors import GateRefused
 from failover.hooks import Hooks
 from failover.intent import Intent
@@ -20,7 +21,7 @@ from failover.journal import OperationLog
 from failover.journal_log import load_operations
 from failover.standing import OPEN_STATES, OperationState, intent_of, results_of, standing_of
 from failover.steps import Operation
-from failover.taking_up import abort, resume
+from failover.taking_up import resume
 from mirror.api import RunState, read_entries
 from tests.failover.machines import VICTIM, Death, is_death, machine, mortal, operate
 from tests.failover.moved_refusals import REFUSED_MAX, Answer, MovedWrongly, Trouble, groups_in_the_way, said_by
@@ -165,7 +166,7 @@ class Operator:
     ) -> list[Mapping[str, Any]] | None:
         async with self._machine(intent, is_dead=is_dead) as sites:
             if gives_up:
-                found = await abort(log, sites, Hooks(), "an heir")
+                found = await abort(log, sites, await plan_abort(log, sites), Hooks(), "an heir")
                 self.tell(f"aborted: {[finding.kind.value for finding in found]}", "aborted")
                 return None
             (result,) = await resume(log, sites, Hooks(), "an heir")

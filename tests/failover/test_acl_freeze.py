@@ -19,6 +19,7 @@ from broker.client.log import append
 from broker.wire.errors import ErrorCode
 from broker.wire.records import Record, encode_batch
 from broker.wire.vocabulary import CLUSTER_OPERATIONS, AclOperation
+from failover.aborting import AbortKind, abort, plan_abort
 from failover.acl_freeze import close, undo
 from failover.denials import SiteDenials, read_denials
 from failover.errors import CutShort, FreezeNotAllowed, LockedOut, NotDrained
@@ -30,7 +31,7 @@ from failover.planning import plan_link
 from failover.result import OperationResult
 from failover.standing import OperationState, standing_of
 from failover.steps import Operation
-from failover.taking_up import AbortKind, abort, plan_abort, resume
+from failover.taking_up import resume
 from mirror.link import Link
 from tests.failover.acl_site import OWN, Acl, Authorizer, authorized
 from tests.failover.machines import HEIR, Death, machine, mortal, operate, quick, until_death
@@ -273,7 +274,7 @@ async def test_killed_in_the_freeze_it_ends_the_same_resumed_and_aborted(
             planned = await plan_abort(log, sites)
             assert (AbortKind.SOURCE_THAWED, "east") in [(one.kind, one.subject) for one in planned]
             if request_at % 2:
-                assert await abort(log, sites, Hooks(), "an heir") == planned
+                assert await abort(log, sites, planned, Hooks(), "an heir") == planned
                 assert site.east.acls == BEFORE
                 (result,) = await operate(SWITCHOVER, sites, "another")
             else:
@@ -330,7 +331,8 @@ async def test_aborted_behind_the_fence_the_source_stays_closed_and_that_is_said
         await die_at(stage, monkeypatch, "move_groups", 1, answered=True)
         closed = set(site.east.acls)
         async with machine(HEIR, stage.link) as sites:
-            found = await abort(await stage.log(ID), sites, Hooks(), "an heir")
+            log = await stage.log(ID)
+            found = await abort(log, sites, await plan_abort(log, sites), Hooks(), "an heir")
         assert (AbortKind.SOURCE_REFUSES_WRITES, "east", "farshore site thaw --site east") in [
             (one.kind, one.subject, one.command) for one in found
         ]
@@ -366,7 +368,8 @@ async def test_what_was_made_is_taken_back_where_the_file_says_nothing_of_it_any
         assert site.east.acls > BEFORE
         without = replace(link, source=replace(link.source, freeze_principals=()))
         async with machine(HEIR, without) as sites:
-            await abort(await site.stage.log(ID), sites, Hooks(), "an heir")
+            log = await site.stage.log(ID)
+            await abort(log, sites, await plan_abort(log, sites), Hooks(), "an heir")
         assert site.east.acls == BEFORE
 
 

@@ -10,10 +10,11 @@ import pytest
 
 from broker.client.site_role import set_site_role, site_standing
 from broker.wire.site_role import SiteRole
+from failover.aborting import AbortKind, abort, plan_abort
 from failover.errors import HookFailed
 from failover.hooks import Hooks
 from failover.standing import OperationState, standing_of
-from failover.taking_up import AbortKind, abort, plan_abort, resume
+from failover.taking_up import resume
 from failover.verification import DifferenceKind
 from tests.failover.machines import HEIR, machine, quick
 from tests.failover.stage import now_ms
@@ -50,7 +51,7 @@ async def test_behind_the_fence_an_abort_does_not_thaw_the_source(
         async with machine(HEIR, stage.link) as sites:
             log = await stage.log(ID)
             planned = await plan_abort(log, sites)
-            assert await abort(log, sites, noting(noted), "an heir") == planned
+            assert await abort(log, sites, planned, noting(noted), "an heir") == planned
         assert noted.read_text().split() == ["freeze"]
         assert [(one.kind, one.stays) for one in planned if one.subject == "east"] == [
             (AbortKind.SOURCE_TAKES_WRITES if has_roles else AbortKind.SOURCE_UNKNOWN, True)
@@ -77,7 +78,8 @@ async def test_before_the_fence_an_abort_runs_the_thaw_hook(tmp_path: Path, monk
     async with ready(tmp_path) as stage:
         await die_in(stage, monkeypatch, "drain", hooks=noting(noted))
         async with machine(HEIR, stage.link) as sites:
-            found = await abort(await stage.log(ID), sites, noting(noted), "an heir")
+            log = await stage.log(ID)
+            found = await abort(log, sites, await plan_abort(log, sites), noting(noted), "an heir")
         assert noted.read_text().split() == ["freeze", "thaw"]
         assert not any(one.stays for one in found)
 

@@ -16,6 +16,7 @@ from broker.client.groups import commit_offsets
 from broker.client.model import CommittedOffset
 from broker.client.site_role import set_site_role, site_standing
 from broker.wire.site_role import SiteRole
+from failover.aborting import AbortKind, abort, plan_abort
 from failover.drill import AuditNote
 from failover.drilling import drill_link
 from failover.errors import OperationEnded, OperationUnderWay
@@ -26,7 +27,7 @@ from failover.journal_log import OperationJournal, load_operations
 from failover.moves import MoveKind
 from failover.standing import OperationState, refuse_second, standing_of
 from failover.steps import Operation, OperationStep
-from failover.taking_up import AbortKind, abort, plan_abort, resume
+from failover.taking_up import resume
 from failover.verification import DifferenceKind
 from mirror.api import HeartbeatWatch
 from tests.failover.machines import HEIR, VICTIM, Death, machine, mortal, operate, quick, until_death
@@ -272,7 +273,7 @@ async def test_one_that_is_aborted_before_the_fence_leaves_nothing_changed(
         async with machine(HEIR, stage.link) as sites:
             log = await stage.log(ID)
             planned = await plan_abort(log, sites)
-            assert await abort(log, sites, Hooks(), "an heir") == planned
+            assert await abort(log, sites, planned, Hooks(), "an heir") == planned
         assert [(one.kind, one.stays) for one in planned] == [
             (AbortKind.LINK_RUNS, False),
             (AbortKind.SOURCE_THAWED, False),
@@ -298,7 +299,8 @@ async def test_one_that_is_aborted_behind_the_fence_says_what_stays_and_a_new_on
         async with machine(HEIR, stage.link) as sites:
             with pytest.raises(OperationUnderWay, match=ID):
                 refuse_second(await load_operations(stage.target), ("east", "west"), now_ms())
-            found = await abort(await stage.log(ID), sites, Hooks(), "an heir")
+            log = await stage.log(ID)
+            found = await abort(log, sites, await plan_abort(log, sites), Hooks(), "an heir")
             assert [(one.kind, one.subject) for one in found if one.stays] == [
                 (AbortKind.LINK_PROMOTED, stage.link.name),
                 (AbortKind.GROUPS_MOVED, "west"),

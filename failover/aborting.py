@@ -1,0 +1,195 @@
+"""Giving up an operation that nobody carries on: what can be undone is, and what stays is listed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from functools import partial
+
+from broker.base.documents import to_document
+from broker.base.errors import FarshoreError
+from broker.client.cluster import Cluster
+from broker.client.errors import ClientError
+from failover.acl_freeze import look
+from failover.denials import is_named
+from failover.errors import (
+    FreezeNotAllowed,
+    JournalUnanswered,
+    NotAborted,
+    OperationEnded,
+    PromotedMeanwhile,
+    StillFrozen,
+)
+from failover.freezing import Freeze, read_roles
+from failover.hooks import Hooks
+from failover.journal import Event, OperationLog
+from failover.journal_log import OperationJournal, claim
+from failover.sites import Sites
+from failover.standing import intent_of, role_before
+from failover.steps import OperationStep
+from failover.taking_up import begun_steps, is_promoted_by, run_behind_fence, still, until_unheard
+from mirror.api import LinkRun, MirrorError, read_entries
+
+
+class AbortKind(StrEnum):
+    """What an abort undoes, and what it leaves."""
+
+    SOURCE_THAWED = "source_thawed"
+    LINK_RUNS = "link_runs"
+    """It was not promoted by the operation: its mirror goes on as before, or, where the fence was begun, in a new
+    session.
+    """
+    LINK_PROMOTED = "link_promoted"
+    GROUPS_MOVED = "groups_moved"
+    """They, or some of them, were set at the target, and stay there."""
+    SOURCE_REFUSES_WRITES = "source_refuses_writes"
+    SOURCE_TAKES_WRITES = "source_takes_writes"
+    """Behind the fence: what comes is carried nowhere."""
+    SOURCE_UNKNOWN = "source_unknown"
+    """Whether it still refuses writes is not known: it does not answer, or only the hooks know."""
+
+
+@dataclass(frozen=True, slots=True)
+class AbortFinding:
+    """One thing that an abort undoes, or leaves changed (`stays`); `command` changes it, "" where none does."""
+
+    kind: AbortKind
+    subject: str
+    stays: bool
+    command: str = ""
+
+
+async def plan_abort(log: OperationLog, sites: Sequence[Sites]) -> tuple[AbortFinding, ...]:
+    """What it would undo and leave. Raises OperationEnded, OperationUnderWay, JournalDamaged, ClientError."""
+    await until_unheard(log, sites[0])
+    return await _findings(log, sites, [(await read_entries(one.link, one.target)).run for one in sites])
+
+
+async def _findings(
+    log: OperationLog, sites: Sequence[Sites], runs: Sequence[LinkRun | None]
+) -> tuple[AbortFinding, ...]:
+    """`runs`: what the link of each of these may do."""
+    found = []
+    for one, run in zip(sites, runs, strict=True):
+        name = one.link.name
+        if is_promoted_by(log, run):
+            found.append(_stays(AbortKind.LINK_PROMOTED, name, f"farshore link resume --link {name}"))
+        else:
+            found.append(AbortFinding(AbortKind.LINK_RUNS, name, stays=False))
+    is_promoted = any(finding.stays for finding in found)
+    begun = begun_steps(log)
+    if OperationStep.MOVE_GROUPS in begun:
+        found.append(
+            _stays(
+                AbortKind.GROUPS_MOVED,
+                sites[0].link.target.name,
+                "farshore group list --site " + sites[0].link.target.name,
+            )
+        )
+    if OperationStep.FREEZE in begun:
+        found.append(await _role_finding(log.operation_id, sites[0], is_promoted=is_promoted))
+    return tuple(found)
+
+
+async def _role_finding(operation_id: str, sites: Sites, *, is_promoted: bool) -> AbortFinding:
+    """Behind the fence the source is not thawed: what it took would be carried nowhere."""
+    name = sites.link.source.name
+    thaw = f"farshore site thaw --site {name}"
+    try:
+        roles = await read_roles(sites.link, sites.source, sites.target)
+    except ClientError:
+        return _stays(AbortKind.SOURCE_UNKNOWN, name, thaw)
+    if sites.source is None:
+        return _stays(AbortKind.SOURCE_UNKNOWN, name, thaw)
+    role = roles.source
+    if is_promoted and await _is_denied(sites.source, roles.topics):
+        return _stays(AbortKind.SOURCE_REFUSES_WRITES, name, thaw)
+    if role is not None and not role.takes_writes and (is_promoted or role.reason != operation_id):
+        return _stays(AbortKind.SOURCE_REFUSES_WRITES, name, thaw)
+    if is_promoted:
+        return _stays(AbortKind.SOURCE_UNKNOWN if role is None else AbortKind.SOURCE_TAKES_WRITES, name, "")
+    return AbortFinding(AbortKind.SOURCE_THAWED, name, stays=False)
+
+
+async def _is_denied(source: Cluster, topics: Sequence[str]) -> bool:
+    """Whether ACLs of a freeze keep clients from writing, as far as the site tells."""
+    with suppress(ClientError, FreezeNotAllowed):
+        return any(is_named(topic, topics) for topic in (await look(source)).topics)
+    return False
+
+
+def _stays(kind: AbortKind, subject: str, command: str) -> AbortFinding:
+    return AbortFinding(kind, subject, stays=True, command=command)
+
+
+async def abort(
+    log: OperationLog, sites: Sequence[Sites], planned: Sequence[AbortFinding], hooks: Hooks, who: str
+) -> tuple[AbortFinding, ...]:
+    """End an operation that nobody carries on -> what was undone, and what stays changed. `planned`: what the operator
+    was told of that.
+
+    Before the fence the source's clients write again; behind it everything stays as it is. What decides is read behind
+    a fence of this abort's own: a promotion that was asked for is heard then, or never. Raises OperationEnded,
+    OperationUnderWay, PromotedMeanwhile, NotAborted, StillFrozen, OperationTakenUp.
+    """
+    intent, first = intent_of(log), sites[0]
+    between = (intent.source, intent.target)
+    try:
+        writer, log = await claim(first.target, between, partial(still, log))
+    except ClientError as error:
+        raise NotAborted(log.operation_id, f"{error}; {intent.source} stays as it is", intent.target) from error
+    journal = OperationJournal(first.target, log.operation_id, who, writer, between, log)
+    try:
+        async with journal.kept():
+            await journal.record(Event.TAKEN_UP, {"who": who})
+            found = await _decided(log, sites, planned, journal)
+            if any(finding.kind is AbortKind.SOURCE_THAWED for finding in found):
+                await _thaw(log, first, hooks, journal)
+            await journal.record(Event.ABORTED, {"who": who, "findings": [to_document(finding) for finding in found]})
+    except (ClientError, JournalUnanswered) as error:
+        raise NotAborted(log.operation_id, str(error), intent.target) from error
+    return found
+
+
+async def _decided(
+    log: OperationLog, sites: Sequence[Sites], planned: Sequence[AbortFinding], journal: OperationJournal
+) -> tuple[AbortFinding, ...]:
+    """What stands behind this abort's fence of each link. Raises PromotedMeanwhile, NotAborted, ClientError."""
+    runs = []
+    for one in sites:
+        try:
+            runs.append(await run_behind_fence(log, one))
+        except (ClientError, MirrorError) as error:
+            source = one.link.source.name
+            why = f"whether it has promoted {one.link.name} cannot be told, so that {source} stays as it is: {error}"
+            refused = NotAborted(log.operation_id, why, one.link.target.name)
+            await _left(journal, OperationStep.FENCE, refused)
+            raise refused from error
+    promoted = [one.link.name for one, run in zip(sites, runs, strict=True) if is_promoted_by(log, run)]
+    told = {finding.subject for finding in planned if finding.kind is AbortKind.LINK_PROMOTED}
+    if unheard := [name for name in promoted if name not in told]:
+        meanwhile = PromotedMeanwhile(log.operation_id, unheard, sites[0].link.source.name)
+        await _left(journal, OperationStep.FENCE, meanwhile)
+        raise meanwhile
+    return await _findings(log, sites, runs)
+
+
+async def _left(journal: OperationJournal, step: OperationStep, error: FarshoreError) -> None:
+    """It stays open, and whoever goes on with it need not wait until this machine is unheard."""
+    with suppress(FarshoreError):  # then he waits
+        await journal.record(Event.CUT_SHORT, {"step": step.value, "error": str(error)})
+
+
+async def _thaw(log: OperationLog, sites: Sites, hooks: Hooks, journal: OperationJournal) -> None:
+    roles = await read_roles(sites.link, sites.source, sites.target)
+    freezing = replace(roles, freezes=True, hooks=hooks, before=role_before(log))
+    named = replace(sites.link, name=",".join(intent_of(log).links))
+    freeze = Freeze(freezing, named, (sites.source, sites.target), log.operation_id, journal.check_held)
+    freeze.take_up()
+    try:
+        await journal.while_held(freeze.undo(OperationEnded(f"{log.operation_id} was aborted")))
+    except StillFrozen as error:
+        await journal.record(Event.CUT_SHORT, {"step": OperationStep.FREEZE.value, "error": str(error)})
+        raise
