@@ -24,6 +24,8 @@ QUIET_S: Final = 2.0
 """The source's ends must stand still this long before a switchover believes that its producers have stopped."""
 TAKEN_OVER_S: Final = 60.0
 """How long the fence, and what comes behind it, is tried again: others take over from a dead broker in less."""
+NOTED_S: Final = 2.0
+"""How long it is tried to note in the link's state that groups were moved: they stand, and applications wait."""
 LOOK_AGAIN_S: Final = 5.0
 """How long a failover looks again behind its fence at a source that told all before it, and now a part."""
 DRAIN_POLL_S: Final = 0.25

@@ -23,7 +23,7 @@ from failover.left import LeftPartition, left_partitions, let_be, promised
 from failover.limits import DRAIN_POLL_S, LATE_WRITES_S, LOOK_AGAIN_S, QUIET_S, TAKEN_OVER_S
 from failover.losses import Certainty, PartitionLoss, state_loss, total_loss, with_returns
 from failover.moves import GroupMove, MoveKind, plan_moves
-from failover.moving import KeptGroups, move_groups
+from failover.moving import KeptGroups, committing, move_groups
 from failover.open_transactions import Holding, open_transactions
 from failover.patience import patiently
 from failover.plan import OperationPlan, active_at_source, not_movable
@@ -41,7 +41,7 @@ from failover.verification import (
     verify_own,
     verify_readers,
 )
-from mirror.api import RunState, StateLog, promote_link, tell_links_back
+from mirror.api import Promotion, RunState, promote_link, tell_links_back
 
 T = TypeVar("T")
 
@@ -96,7 +96,7 @@ class LinkRun:
         self._drain_timeout_s = drain_timeout_s
         self._check_held = check_held
         self._fenced_at_s = 0.0
-        self._state_log: StateLog | None = None
+        self._fenced: Promotion | None = None
 
     @property
     def is_promoted(self) -> bool:
@@ -160,10 +160,13 @@ class LinkRun:
         return [move.document() for move in self.moves]
 
     async def _move_groups(self) -> None:
-        assert self._state_log is not None, "each run fences the link before"
-        kept = KeptGroups(self.sites, self._state_log)
+        assert self._fenced is not None, "each run fences the link before"
+        target = self.sites.target
+        kept = KeptGroups(self.sites, self._fenced.log)
         known = await kept.read()
-        self.moves = await move_groups(self.sites.target, self.moves, known, kept.write, self.sites.now_ms())
+        commits = committing(target, self.sites.link, self._fenced)
+        made = await move_groups(target, self.moves, known, kept.write, commits, self.sites.now_ms())
+        self.moves = made.moves
 
     async def _fence(self) -> None:
         plan, sites = self.plan, self.sites
@@ -178,7 +181,7 @@ class LinkRun:
         asked = (self._operation_id, after, state, ends, self._check_held)
         fence = await patiently(partial(promote_link, sites.link, sites.target, *asked))
         self._fenced_at_s = asyncio.get_running_loop().time()
-        self._state_log = fence.log
+        self._fenced = fence
         self.unfenced = {str(at): str(why) for at, why in fence.left_out.items()}
         self.unfenced |= {"groups": str(fence.groups_error)} if fence.groups_error is not None else {}
         self.snapshot = await patiently(lambda: _look_as_found(plan, sites))

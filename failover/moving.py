@@ -1,29 +1,47 @@
-"""Moving the groups of one link: their offsets are written down as the link's own, committed, and that is noted."""
+"""Moving the groups of one link: their offsets are written down as the link's own, committed, and that is noted.
+
+They are committed as a pass over groups commits them, in a transaction of the writer that the link's fence gave: once
+another machine has fenced the link, what this one staged is taken back, and it stages no more, however long it hung
+(docs/adr/0029-an-operations-commits-are-fenced.md).
+"""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
+from typing import Protocol
 
 from broker.client.cluster import Cluster
 from broker.client.errors import ClientError
-from broker.client.fanout import split_failures
+from broker.client.fanout import both, split_failures
 from broker.client.groups import commit_offsets_of_groups, committed_offsets_of_groups
 from broker.client.model import CommittedOffset
+from broker.client.producers import ProducerIdAndEpoch
 from broker.wire.vocabulary import TopicPartition
 from failover.errors import TakenOver
+from failover.limits import NOTED_S
 from failover.moves import GroupMove, MoveKind
 from failover.patience import patiently
 from failover.sites import Sites
 from mirror.api import (
+    GROUPS_PER_TRANSACTION,
     Change,
+    Due,
     GroupSyncs,
+    Link,
     LinkFenced,
     MovedPair,
+    Promotion,
     StateEntries,
     StateLog,
+    commit_groups,
+    fence_groups,
+    find_places,
     moved_groups,
+    until_counted,
     with_entries,
 )
 
@@ -63,20 +81,112 @@ class KeptGroups:
         return await self._sites.readers.states.of(self._sites.link).read(self._sites.target, only=())
 
 
+class Committing(Protocol):
+    """How groups' offsets are committed."""
+
+    async def look(self, groups: Sequence[str]) -> None:
+        """Find out what these groups can be committed by. Raises ClientError."""
+
+    async def commit(self, due: Sequence[Due], check: Callable[[], Awaitable[None]]) -> Mapping[str, ClientError]:
+        """Commit these groups -> those that are not known to be, and why. `check` raises where the link is another's.
+
+        Raises what `check` raises, and ClientError where it is not known of all.
+        """
+
+    async def until_counted(self) -> None:
+        """Until whoever reads them finds them. Raises ClientError."""
+
+
+class FencedCommits:
+    """Under the fence of the link's groups: refused, whenever they arrive, once anybody has fenced the link since."""
+
+    def __init__(self, target: Cluster, link: Link, writer: ProducerIdAndEpoch | None) -> None:
+        """`writer`: as the promotion gave it."""
+        self._target = target
+        self._link = link
+        self._writer = writer
+        self._is_new = writer is not None
+        self._ended: ProducerIdAndEpoch | None = None
+
+    async def look(self, groups: Sequence[str]) -> None:
+        self._places = await find_places(self._target, groups)
+
+    async def commit(self, due: Sequence[Due], check: Callable[[], Awaitable[None]]) -> Mapping[str, ClientError]:
+        failures: dict[str, ClientError] = {}
+        for at in range(0, len(due), GROUPS_PER_TRANSACTION):
+            share = due[at : at + GROUPS_PER_TRANSACTION]
+            begin = partial(self._begin, check)
+            ended = await commit_groups(self._target, self._link, begin, share, self._places)
+            if ended.error is not None:
+                await check()  # else the link is this operation's still, and taken up it does this again
+                raise ended.error
+            self._ended = ended.writer or self._ended
+            failures |= ended.failures
+        return failures
+
+    async def _begin(self, check: Callable[[], Awaitable[None]]) -> ProducerIdAndEpoch:
+        if not self._is_new or self._writer is None:
+            self._writer = await fence_groups(self._target, self._link, self._writer)
+            await check()
+        self._is_new = False
+        return self._writer
+
+    async def until_counted(self) -> None:
+        if self._ended is not None:
+            await until_counted(self._target, self._link, self._ended)
+
+
+class UnfencedCommits:
+    """Where the target does not let groups be fenced, which the end of the operation says: it is not verified then."""
+
+    def __init__(self, target: Cluster) -> None:
+        self._target = target
+
+    async def look(self, groups: Sequence[str]) -> None:
+        pass
+
+    async def commit(self, due: Sequence[Due], check: Callable[[], Awaitable[None]]) -> Mapping[str, ClientError]:
+        return await commit_offsets_of_groups(self._target, {one.group: one.offsets for one in due})
+
+    async def until_counted(self) -> None:
+        pass
+
+
+def committing(target: Cluster, link: Link, fence: Promotion) -> Committing:
+    """As the link's fence allows it."""
+    if fence.groups_error is not None:
+        return UnfencedCommits(target)
+    return FencedCommits(target, link, fence.groups_writer)
+
+
 _Stand = Mapping[str, Mapping[TopicPartition, CommittedOffset]]
 
 
+@dataclass(frozen=True, slots=True)
+class MadeMoves:
+    """The moves as they were made; of the groups in `uncommitted` it is not known that they were."""
+
+    moves: tuple[GroupMove, ...]
+    uncommitted: frozenset[str]
+
+
 async def move_groups(
-    target: Cluster, moves: tuple[GroupMove, ...], known: GroupSyncs, write: Write, now_ms: int
-) -> tuple[GroupMove, ...]:
-    """Commit each group's offsets at the target, all of a group in one request, the groups side by side -> the moves as
-    they were made: one that was killed may have made them before, and applications read on from there.
+    target: Cluster,
+    moves: tuple[GroupMove, ...],
+    known: GroupSyncs,
+    write: Write,
+    commits: Committing,
+    now_ms: int,
+) -> MadeMoves:
+    """Commit each group's offsets at the target: one that was killed may have made the moves before, and applications
+    read on from there.
 
     `known`: what the link's state says of groups. Raises ClientError, where it is not known which were committed, and
     what `write` raises; where the first writing does nothing was committed.
     """
-    groups = {move.group for move in moves if move.commits}
-    stand, _untold = split_failures(await committed_offsets_of_groups(target, sorted(groups)))
+    groups = sorted({move.group for move in moves if move.commits})
+    found, _ = await both(committed_offsets_of_groups(target, groups), commits.look(groups))
+    stand, untold = split_failures(found)
     made: list[GroupMove] = []
     by_group: dict[str, dict[TopicPartition, CommittedOffset]] = {}
     for move in moves:
@@ -89,14 +199,25 @@ async def move_groups(
     ahead = moved_groups(known, pairs, now_ms, is_done=False)
     # Something is written in any case: it is refused where the link was taken over since it was fenced.
     await write(ahead or [known.times])
+    due = [Due(group, offsets, stand[group]) for group, offsets in by_group.items()]
     # Whom a consumer keeps from it, say, the check will find.
-    refused = await commit_offsets_of_groups(target, by_group)
+    refused = await commits.commit(due, partial(write, [known.times]))
     done = {group: of_group for group, of_group in pairs.items() if group not in refused}
     behind = moved_groups(with_entries(known, ahead), done, now_ms, is_done=True)
-    with suppress(ClientError):  # all stands, and so do the pairs
-        if behind:
+    await both(_until_counted(commits), _note(write, behind or [known.times]))
+    return MadeMoves(tuple(made), frozenset({*refused, *untold}))
+
+
+async def _until_counted(commits: Committing) -> None:
+    with suppress(ClientError):  # it is decided; what does not stand there by then, the check will find
+        await commits.until_counted()
+
+
+async def _note(write: Write, behind: Sequence[Change]) -> None:
+    """All stands by now, and so do the pairs: applications are not kept waiting for more than a moment."""
+    with suppress(ClientError, TimeoutError):
+        async with asyncio.timeout(NOTED_S):
             await write(behind)
-    return tuple(made)
 
 
 def _pairs(moves: Iterable[GroupMove], stand: _Stand) -> dict[str, dict[tuple[str, int], MovedPair]]:

@@ -1,18 +1,20 @@
 """All that failover, monitoring and chaos may use of the mirror."""
 
 from mirror.errors import LinkFenced, MirrorError
+from mirror.groups.committing import Due, commit_groups, find_places, until_counted
 from mirror.groups.decisions import carried_offset
 from mirror.groups.moved import MovedPair, moved_groups, with_entries
 from mirror.heartbeat import Heartbeat, HeartbeatWatch, Pulse
-from mirror.limits import CLOCK_DIFFERENCE_MAX_MS
+from mirror.limits import CLOCK_DIFFERENCE_MAX_MS, GROUPS_PER_TRANSACTION
 from mirror.link import CHAOS_PREFIX, Link
 from mirror.looking import LinkLook, look_at_link
 from mirror.offsets.entries import Checkpoint, GapStatus, LinkRun, RunState
+from mirror.offsets.fence import fence_groups
 from mirror.offsets.fence_ends import FenceEnd
 from mirror.offsets.group_entries import GroupSync, GroupSyncs, Written
 from mirror.offsets.intervals import End
 from mirror.offsets.offset_map import OffsetMap
-from mirror.offsets.operations import leave_stranded, promote_link, refuse_promotion, resume_link
+from mirror.offsets.operations import Promotion, leave_stranded, promote_link, refuse_promotion, resume_link
 from mirror.offsets.promotions import is_later, tell_links_back
 from mirror.offsets.returns import Returning, Returns
 from mirror.offsets.runs import OthersCounter
@@ -30,10 +32,12 @@ from mirror.worker.stranding import CarriedCounter, StrandedTail, TailReader, re
 __all__ = [
     "CHAOS_PREFIX",
     "CLOCK_DIFFERENCE_MAX_MS",
+    "GROUPS_PER_TRANSACTION",
     "STATUS_LIMITS",
     "CarriedCounter",
     "Change",
     "Checkpoint",
+    "Due",
     "End",
     "FenceEnd",
     "GapStatus",
@@ -56,6 +60,7 @@ __all__ = [
     "Observation",
     "OffsetMap",
     "OthersCounter",
+    "Promotion",
     "Pulse",
     "Returning",
     "Returns",
@@ -72,8 +77,11 @@ __all__ = [
     "Written",
     "carried_offset",
     "check_compacted",
+    "commit_groups",
     "complete_link",
     "condition_now",
+    "fence_groups",
+    "find_places",
     "is_later",
     "leave_stranded",
     "link_status",
@@ -90,5 +98,6 @@ __all__ = [
     "registered_at",
     "resume_link",
     "tell_links_back",
+    "until_counted",
     "with_entries",
 ]

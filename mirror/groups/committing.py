@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from broker.client.cluster import Cluster
 from broker.client.errors import ClientError, RequestTimedOut
@@ -21,10 +22,9 @@ from broker.client.producers import ProducerIdAndEpoch, end_txn
 from broker.client.topics import describe_each_topic
 from broker.wire.coordinator_keys import OFFSETS_TOPIC, partition_for
 from broker.wire.vocabulary import TopicPartition
-from mirror.groups.decisions import GroupDecision
-from mirror.limits import GROUP_COMMIT_ROUNDS, GROUP_SYNC_TIMEOUT_MS
+from mirror.limits import GROUP_COMMIT_ROUNDS, GROUP_FENCE_PATIENCE_MS, GROUP_SYNC_TIMEOUT_MS
 from mirror.link import Link
-from mirror.offsets.fence import find_unmarkable
+from mirror.offsets.fence import unmarkable_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,48 +32,86 @@ class Due:
     """What is to be committed of one group, and its offsets at the target that this was decided on."""
 
     group: str
-    decisions: Sequence[GroupDecision]
+    offsets: Mapping[TopicPartition, CommittedOffset]
     before: Mapping[TopicPartition, CommittedOffset]
 
-    @property
-    def offsets(self) -> dict[TopicPartition, CommittedOffset]:
-        return {d.target: CommittedOffset(d.target_offset or 0, d.metadata) for d in self.decisions}
-
     def has_changed(self, now: Mapping[TopicPartition, CommittedOffset]) -> bool:
-        return any(now.get(d.target) != self.before.get(d.target) for d in self.decisions)
+        return any(now.get(where) != self.before.get(where) for where in self.offsets)
+
+
+class GroupPlaces(NamedTuple):
+    """The partition that each group lives in, as far as the offsets topic may be described, and the groups whose
+    partition can take no marker now: a transaction with one of them would not end, for none of them.
+    """
+
+    known: Mapping[str, TopicPartition]
+    unmarkable: Mapping[str, ClientError]
+
+
+class Commits(NamedTuple):
+    """What became of a transaction: the groups that are not known to be committed, and why. `error`: why the
+    transaction as a whole is not known to be; None where it is. `writer` has committed it; None: there was none.
+    """
+
+    failures: Mapping[str, ClientError]
+    error: ClientError | None
+    writer: ProducerIdAndEpoch | None
 
 
 async def commit_groups(
-    target: Cluster, link: Link, begin: Callable[[], Awaitable[ProducerIdAndEpoch]], due: Sequence[Due]
-) -> dict[str, ClientError]:
-    """Commit these groups, all in one transaction -> those that failed, and why.
+    target: Cluster,
+    link: Link,
+    begin: Callable[[], Awaitable[ProducerIdAndEpoch]],
+    due: Sequence[Due],
+    places: GroupPlaces,
+) -> Commits:
+    """Commit these groups, all in one transaction.
 
-    `begin` gives what `fence_groups` gave, and then asks whether the link is this worker's still. Each round begins so:
-    what was staged too late for the one before is refused in the next.
+    `begin` gives what `fence_groups` gave, and then asks whether the link is the caller's still. Each round begins so:
+    what was staged too late for the one before is refused in the next. Raises what `begin` raises beside ClientError.
     """
-    failures: dict[str, ClientError] = {}
+    failures: dict[str, ClientError] = {
+        one.group: places.unmarkable[one.group] for one in due if one.group in places.unmarkable
+    }
     left = list(due)
     writer: ProducerIdAndEpoch | None = None
     try:
-        places = await _places(target, [one.group for one in due])
-        failures |= await _unmarkable(target, places)
         for _ in range(GROUP_COMMIT_ROUNDS):
             left = [one for one in due if one.group not in failures]
             if not left:
-                return failures
+                return Commits(failures, None, None)
             writer = await begin()
-            refused, against = await _stage(target, link, writer, left, places)
+            refused, against = await _stage(target, link, writer, left, places.known)
             failures |= refused | against
             await end_txn(target, link.groups_transactional_id, writer, commit=not against)
             if not against:
-                return failures
+                return Commits(failures, None, writer)
     except ClientError as error:
         if writer is not None:
             with suppress(ClientError):  # else the next pass takes it back, or whoever takes the link over
                 await end_txn(target, link.groups_transactional_id, writer, commit=False)
-        return dict.fromkeys((one.group for one in left), error) | failures
+        return Commits(dict.fromkeys((one.group for one in left), error) | failures, error, None)
     given_up = ClientError(f"groups at {target.site.name} changed again and again", "the next pass looks again")
-    return dict.fromkeys((one.group for one in left), given_up) | failures
+    return Commits(dict.fromkeys((one.group for one in left), given_up) | failures, None, None)
+
+
+async def until_counted(target: Cluster, link: Link, writer: ProducerIdAndEpoch) -> None:
+    """Wait until what `writer` has committed counts for whoever reads it: until its markers are written. Raises
+    ClientError where that takes too long, or somebody else commits groups for the link by now.
+    """
+    patience_ms = GROUP_FENCE_PATIENCE_MS
+    await end_txn(target, link.groups_transactional_id, writer, commit=True, patience_ms=patience_ms)
+
+
+async def find_places(target: Cluster, groups: Sequence[str]) -> GroupPlaces:
+    """Raises ClientError."""
+    topics, failures = await describe_each_topic(target, [OFFSETS_TOPIC])
+    if OFFSETS_TOPIC not in topics:
+        return GroupPlaces({}, {})
+    count = len(topics[OFFSETS_TOPIC].partitions)
+    known = {group: TopicPartition(OFFSETS_TOPIC, partition_for(group, count)) for group in groups}
+    found = await unmarkable_of(target, set(known.values()), topics, failures)
+    return GroupPlaces(known, {group: found[where] for group, where in known.items() if where in found})
 
 
 async def _stage(
@@ -106,21 +144,6 @@ async def _stage(
         elif by_group[group].has_changed(looked):
             against[group] = changed_meanwhile(group, target)
     return refused, against
-
-
-async def _places(target: Cluster, groups: Sequence[str]) -> dict[str, TopicPartition]:
-    """Where each group lives; nothing, where the offsets topic may not be described."""
-    topics, _ = await describe_each_topic(target, [OFFSETS_TOPIC])
-    if OFFSETS_TOPIC not in topics:
-        return {}
-    count = len(topics[OFFSETS_TOPIC].partitions)
-    return {group: TopicPartition(OFFSETS_TOPIC, partition_for(group, count)) for group in groups}
-
-
-async def _unmarkable(target: Cluster, places: Mapping[str, TopicPartition]) -> dict[str, ClientError]:
-    """The groups whose place can take no marker now: a transaction with one of them would not end, for none of them."""
-    found = await find_unmarkable(target, set(places.values()))
-    return {group: found[where] for group, where in places.items() if where in found}
 
 
 def _too_late(group: str, target: Cluster) -> ClientError:

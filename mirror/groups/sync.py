@@ -15,7 +15,7 @@ from broker.client.groups import ListedGroup, committed_offsets_of_groups, descr
 from broker.client.model import CommittedOffset
 from broker.client.producers import ProducerIdAndEpoch
 from broker.wire.vocabulary import GroupState, TopicPartition
-from mirror.groups.committing import Due, changed_meanwhile, commit_groups
+from mirror.groups.committing import Due, changed_meanwhile, commit_groups, find_places
 from mirror.groups.decisions import GroupDecision, Translator, plan_group_sync
 from mirror.limits import GROUP_SYNC_TIMEOUT_MS, GROUPS_PER_TRANSACTION
 from mirror.link import Link
@@ -194,7 +194,11 @@ async def _commit_share(
         await write(changed or [memory.times])
         return writer
 
-    return await commit_groups(target, link, begin, share)
+    try:
+        places = await find_places(target, [one.group for one in share])
+    except ClientError as error:
+        return dict.fromkeys((one.group for one in share), error)
+    return dict((await commit_groups(target, link, begin, share, places)).failures)
 
 
 def _due(
@@ -206,7 +210,8 @@ def _due(
     for group, decisions in planned.items():
         commits, before = [d for d in decisions if d.action is GroupAction.COMMIT], at_target[group]
         if commits and not isinstance(before, ClientError):
-            due.append(Due(group, commits, before))
+            offsets = {d.target: CommittedOffset(d.target_offset or 0, d.metadata) for d in commits}
+            due.append(Due(group, offsets, before))
     return due
 
 

@@ -24,7 +24,7 @@ from broker.client.cluster import Cluster
 from broker.client.configs import describe_topic_configs
 from broker.client.errors import ClientError, KafkaError
 from broker.client.fanout import split_failures
-from broker.client.model import Partition
+from broker.client.model import Partition, Topic
 from broker.client.offsets import list_each_offset
 from broker.client.producers import (
     ConcurrentTransaction,
@@ -204,8 +204,9 @@ async def _ending(target: Cluster, link: Link) -> OpenTransaction | None:
     return found if found is not None and found.is_ending else None
 
 
-async def fence_groups(target: Cluster, link: Link) -> ProducerIdAndEpoch:
+async def fence_groups(target: Cluster, link: Link, since: ProducerIdAndEpoch | None = None) -> ProducerIdAndEpoch:
     """Become the one who may commit groups' offsets for the link: what an earlier one has staged is taken back.
+    `since`: who did so before, and is refused where anybody else has since (PRODUCER_FENCED, INVALID_PRODUCER_EPOCH).
 
     When this returns no commit of an earlier writer is under way. Where the markers of its last transaction cannot be
     written, this raises ConcurrentTransaction: what it had decided comes with them, and if it was it who ended that
@@ -214,13 +215,17 @@ async def fence_groups(target: Cluster, link: Link) -> ProducerIdAndEpoch:
     return await init_producer_id(
         target,
         link.groups_transactional_id,
+        since,
         transaction_timeout_ms=GROUP_TRANSACTION_TIMEOUT_MS,
         patience_ms=GROUP_FENCE_PATIENCE_MS,
     )
 
 
-async def fence_groups_of_earlier(target: Cluster, link: Link, state: StateReader | None = None) -> KafkaError | None:
-    """As `fence_groups`, for who commits nothing now -> why it could not be done, None where it was.
+async def fence_groups_of_earlier(
+    target: Cluster, link: Link, state: StateReader | None = None
+) -> ProducerIdAndEpoch | KafkaError | None:
+    """As `fence_groups`, for who commits nothing now -> who may commit, or why it could not be done; None where there
+    was nothing to fence.
 
     The link's state must be claimed: a worker says there that it looks at groups before it commits any, so the state
     says of all that came before whether there is anything to fence, whatever the link's file says now. Records, and a
@@ -229,7 +234,7 @@ async def fence_groups_of_earlier(target: Cluster, link: Link, state: StateReade
     """
     try:
         if link.groups or await _had_groups(target, state or StateReader(link)):
-            await fence_groups(target, link)
+            return await fence_groups(target, link)
     except KafkaError as error:
         return error
     return None
@@ -253,7 +258,16 @@ async def find_unmarkable(target: Cluster, partitions: Iterable[TopicPartition])
     wanted = list(partitions)
     if not wanted:  # a claim fences the state alone: a round trip less
         return {}
-    topics, failures = await describe_each_topic(target, {where.topic for where in wanted})
+    return await unmarkable_of(target, wanted, *await describe_each_topic(target, {where.topic for where in wanted}))
+
+
+async def unmarkable_of(
+    target: Cluster,
+    wanted: Iterable[TopicPartition],
+    topics: Mapping[str, Topic],
+    failures: Mapping[str, KafkaError],
+) -> dict[TopicPartition, ClientError]:
+    """As `find_unmarkable`, of topics that were just described, or could not be."""
     described = {
         TopicPartition(topic.name, partition.partition): partition
         for topic in topics.values()

@@ -13,8 +13,10 @@ from functools import partial
 from typing import Final, TypeVar
 
 from broker.client.cluster import Cluster
+from broker.client.errors import KafkaError
 from broker.client.fanout import both, split_failures
 from broker.client.offsets import log_spans
+from broker.client.producers import ProducerIdAndEpoch
 from broker.client.scan import OffsetSpan, scan_batches
 from broker.client.topics import describe_topics
 from broker.wire.batch import BatchHeader
@@ -39,9 +41,12 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Promotion(Fence):
-    """What a promotion has fenced. `log`: the state of the lead unit, which the operation may write while it is its."""
+    """What a promotion has fenced. `log`: the state of the lead unit, which the operation may write while it is its.
+    `groups_writer`: who may commit groups' offsets for it; None where that could not be fenced, or nobody ever did.
+    """
 
     log: StateLog
+    groups_writer: ProducerIdAndEpoch | None = None
 
 
 TRIES_MAX: Final = 8
@@ -98,11 +103,13 @@ async def _promote_link(
         promoted = before if before.operation_id == operation_id else replace(promoted, at_ms=before.at_ms)
     claim = partial(claim_link, target, worker=f"{OPERATION_PREFIX}{operation_id}", also=[promoted], check=check)
     claims = [await claim(unit) for unit in units]
-    groups_error, fences = await both(fence_groups_of_earlier(target, units[0]), _fence_units(target, units, claims))
+    groups, fences = await both(fence_groups_of_earlier(target, units[0]), _fence_units(target, units, claims))
     left_out = {where: why for fence in fences for where, why in fence.left_out.items()}
     awaited = frozenset(where for fence in fences for where in fence.awaited)
     writer = fences[0].writer
-    return Promotion(writer, left_out, awaited, groups_error, log=claims[0].log.of(writer))
+    groups_error, groups_writer = (groups, None) if isinstance(groups, KafkaError) else (None, groups)
+    log = claims[0].log.of(writer)
+    return Promotion(writer, left_out, awaited, groups_error, log=log, groups_writer=groups_writer)
 
 
 async def refuse_promotion(link: Link, target: Cluster, operation_id: str) -> LinkRun | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -10,8 +10,6 @@ from typing import Any
 
 import pytest
 
-from broker.client.cluster import Cluster
-from broker.client.groups import commit_offsets_of_groups
 from broker.client.offsets import log_end_offsets
 from broker.wire.api import ApiKey
 from broker.wire.errors import ErrorCode
@@ -20,8 +18,10 @@ from failover.errors import CutShort
 from failover.journal import Event, JournalEntry
 from failover.journal_log import OperationJournal
 from failover.moves import MoveKind
+from failover.moving import FencedCommits
 from failover.plan import plan_failover, plan_switchover
 from failover.sites import Sites
+from mirror.groups.committing import Due
 from mirror.link import Link
 from mirror.offsets.group_entries import Written
 from mirror.offsets.operations import promote_link, resume_link
@@ -200,12 +200,14 @@ async def test_a_link_that_is_resumed_amid_the_commits_is_not_handed_over(
             pass
         await commit_group(stage.source, 44, 45)
 
-        async def commit(target: Cluster, offsets: Mapping[str, Any]) -> Mapping[str, Any]:
-            refused = await commit_offsets_of_groups(target, offsets)
+        real = FencedCommits.commit
+
+        async def commit(self: FencedCommits, due: Sequence[Due], check: Callable[[], Awaitable[None]]) -> object:
+            refused = await real(self, due, check)
             await resume_link(stage.link, stage.target, "resume-1")
             return refused
 
-        monkeypatch.setattr("failover.moving.commit_offsets_of_groups", commit)
+        monkeypatch.setattr(FencedCommits, "commit", commit)
         plan = plan_failover(await stage.sites.look(), allow_data_loss=True, even_if_source_answers=True)
         with pytest.raises(CutShort, match=r"step move_groups.*another command took"):
             await stage.run(plan, stage.sites)

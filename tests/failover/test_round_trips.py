@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 
 from broker.client.cluster import Cluster
+from broker.client.model import CommittedOffset
 from broker.client.site import Site
+from broker.wire.vocabulary import TopicPartition
+from failover.moves import GroupMove, MoveKind
+from failover.moving import FencedCommits, MadeMoves, move_groups
 from failover.readers import Readers
 from failover.sites import Sites
 from failover.snapshot import Snapshot
-from mirror.api import promote_link, read_entries
+from mirror.api import Change, GroupSyncs, Link, fence_groups, promote_link, read_entries
 from mirror.offsets.entries import RunState
+from tests.broker.client.group_site import GroupSite, serving
 from tests.failover.stage import Stage, mirrored, now_ms, two_sites
 from tests.failover.test_contact import Far, served
 
@@ -21,6 +26,10 @@ LOOK_MAX = 7
 """Round trips of a look that is not the first: at 100 ms each it takes less than a second."""
 LOOK_ALONE_MAX = 7
 PROMOTION_MAX = 12
+MOVE_MAX = 7
+"""Round trips of the move of many groups, what is written into the link's state apart."""
+GROUPS = 1_000
+GROUP_PARTITIONS = 200
 
 
 def untimed(snapshot: Snapshot) -> Snapshot:
@@ -86,3 +95,27 @@ async def test_a_promotion_takes_few_round_trips(tmp_path: Path) -> None:
     assert not fence.left_out
     assert run is not None
     assert run.state is RunState.PROMOTED
+
+
+async def test_a_thousand_groups_are_moved_in_a_few_round_trips() -> None:
+    places = [TopicPartition("t", number % GROUP_PARTITIONS) for number in range(GROUPS)]
+    moves = tuple(
+        GroupMove(f"g{number}", *where, where.topic, MoveKind.TRANSLATED, 5, 6, "")
+        for number, where in enumerate(places)
+    )
+    west = GroupSite(leaders=[0, 1] * 25)
+    written: list[Sequence[Change]] = []
+
+    async def write(changes: Sequence[Change]) -> None:
+        written.append(changes)
+
+    async with serving(west, "west") as site, Cluster(site) as target:
+        await target.coordinators("group", [move.group for move in moves])  # as the looks before have asked
+        link = Link("l", replace(site, name="east"), site, ("t",), groups=(".*",))
+        writer = await fence_groups(target, link)  # as the promotion did
+        west.waves = 0
+        made = await move_groups(target, moves, GroupSyncs(), write, FencedCommits(target, link, writer), 0)
+        assert made == MadeMoves(moves, frozenset())
+    assert [len(changes) for changes in written] == [GROUPS, 1]
+    assert west.offsets == {f"g{number}": {where: CommittedOffset(6)} for number, where in enumerate(places)}
+    assert west.waves <= MOVE_MAX

@@ -6,7 +6,7 @@ import asyncio
 import itertools
 import random
 import sys
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -28,12 +28,14 @@ from failover.freezing import Freezing, read_roles
 from failover.hooks import Hooks
 from failover.journal import Event
 from failover.journal_log import load_operations
+from failover.moving import FencedCommits
 from failover.operation import GroupsStand
 from failover.plan import OperationPlan, plan_failover, plan_switchover
 from failover.result import OperationResult
 from failover.steps import OperationStep
 from failover.stranded import StrandedRange, stranded_ranges
 from failover.verification import DifferenceKind
+from mirror.groups.committing import Due
 from tests.failover.stage import PARTITIONS, RECORDS, TOPIC, Stage, commit_group, mirrored, two_sites
 from tests.mirror.harness import eventually, make_topic, read_all, running, some_records, wait_for_records, write
 
@@ -179,15 +181,15 @@ async def test_applications_are_let_in_as_soon_as_their_groups_stand_and_what_co
 
 
 async def test_nobody_is_let_in_where_a_group_does_not_stand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def refuse(_target: Cluster, offsets: Mapping[str, object]) -> dict[str, KafkaError]:
-        return {group: KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, group) for group in offsets}
+    async def refuse(_self: FencedCommits, due: Sequence[Due], _check: object) -> dict[str, KafkaError]:
+        return {one.group: KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, one.group) for one in due}
 
     async with two_sites(tmp_path) as stage:
         async with mirrored(stage):
             pass
         await commit_group(stage.source, 25, 35)
         plan = plan_switchover(await stage.sites.look())
-        monkeypatch.setattr("failover.moving.commit_offsets_of_groups", refuse)
+        monkeypatch.setattr(FencedCommits, "commit", refuse)
         seen: list[GroupsStand] = []
         result = await stage.run(plan, stage.sites, tell=seen.append)
         assert [found.kind for found in result.differences] == [DifferenceKind.GROUP_OFFSET] * 2
