@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeVar
@@ -15,13 +14,12 @@ from broker.base.errors import FarshoreError
 from broker.client.errors import ClientError
 from broker.wire.vocabulary import TopicPartition
 from failover.contact import SiteFinding
-from failover.counting import count_losses, with_edges
 from failover.ends_at_fence import ends_at_fence, last_seen_ends
 from failover.errors import GroupsRead, NotDrained, NotMovable, OperationUnderWay
 from failover.late_commits import LateCommit, late_commits
 from failover.left import LeftPartition, left_partitions, let_be, promised
 from failover.limits import DRAIN_POLL_S, LATE_WRITES_S, LOOK_AGAIN_S, QUIET_S, TAKEN_OVER_S
-from failover.losses import Certainty, PartitionLoss, state_loss, total_loss, with_returns
+from failover.losses import Certainty, state_loss, total_loss
 from failover.moves import GroupMove, MoveKind, plan_moves
 from failover.moving import KeptGroups, committing, move_groups
 from failover.open_transactions import Holding, open_transactions
@@ -31,7 +29,7 @@ from failover.read_on import GroupAt, ReadOn, who_read_on
 from failover.sites import Sites
 from failover.snapshot import Snapshot
 from failover.steps import BEFORE_FENCE, Operation, OperationStep
-from failover.stranded import StrandedRange, carried_counter, stranded_ranges
+from failover.stranded import StrandedRange, stranded_ranges
 from failover.verification import (
     DifferenceKind,
     VerificationDifference,
@@ -49,15 +47,16 @@ T = TypeVar("T")
 @dataclass(frozen=True, slots=True)
 class LinkMove:
     """One link that is to be moved, and how. `moves`: those of its groups that an earlier run of the operation has
-    decided on, after a drain or for good; `are_moved`: and made. `begun_moves`: those that it began to make.
-    `verified`: where it had verified groups at the target, and, as a switchover, compared the sites; applications may
-    have started there since. None: it had not.
+    decided on, after a drain or for good; `are_moved`: and made, but for those of the `uncommitted` groups, of which
+    that is not known. `begun_moves`: those that it began to make. `verified`: where it had verified groups at the
+    target, and, as a switchover, compared the sites; applications may have started there since. None: it had not.
     """
 
     plan: OperationPlan
     sites: Sites
     moves: tuple[GroupMove, ...] | None = None
     are_moved: bool = False
+    uncommitted: frozenset[str] = frozenset()
     begun_moves: tuple[GroupMove, ...] = ()
     verified: Mapping[GroupAt, int] | None = None
 
@@ -88,6 +87,7 @@ class LinkRun:
         self.stranded: tuple[StrandedRange, ...] = ()
         self.late_commits: tuple[LateCommit, ...] = ()
         self.read_on: tuple[ReadOn, ...] = ()
+        self.uncommitted: frozenset[str] = move.uncommitted
         self.unfenced: dict[str, str] = {}
         self._not_fenced: frozenset[TopicPartition] = frozenset()
         self.failure: LinkFailure | None = None
@@ -137,7 +137,7 @@ class LinkRun:
             case OperationStep.FENCE:
                 await self._fence()
             case OperationStep.MOVE_GROUPS:
-                if not self._move.are_moved:
+                if not self._move.are_moved or self.uncommitted:
                     await self._move_groups()
             case OperationStep.VERIFY:
                 verifying = partial(
@@ -165,8 +165,11 @@ class LinkRun:
         kept = KeptGroups(self.sites, self._fenced.log)
         known = await kept.read()
         commits = committing(target, self.sites.link, self._fenced)
-        made = await move_groups(target, self.moves, known, kept.write, commits, self.sites.now_ms())
-        self.moves = made.moves
+        due = tuple(move for move in self.moves if not self._move.are_moved or move.group in self.uncommitted)
+        made = await move_groups(target, due, known, kept.write, commits, self.sites.now_ms())
+        by_place = {(move.group, move.place): move for move in made.moves}
+        self.moves = tuple(by_place.get((move.group, move.place), move) for move in self.moves)
+        self.uncommitted = made.uncommitted
 
     async def _fence(self) -> None:
         plan, sites = self.plan, self.sites
@@ -381,21 +384,3 @@ def _as_mirrored(snapshot: Snapshot, was_moved_before: bool) -> Snapshot:
             for view in snapshot.partitions
         ),
     )
-
-
-async def stated_losses(sites: Sites, snapshot: Snapshot) -> tuple[PartitionLoss, ...]:
-    """What the target lacks, counted, and with first and last timestamps, where the source can still be read."""
-    losses = tuple(state_loss(view, snapshot.taken_at_ms) for view in snapshot.partitions)
-    if sites.source is None:
-        return losses
-    returned = {TopicPartition(view.topic, view.partition): view.returned_at_most for view in snapshot.partitions}
-    shared = {where for where, at_most in returned.items() if at_most != 0}
-    carried = None
-    if any(loss.offsets for loss in losses if TopicPartition(loss.topic, loss.partition) in shared):
-        with suppress(ClientError):  # then those are not counted
-            carried = await carried_counter(sites.link, sites.source, sites.target)
-    counted = await count_losses(sites.source, losses, shared, carried)
-    counted = tuple(with_returns(loss, returned[TopicPartition(loss.topic, loss.partition)]) for loss in counted)
-    dated = [loss for loss in counted if loss.records != 0 and loss.certainty is Certainty.EXACT]
-    edges = {(loss.topic, loss.partition): loss for loss in await with_edges(sites.source, dated)}
-    return tuple(edges.get((loss.topic, loss.partition), loss) for loss in counted)

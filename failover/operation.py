@@ -31,12 +31,13 @@ from failover.freezing import Freeze, Freezing, joined
 from failover.hooks import run_hook
 from failover.journal import Event
 from failover.journal_log import OperationJournal
-from failover.link_run import LinkMove, LinkRun, stated_losses
+from failover.link_run import LinkMove, LinkRun
 from failover.losses import PartitionLoss, total_loss
 from failover.moves import MoveKind, group_totals
 from failover.patience import patiently
 from failover.read_on import verified_document
 from failover.result import OperationResult
+from failover.stated_losses import stated_losses
 from failover.staying import StayingLink
 from failover.steps import BEFORE_FENCE, Operation, OperationStep
 
@@ -196,6 +197,8 @@ class _Run:
         detail: dict[str, Any] = {"step": step.value}
         if step in (OperationStep.DRAIN, OperationStep.MOVE_GROUPS):
             detail["moves"] = self._moves()
+        if step is OperationStep.MOVE_GROUPS:
+            detail["uncommitted"] = {link.sites.link.name: sorted(link.uncommitted) for link in self._live}
         self._done = [(Event.DONE, detail)]
 
     async def _let_in(self) -> None:

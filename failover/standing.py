@@ -214,6 +214,24 @@ def done_moves(
     return None
 
 
+def uncommitted_groups(log: OperationLog) -> dict[str, frozenset[str]]:
+    """Per link the groups that the step of their moves, as it last ended, does not know to be moved; none where an
+    earlier version wrote it. Raises JournalDamaged where they are none.
+    """
+    for entry in reversed(log.entries):
+        if entry.event == Event.DONE and entry.detail["step"] == OperationStep.MOVE_GROUPS.value:
+            match entry.detail.get("uncommitted", {}):
+                case dict(found) if all(_are_names(groups) for groups in found.values()):
+                    return {link: frozenset(groups) for link, groups in found.items()}
+            said = f"entry {entry.sequence} has groups that are none"
+            raise JournalDamaged(f"the journal of {log.operation_id} is damaged: {said}")
+    return {}
+
+
+def _are_names(found: object) -> bool:
+    return isinstance(found, list) and all(isinstance(name, str) for name in found)
+
+
 def under_way(link: str, operations: Mapping[str, OperationLog], now_ms: int) -> str:
     """The operation along the link that has not ended; "" where there is none."""
     for log in operations.values():

@@ -46,6 +46,7 @@ from failover.standing import (
     standing_of,
     to_forget,
     told_standing,
+    uncommitted_groups,
     was_writable_before,
     way_on,
 )
@@ -238,7 +239,9 @@ async def _move_again(log: OperationLog, intent: Intent, sites: Sites, hooks: Ho
     move = replace(move, plan=replace(move.plan, freezing=freezing), verified=verified_offsets(log).get(name))
     made = done_moves(log, OperationStep.MOVE_GROUPS)
     if made is not None and name in made:
-        return replace(move, moves=made[name], are_moved=True)
+        # Of one that was verified since, applications may have been told that it stands.
+        left = uncommitted_groups(log).get(name, frozenset()) - {group for group, _, _ in move.verified or ()}
+        return replace(move, moves=made[name], are_moved=True, uncommitted=left)
     begun = (done_moves(log, OperationStep.MOVE_GROUPS, Event.STARTED) or {}).get(name)
     if is_moved and begun is not None:
         is_decided = move.sites.source is None or not move.plan.by_offset_map

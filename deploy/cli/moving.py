@@ -22,7 +22,7 @@ from deploy.cli.next_steps import NextStep, conditions_of, links_back, merged, n
 from deploy.cli.terminal import AppContext, ExitCode
 from failover.errors import GateRefused, GroupsRead, HookFailed, NotDrained, NotMovable, WorldChanged
 from failover.intent import Intent
-from failover.link_run import LinkMove, stated_losses
+from failover.link_run import LinkMove
 from failover.losses import LossGrowth, growth
 from failover.plan import GateRefusal, OperationPlan, RefusalReason
 from failover.plan_file import ANEW, PlanFile, check_holds, write_plan
@@ -31,6 +31,7 @@ from failover.result import OperationResult
 from failover.site_plan import SitePlan, plan_site
 from failover.sites import Sites
 from failover.standing import refuse_second
+from failover.stated_losses import stated_losses
 from failover.steps import Operation
 from failover.taking_up import begin
 from failover.world import ChangeKind, world_of

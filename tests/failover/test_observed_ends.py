@@ -7,10 +7,10 @@ from pathlib import Path
 
 from broker.client.configs import alter_topic_configs
 from broker.wire.vocabulary import ConfigOperation, TopicPartition
-from failover.link_run import stated_losses
 from failover.losses import Certainty, PartitionLoss
 from failover.plan import plan_failover
 from failover.sites import Sites
+from failover.stated_losses import stated_losses
 from mirror.api import load_observation
 from mirror.offsets.entries import GapKind
 from mirror.offsets.state import read_entries

@@ -11,8 +11,8 @@ from broker.client.configs import alter_topic_configs
 from broker.client.offsets import log_end_offsets
 from broker.client.topics import list_topics
 from broker.wire.vocabulary import ConfigOperation, TopicPartition
-from failover.link_run import stated_losses
 from failover.losses import Certainty, total_loss
+from failover.stated_losses import stated_losses
 from mirror.api import load_observation, read_entries
 from tests.failover.stage import Stage, two_sites
 from tests.mirror.harness import eventually, make_topic, read_all, running, some_records, write

@@ -9,9 +9,9 @@ import pytest
 
 from broker.client.offsets import log_end_offsets
 from broker.wire.vocabulary import TopicPartition
-from failover.link_run import stated_losses
 from failover.losses import Certainty, PartitionLoss, total_loss
 from failover.sites import Sites
+from failover.stated_losses import stated_losses
 from mirror.api import load_observation
 from mirror.offsets.entries import NO_TOPIC_IDS
 from mirror.offsets.topic_pauses import pause_topics
