@@ -232,10 +232,11 @@ class Cluster:
             for address, access in servers.items():
                 try:
                     connection = await self._connect(address, access)
-                    try:
+                    async with AsyncExitStack() as unused:
+                        unused.push_async_callback(connection.close)
                         await self._ask_metadata(connection, [])
-                    finally:
-                        await connection.close()
+                        if self._keeps(connection, address, access):
+                            unused.pop_all()
                     return
                 except ClientError as error:
                     # Who is not let in by one may tell more than who is not answered by the others.
@@ -248,6 +249,21 @@ class Cluster:
                 text = f"site {self.site.name} does not answer at {self.site.bootstrap_servers}: {last}"
                 raise ClusterUnreachable(text) from last
             await self.clock.sleep(pause)
+
+    def _keeps(self, connection: Connection, address: Address, access: Access) -> bool:
+        """Whether it goes on as the connection to the broker that it reached: over a distance two round trips less.
+
+        Only where that broker would be dialled just so; who else answers there may be any of them.
+        """
+        for node in self._nodes.values():
+            key: tuple[int, Purpose] = (node.node_id, "admin")
+            known, opening = self._connections.get(key), self._opening.get(key)
+            is_free = (known is None or not known.is_open) and (opening is None or not opening.locked())
+            is_there = self.site.dial(node.host, node.port) == address and self.site.access(node.host) == access
+            if is_there and is_free:
+                self._connections[key] = connection
+                return True
+        return False
 
     # -- coordinators
 

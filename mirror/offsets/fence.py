@@ -85,21 +85,27 @@ class Fence:
 
 
 async def fence_link(
-    target: Cluster, link: Link, partitions: Iterable[TopicPartition] | None = None, *, since: Writer | None = None
+    target: Cluster,
+    link: Link,
+    partitions: Iterable[TopicPartition] | None = None,
+    *,
+    since: Writer | None = None,
+    unmarkable: Mapping[TopicPartition, ClientError] | None = None,
 ) -> Fence:
     """Fence the link's earlier writers in `partitions` of the target and in the state topic, and become its writer.
 
     Without `partitions`: all of the target's partitions that the link could write to. The state topic must exist.
     A partition that can take no marker now is left out: the fence would wait for it, and every later fence, too.
     `since` is the writer that an earlier fence gave: nobody may have taken the link over after that. It is the writer
-    still, in the state topic too, where the fence goes on without a partition that it waits for.
+    still, in the state topic too, where the fence goes on without a partition that it waits for. `unmarkable` are those
+    that could take no marker when they were last asked; None: they are asked now.
     Raises LinkFenced when somebody else takes the link over at the same time, FenceAwaits where an earlier fence still
     waits for a partition, and ClientError.
     """
     wanted = list(await writable_partitions(target, link) if partitions is None else partitions)
     state = TopicPartition(link.state_topic, link.state_partition)
     transactional_id = link.transactional_id
-    left_out = await find_unmarkable(target, wanted)
+    left_out = dict(unmarkable) if unmarkable is not None else await find_unmarkable(target, wanted)
     everywhere = [state, *(where for where in wanted if where not in left_out)]
     producer = ProducerIdAndEpoch(*since) if since is not None else None
     try:

@@ -243,11 +243,15 @@ def own_topics(link: Link) -> tuple[str, str]:
 
 
 async def ensure_own_topics(target: Cluster, link: Link) -> None:
-    """Make the state topic and the producer registry on the target if they are not there. Raises ClientError.
-
-    Of a state topic that is there the units are what they were. One that an earlier version made gets the configs that
-    keep it small, where nobody set others.
+    """Make the state topic and the producer registry on the target if they are not there, and see that they keep what
+    is written. Raises ClientError.
     """
+    await make_own_topics(target, link)
+    await check_own_topics(target, link)
+
+
+async def make_own_topics(target: Cluster, link: Link) -> None:
+    """If they are not there. Of a state topic that is there the units are what they were. Raises ClientError."""
     replication_factor = min(STATE_TOPIC_REPLICATION_FACTOR, max(1, len(target.nodes)))
     compact = {"cleanup.policy": "compact"}
     topics = [
@@ -260,6 +264,12 @@ async def ensure_own_topics(target: Cluster, link: Link) -> None:
     for failure in failures.values():
         if failure.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
             raise failure
+
+
+async def check_own_topics(target: Cluster, link: Link) -> None:
+    """Refuse them as `check_compacted` does. A state topic that an earlier version made gets the configs that keep it
+    small, where nobody set others. Raises ClientError.
+    """
     described = await check_compacted(target, {link.state_topic: "the offset map", PRODUCERS_TOPIC: REGISTRY_CONTENT})
     state = described[link.state_topic]
     changes = [

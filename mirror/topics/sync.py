@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 from broker.client.cluster import Cluster
 from broker.client.configs import ConfigEntry, alter_topic_configs, describe_topic_configs
 from broker.client.errors import KafkaError
 from broker.client.fanout import split_failures
+from broker.client.model import Topic
 from broker.client.offsets import list_each_offset
 from broker.client.topics import create_partitions, create_topics, describe_each_topic
 from broker.wire.errors import ErrorCode
@@ -55,9 +57,17 @@ class ConfigSyncReport:
     failures: Mapping[str, KafkaError]
 
 
-async def look_at_topics(link: Link, source: Cluster, target: Cluster) -> TopicsSeen:
-    """One look at both sites. Raises ClientError when one does not answer."""
-    topics, failures = await describe_each_topic(source)
+Described: TypeAlias = tuple[Mapping[str, Topic], Mapping[str, KafkaError]]
+"""All of a cluster's topics, and why others cannot be described."""
+
+
+async def look_at_topics(
+    link: Link, source: Cluster, target: Cluster, described: Described | None = None
+) -> TopicsSeen:
+    """One look at both sites; `described`: what has just been seen of the source. Raises ClientError when one does not
+    answer.
+    """
+    topics, failures = described or await describe_each_topic(source)
     ours = {name: topics[name] for name in select_topics(link, topics)}
     failed = {name: failures[name] for name in select_topics(link, failures)}
     return await _look_at_target(link, target, TopicsSeen(ours, failed, {}, {}))
@@ -71,14 +81,18 @@ async def _look_at_target(link: Link, target: Cluster, seen: TopicsSeen) -> Topi
 
 
 async def sync_topics(
-    link: Link, source: Cluster, target: Cluster, is_due: Callable[[str], bool] = lambda _topic: True
+    link: Link,
+    source: Cluster,
+    target: Cluster,
+    is_due: Callable[[str], bool] = lambda _topic: True,
+    described: Described | None = None,
 ) -> TopicSyncReport:
     """Make what the target lacks, with the source's partition counts and configs, before any record flows.
 
-    Only the target topics for which `is_due` says so are tried. A topic that fails does not hold up the others. Raises
-    ClientError when a site does not answer.
+    Only the target topics for which `is_due` says so are tried. A topic that fails does not hold up the others.
+    `described` as in `look_at_topics`. Raises ClientError when a site does not answer.
     """
-    seen = await look_at_topics(link, source, target)
+    seen = await look_at_topics(link, source, target, described)
     plan, failures = await _plan(link, source, target, seen, is_due)
     if not plan.is_empty:
         failures |= _without_existing(await create_topics(target, plan.create))

@@ -80,15 +80,16 @@ async def compare_logs(
     subjects = {where: found for where, found in evidence.items() if found.checkpoint and not found.source.is_recreated}
     turns = in_turns(subjects.items(), PARTITIONS_AT_ONCE)
     recovered = {where: recover_partition(found) async for where, found in turns}
-    agreed, unasked = await _agreed_by_epochs(source, subjects)
     lasts = {where: found.last for where, found in recovered.items() if found.last is not None}
-    ours = {where: last.source_offset for where, last in lasts.items() if where not in unasked}
-    theirs = {pairs[where]: lasts[where].target_offset for where in ours}
-    read, read_there = await both(source.batches_at(ours), target.batches_at(theirs))
+    ours = {where: last.source_offset for where, last in lasts.items()}
+    theirs = {pairs[where]: last.target_offset for where, last in lasts.items()}
+    (agreed, unasked), (read, read_there) = await both(
+        _agreed_by_epochs(source, subjects), both(source.batches_at(ours), target.batches_at(theirs))
+    )
     (at_source, unread), (at_target, unread_there) = split_failures(read), split_failures(read_there)
-    for where, error in (unasked | unread).items():
+    for where, error in (unread | unasked).items():
         holds.add_error(where, error, at_source=True)
-    for where in at_source:
+    for where in at_source.keys() - unasked.keys():
         if pairs[where] in unread_there:
             holds.add_error(where, unread_there[pairs[where]], at_source=False)
     comparisons: dict[TopicPartition, Comparison] = {}

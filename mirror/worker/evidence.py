@@ -55,7 +55,10 @@ async def gather_evidence(
     """
     source, target = clusters
     known = {where: checkpoint for where, checkpoint in entries.checkpoints.items() if where in pairs}
-    spans, read = await both(log_spans(source, pairs), read_tails(target, link, known, patience_ms=patience_ms))
+    (spans, (target_topics, _)), read = await both(
+        both(log_spans(source, pairs), describe_each_topic(target, {there.topic for there in pairs.values()})),
+        read_tails(target, link, known, patience_ms=patience_ms),
+    )
     (logs, unasked), (tails, unread) = split_failures(spans), split_failures(read)
     fresh = [there for where, there in pairs.items() if where not in tails and where not in unread]
     ends, unended = split_failures(await list_each_offset(target, dict.fromkeys(fresh, LATEST)))
@@ -65,7 +68,6 @@ async def gather_evidence(
         elif where in unread or there in unended:
             hold_unread(holds, where, unread.get(where) or unended[there])
     source_ids = {topic.source_topic: str(topic.source_topic_id or "") for topic in mirrored}
-    target_topics, _ = await describe_each_topic(target, {there.topic for there in pairs.values()})
     target_ids = {name: str(topic.topic_id or "") for name, topic in target_topics.items()}
     undecided = entries.undecided_gaps()
     evidence: dict[TopicPartition, Evidence] = {}

@@ -85,7 +85,11 @@ class Passage:
 
     async def read_registries(self) -> None:
         """As far as they go now. Raises ClientError, StateDamaged."""
-        await both(both(self.at_source.check_kept(), self.at_source.refresh()), self.at_target.refresh())
+        await both(self.read_at_source(), self.at_target.refresh())
+
+    async def read_at_source(self) -> None:
+        """Of the registries that of the source. Raises ClientError, StateDamaged."""
+        await both(self.at_source.check_kept(), self.at_source.refresh())
 
     async def complete(self, target: Cluster, left_to: frozenset[str]) -> None:
         """As `look` does, by what was read of them."""
@@ -153,10 +157,12 @@ class Passage:
         return f"the state of link {gone[0]} is gone, to which records may be left" if gone else None
 
     async def take(self, target: Cluster, topics: Iterable[str]) -> None:
-        """These topics of the source are mirrored. Raises TargetTaken, ClientError."""
+        """These topics of the source are mirrored; rivals are refused by what was read of the registry at the target.
+        Raises TargetTaken, ClientError.
+        """
         self._topics = tuple(topics)
         self.origins = origins_of(self.link, self.at_source.registered(), self._topics)
-        await self.refuse_rivals(target)
+        await self._refuse_known_rivals(target)
 
     def widen(self, topics: Iterable[str]) -> None:
         """These topics are mirrored from now on; what they bring more shows in `find_change`."""
@@ -184,6 +190,12 @@ class Passage:
         is read here is what earlier ones said last. Raises ClientError, LinkFenced.
         """
         await self.at_target.refresh()
+        return await self.enter(target, source, writer, earlier)
+
+    async def enter(
+        self, target: Cluster, source: SiteIdentity, writer: Writer, earlier: Iterable[int]
+    ) -> dict[int, Registration]:
+        """As `register`, of who has read the registry at the target behind that fence."""
         before = {registered.producer_id: registered for registered in self.at_target.registered()}
         known = before.get(writer.producer_id)
         link = self.declared
@@ -253,6 +265,9 @@ class Passage:
         sees the other.
         """
         await self.at_target.refresh()
+        await self._refuse_known_rivals(target)
+
+    async def _refuse_known_rivals(self, target: Cluster) -> None:
         link = self.link
         for registered in self._of_pulse(await self._pulses(target), Pulse.ALIVE):
             twice = sorted(registered.origins & self.origins)

@@ -6,20 +6,22 @@ A link registers its producer id, and the sites whose records it brings, before 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from uuid import UUID
 
 from broker.client.cluster import Cluster
 from broker.client.errors import LogUnreadable
-from broker.client.offsets import log_end_offsets
+from broker.client.fanout import both, split_failures
+from broker.client.model import Topic
+from broker.client.offsets import list_each_offset, log_end_offsets
 from broker.client.scan import OffsetSpan, scan_records
-from broker.client.topics import describe_topics, list_topics
+from broker.client.topics import describe_topics
 from broker.wire.batch import only_from
 from broker.wire.errors import WireError
 from broker.wire.message_sets import iter_fetched
 from broker.wire.records import Record
-from broker.wire.vocabulary import TopicPartition
+from broker.wire.vocabulary import LATEST, TopicPartition
 from mirror.errors import RegistryLost, StateDamaged
 from mirror.link import PRODUCERS_TOPIC, STATE_PREFIX
 from mirror.offsets.state_writer import REGISTRY_CONTENT, check_compacted
@@ -107,11 +109,19 @@ class OriginRegistry:
             await self._read_on()
 
     async def _read_on(self) -> None:
-        topic = (await describe_topics(self._cluster, [PRODUCERS_TOPIC])).get(PRODUCERS_TOPIC)
+        describing, ends = describe_topics(self._cluster, [PRODUCERS_TOPIC]), dict[TopicPartition, int]()
+        if self._topic_id is None:
+            topic = (await describing).get(PRODUCERS_TOPIC)
+        else:  # over a distance a round trip less
+            described, told = await both(describing, list_each_offset(self._cluster, {REGISTRY: LATEST}))
+            topic, ends = (
+                described.get(PRODUCERS_TOPIC),
+                {at: end.offset for at, end in split_failures(told)[0].items()},
+            )
         if topic is None:
             self._refuse_loss(is_lost=self._read_to > 0)
             return
-        end = (await log_end_offsets(self._cluster, [REGISTRY]))[REGISTRY]
+        end = (ends or await log_end_offsets(self._cluster, [REGISTRY]))[REGISTRY]
         self._refuse_loss(is_lost=end < self._read_to or self._topic_id not in (None, topic.topic_id))
         self._topic_id = topic.topic_id
         await scan_records(self._cluster, REGISTRY, OffsetSpan(self._read_to, end), self._apply)
@@ -121,16 +131,17 @@ class OriginRegistry:
         if is_lost:
             raise RegistryLost(f"{PRODUCERS_TOPIC} at {self._cluster.site.name} was deleted while the link ran")
 
-    async def refuse_unknown_writers(self) -> None:
+    async def refuse_unknown_writers(self, topics: Mapping[str, Topic]) -> None:
         """Raise RegistryLost where a link mirrored to this cluster, as its state there says, that is not registered.
+        `topics` are the cluster's.
 
         Its records would be taken for local ones. An entry of that state that cannot be understood hides no other; of a
         log that cannot be read nobody knows what it says.
         """
         known = {(registered.link, registered.unit) for registered in self.registered()}
         site = self._cluster.site.name
-        names = [name for name in await list_topics(self._cluster) if name.startswith(STATE_PREFIX)]
-        for name, topic in (await describe_topics(self._cluster, names) if names else {}).items():
+        states = {name: topic for name, topic in topics.items() if name.startswith(STATE_PREFIX)}
+        for name, topic in sorted(states.items()):
             link = name.removeprefix(STATE_PREFIX)
             for unit in sorted(part.partition for part in topic.partitions if (link, part.partition) not in known):
                 what = f"link {link} mirrored to {site}"

@@ -18,6 +18,7 @@ from broker.base.errors import FarshoreError
 from broker.base.garbage import without_looks
 from broker.client.cluster import Cluster
 from broker.client.errors import ClientError, SiteInvalid
+from broker.client.fanout import both
 from broker.wire.errors import WireError
 from mirror.coordinator.current import Current
 from mirror.coordinator.embedded import EmbeddedCoordinator, Unconditional
@@ -234,12 +235,16 @@ async def _run_session(
     link = declared.value
     try:
         async with AsyncExitStack() as sites:
-            target = Cluster(link.target, client_id=f"farshore-{link.name}", clock=settings.clock)
-            await sites.enter_async_context(target)
+            source, target = (
+                Cluster(site, client_id=f"farshore-{link.name}", clock=settings.clock)
+                for site in (link.source, link.target)
+            )
             if restarts.count:
+                await sites.enter_async_context(target)
                 await wait_for_source(link, target, restarts, settings.limits.heartbeat_interval_ms, place.permit)
-            source = Cluster(link.source, client_id=f"farshore-{link.name}", clock=settings.clock)
-            await sites.enter_async_context(source)
+                await sites.enter_async_context(source)
+            else:
+                await both(sites.enter_async_context(target), sites.enter_async_context(source))
             passage = Passage(link, source, target)
             holds, patience_ms = Holds(attempts, settings.clock), settings.limits.compare_patience_ms
             with without_looks():

@@ -2,42 +2,45 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import socket
-from collections.abc import Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 
 from broker.base.turns import in_turns
-from broker.client.cluster import Cluster
+from broker.client.cluster import Cluster, Purpose
 from broker.client.configs import describe_topic_configs
-from broker.client.errors import KafkaError
+from broker.client.errors import ClientError, KafkaError
 from broker.client.fanout import both
-from broker.wire.vocabulary import TopicPartition
+from broker.client.topics import describe_each_topic
+from broker.wire.vocabulary import NO_LEADER, TopicPartition
 from mirror.coordinator.model import Permit
 from mirror.errors import LinkInvalid, LinkPaused, LinkPromoted
 from mirror.link import Link
 from mirror.offsets.acceptance import decisions
 from mirror.offsets.cutting import agree_on_units
 from mirror.offsets.entries import Gap, Owner, RunState, VoidEntry, Writer
-from mirror.offsets.fence import Fence, fence_groups_of_earlier, fence_link
+from mirror.offsets.fence import Fence, fence_groups_of_earlier, fence_link, find_unmarkable
 from mirror.offsets.origin_entries import VoidOrigins, spent_origins
 from mirror.offsets.promotions import standing_promotions, unwritten
 from mirror.offsets.state import StateReader
 from mirror.offsets.state_entries import StateEntries
-from mirror.offsets.state_writer import Change, StateWriter, ensure_own_topics
+from mirror.offsets.state_writer import Change, StateWriter, check_own_topics, make_own_topics
 from mirror.offsets.taking_over import Claim, claim_link
 from mirror.offsets.topic_entries import TopicIdentity
 from mirror.offsets.unit_entries import LinkUnits
 from mirror.offsets.wishes import WishReader
 from mirror.topics.plan import MirroredTopic
 from mirror.topics.seen import find_holds
-from mirror.topics.sync import TopicSyncReport, sync_topics
+from mirror.topics.sync import Described, TopicSyncReport, sync_topics
 from mirror.worker.deletion import review_deletions
 from mirror.worker.events import EventSink
 from mirror.worker.evidence import partition_pairs
 from mirror.worker.ground import Ground, settled
 from mirror.worker.holds import Holds, is_at_source
-from mirror.worker.limits import PARTITIONS_AT_ONCE
+from mirror.worker.limits import MARKABLE_MAX_AGE_MS, PARTITIONS_AT_ONCE
 from mirror.worker.origins import Passage
 from mirror.worker.registry import REGISTRY, identify
 from mirror.worker.replicator import Outlet, Replicator
@@ -126,24 +129,25 @@ async def open_link(
     longer to compare than about `patience_ms`, which is put into `holds.late`.
     """
     refuse_own_source(link, source, target)
-    await ensure_own_topics(target, link)
-    before = await (state := StateReader(link)).read(target)
+    state = StateReader(link)
+    before, described = await _read_ahead(link, (source, target), passage, state)
     await agree_on_units(target, link, before)
-    await passage.look(target, before.left_to())
-    await passage.at_source.refuse_unknown_writers()
+    await passage.complete(target, before.left_to())
+    await passage.at_source.refuse_unknown_writers(described[0])
     link = passage.link
     refuse_stopped(before)
-    topics = await sync_topics(link, source, target)
+    topics = await sync_topics(link, source, target, described=described)
     holds.note_topics({link.source_topic(name) or name: error for name, error in topics.failures.items()})
     for hold in find_holds(link, topics.seen, topics.failures, target.clock.now_ms()):
         holds.add(hold)
     await passage.take(target, [topic.source_topic for topic in topics.mirrored])
     pairs = _within_reach(link, topics.mirrored, holds)
-    claim, fence = await _take_over(link, target, state, pairs, restarts, holds, permit)
+    async with _connecting(source, pairs.keys(), ("fetch",)), _connecting(target, pairs.values(), ("fetch", "produce")):
+        claim, fence = await _take_over(link, target, state, pairs, restarts, holds, permit)
     writer = fence.writer
-    entries = await state.read(target)
+    entries, _ = await both(state.read(target), passage.at_target.refresh())
     refuse_stopped(entries)
-    writers = await passage.register(target, identify(source), writer, entries.producer_ids())
+    writers = await passage.enter(target, identify(source), writer, entries.producer_ids())
     owner = replace(claim.owner, writer=writer, at_ms=target.clock.now_ms())
     state_log = claim.log.of(writer)
     wishes = WishReader(link, state_log, state.read_to)
@@ -157,9 +161,9 @@ async def open_link(
     changes += settled(evidence, openings)
     changes += await ground.settle(target, pairs.keys() - evidence.keys() - holds.late, patience_ms)
     gone = await review_deletions(link, (source, target), entries, topics.seen)
-    await state_log.append([*changes, *gone.changes, *holds.begin(entries.holds)])
-    await passage.refuse_rivals(target)
-    limits = await max_message_bytes(target, topics.mirrored)
+    written = state_log.append([*changes, *gone.changes, *holds.begin(entries.holds)])
+    asked = both(passage.refuse_rivals(target), max_message_bytes(target, topics.mirrored))
+    _, (_, limits) = await both(written, asked)
     state_writer = StateWriter(state_log)
     outlet = Outlet(link.name, state_writer.submit, tell, target.clock)
     more = (ground, outlet, fence, wishes, state, limits, gone.stopped)
@@ -167,6 +171,47 @@ async def open_link(
     opened.passed.extend(gone.passed)
     await _add_replicators(opened, evidence, openings)
     return opened
+
+
+async def _read_ahead(
+    link: Link, clusters: tuple[Cluster, Cluster], passage: Passage, state: StateReader
+) -> tuple[StateEntries, Described]:
+    """What decides whether the link may run, and with what: its state, both registries, and the source's topics.
+
+    All of it may be older than what the fence finds.
+    """
+    source, target = clusters
+
+    async def at_target() -> StateEntries:
+        await make_own_topics(target, link)
+        own = both(check_own_topics(target, link), passage.at_target.refresh())
+        return (await both(state.read(target), own))[0]
+
+    before, (_, described) = await both(at_target(), both(passage.read_at_source(), describe_each_topic(source)))
+    return before, described
+
+
+@asynccontextmanager
+async def _connecting(
+    cluster: Cluster, partitions: Iterable[TopicPartition], purposes: Sequence[Purpose]
+) -> AsyncIterator[None]:
+    """Meanwhile those connections are opened that the leaders of these partitions will be asked by.
+
+    What is not open by then, or cannot be opened, whoever needs it opens, and hears why it cannot be.
+    """
+
+    async def connect(node_id: int, purpose: Purpose) -> None:
+        with suppress(ClientError):
+            await cluster.connection(node_id, purpose)
+
+    nodes = (await cluster.by_leader(partitions)).keys() - {NO_LEADER}
+    connecting = [asyncio.ensure_future(connect(node, purpose)) for node in sorted(nodes) for purpose in purposes]
+    try:
+        yield
+    finally:
+        for each in connecting:
+            each.cancel()
+        await asyncio.gather(*connecting, return_exceptions=True)
 
 
 async def _open_each(evidence: Mapping[TopicPartition, Evidence], writer: Writer) -> dict[TopicPartition, Opening]:
@@ -208,14 +253,18 @@ async def _take_over(
     """
     permit.check()
     cut = [LinkUnits(link.units)] if link.units > 1 else []
-    claim = await claim_link(
+    wanted = [REGISTRY, *pairs.values()]
+    claiming = claim_link(
         target, link, worker_name(), restarts=restarts.count, restart_reason=restarts.reason, also=cut
     )
+    asked_s = target.clock.monotonic()
+    claim, found = await both(claiming, find_unmarkable(target, wanted))
+    is_old = target.clock.monotonic() - asked_s > MARKABLE_MAX_AGE_MS / 1000  # an earlier fence was waited for, say
     permit.check()  # what was asked was asked again, maybe, until the target answered
     # Where groups cannot be fenced each pass tries it, and says so of what it had to move.
     _, fence = await both(
         _fence_groups(target, link, state),
-        fence_link(target, link, [REGISTRY, *pairs.values()], since=claim.owner.writer),
+        fence_link(target, link, wanted, since=claim.owner.writer, unmarkable=None if is_old else found),
     )
     if REGISTRY in fence.left_out:
         raise fence.left_out[REGISTRY]

@@ -101,7 +101,7 @@ def choose_profile(rng: random.Random) -> Profile:
         actions=rng.randrange(4, 40),
         action_pause_max_s=rng.choice((0.02, 0.1, 0.4)),
         kills=rng.choice((0, 0, 1, 1, 2)),
-        kill_steps_max=rng.choice((250, 600)),
+        kill_steps_max=rng.choice((150, 400)),
         rival=rng.choices(list(Rival), (8, 1, 1))[0],
         words=rng.random() < 0.5,
         held=rng.random() < 0.15,

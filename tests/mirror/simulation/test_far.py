@@ -31,7 +31,7 @@ ROUND_TRIP_S = 0.1
 PARTITIONS = 1_000
 LONG = 60
 """Batches of the hostile partition; a node gives one of them in an answer."""
-START_ROUND_TRIPS = 55
+START_ROUND_TRIPS = 30
 """Of a start, from the first connection to the first record: names, topics, fence, state, registry, comparison."""
 LIMITS = WorkerLimits(
     fetch_max_wait_ms=5_000, checkpoint_interval_ms=5_000, group_sync_interval_ms=60_000, observe_interval_ms=0
@@ -145,6 +145,23 @@ def test_one_partition_that_takes_long_holds_up_no_other(strike: Callable[[Far],
         else:
             assert far.told.count(Event.PARTITION_TAKEN_IN) == 1
             assert len(far.arrived[HOSTILE]) == 2
+
+    far.loop.run(course())
+
+
+def test_a_link_that_has_run_goes_on_after_few_round_trips() -> None:
+    """What does not wait for each other is asked side by side: so long stands a unit that is moved, with both sites far
+    away.
+    """
+    far = Far()
+
+    async def course() -> None:
+        far.write_everywhere()
+        await far.run(20)
+        far.write_everywhere()
+        round_trips = far.round_trips(await far.run(20))
+        assert len(round_trips) == PARTITIONS - 1
+        assert round_trips[-1] < START_ROUND_TRIPS
 
     far.loop.run(course())
 

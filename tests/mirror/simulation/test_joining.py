@@ -61,5 +61,5 @@ def test_no_session_ends_for_a_topic_that_is_born_or_grows_nor_for_a_leader_that
         ends = {name: since[name] for name in ENDS if since[name]}
         assert not ends, f"seed {seed}: {ends}\n{world.trace.shown(whole=True)}"
     assert counts["partition_taken_in"] > WORLDS
-    assert counts["partition_held"] > WORLDS / 4, "and leaders moved"
+    assert counts["partition_held"] > WORLDS / 8, "and leaders moved"
     assert max(took_s) < JOIN_S, sorted(took_s)

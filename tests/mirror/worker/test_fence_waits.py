@@ -22,6 +22,7 @@ from mirror.offsets.fence import FenceAwaits
 from mirror.offsets.hold_entries import HoldReason
 from mirror.offsets.operations import promote_link
 from mirror.status import link_status
+from mirror.worker import startup
 from mirror.worker.events import Event
 from tests.broker.faults import leaderless
 from tests.mirror.harness import (
@@ -78,6 +79,31 @@ async def test_a_leader_that_is_lost_during_the_fence_stops_its_partition_only(s
             await stage.wait_for(BAD, *GOOD, TopicPartition("born", 0))
             assert not told.of(Event.RESTARTING)
             assert not told.of(Event.PARTITION_STOPPED)
+
+
+async def test_which_partitions_can_take_a_marker_is_asked_again_when_the_claim_took_long(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are asked beside the claim, which may wait for an earlier fence, and leaders are lost meanwhile."""
+    monkeypatch.setattr(startup, "MARKABLE_MAX_AGE_MS", -1)
+    await make_topic(stage.target, "flights", 2)
+    await stage.write(BAD, *GOOD)
+    with ExitStack() as lost:
+
+        def lose(_request: Any) -> None:
+            del stage.west.moments[ApiKey.PRODUCE]  # the claim says who owns the link now
+            lost.enter_context(leaderless(stage.west_broker, BAD))
+
+        stage.west.moments[ApiKey.PRODUCE] = lose
+        async with running(stage.link, limits=LIMITS) as told:
+            await stage.wait_for(*GOOD)
+            await is_held(stage, told, HoldReason.NO_LEADER_AT_TARGET)
+            status = await link_status(stage.link, HeartbeatWatch(SystemClock()))
+            assert LinkFindingKind.FENCE_WAITS not in {finding.kind for finding in status.findings}
+            lost.close()
+            await stage.write(BAD)
+            await stage.wait_for(BAD, *GOOD)
+            assert not told.of(Event.RESTARTING)
 
 
 async def test_who_comes_while_a_fence_waits_is_told_for_what(stage: Stage) -> None:

@@ -13,7 +13,7 @@ from broker.client.cluster import Cluster
 from broker.client.log import append
 from broker.client.producers import init_producer_id
 from broker.client.site import Site
-from broker.client.topics import delete_topics
+from broker.client.topics import delete_topics, list_topics
 from broker.wire.batch import peek
 from broker.wire.records import Record, encode_batch
 from broker.wire.vocabulary import TopicPartition
@@ -343,12 +343,12 @@ async def test_a_damaged_state_that_shows_that_its_link_mirrored_is_not_passed_o
     """The registry does not know the link: to go on would be to take its records for local ones, silently."""
     registry, where = OriginRegistry(west), TopicPartition(into(west).state_topic, 0)
     await append(west, where, encode_batch([Record(0, 1, b"no key of ours", b"not json")]))
-    await registry.refuse_unknown_writers()  # nothing shows that anything was mirrored
+    await registry.refuse_unknown_writers(await list_topics(west))  # nothing shows that anything was mirrored
     await append(west, where, encode_batch([Record(0, 1, b'["position","flights",0]', b"not json")]))
     with pytest.raises(RegistryLost, match="link north-west mirrored to west"):
-        await registry.refuse_unknown_writers()
+        await registry.refuse_unknown_writers(await list_topics(west))
     await append(west, where, encode_batch([Record(0, 1, b'["position","flights",0]', None)]))
-    await registry.refuse_unknown_writers()
+    await registry.refuse_unknown_writers(await list_topics(west))
 
 
 async def test_of_a_state_that_cannot_be_read_nobody_knows_whether_its_link_mirrored(
@@ -357,9 +357,9 @@ async def test_of_a_state_that_cannot_be_read_nobody_knows_whether_its_link_mirr
     await tell(west, *RUNS)
     make_unreadable(tmp_path, into(west).state_topic)
     with pytest.raises(RegistryLost, match="whether link north-west mirrored to west cannot be read") as raised:
-        await OriginRegistry(west).refuse_unknown_writers()
+        await OriginRegistry(west).refuse_unknown_writers(await list_topics(west))
     assert f"delete {into(west).state_topic}" in raised.value.hint
     await register(west, Writer(7, 4), "north")
     registered = OriginRegistry(west)
     await registered.refresh()
-    await registered.refuse_unknown_writers()  # whose batches are whose is known
+    await registered.refuse_unknown_writers(await list_topics(west))  # whose batches are whose is known
