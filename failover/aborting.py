@@ -142,8 +142,7 @@ async def abort(
         raise NotAborted(log.operation_id, f"{error}; {intent.source} stays as it is", intent.target) from error
     journal = OperationJournal(first.target, log.operation_id, who, writer, between, log)
     try:
-        async with journal.kept():
-            await journal.record(Event.TAKEN_UP, {"who": who})
+        async with journal.kept((Event.TAKEN_UP, {"who": who})):
             found = await _decided(log, sites, planned, journal)
             if any(finding.kind is AbortKind.SOURCE_THAWED for finding in found):
                 await _thaw(log, first, hooks, journal)

@@ -169,6 +169,7 @@ class OperationJournal:
         self._lock = asyncio.Lock()
         self._lost: FailoverError | None = None
         self._heard_at_s = target.clock.boottime()
+        self._renews_next = False
 
     @property
     def is_begun(self) -> bool:
@@ -222,9 +223,10 @@ class OperationJournal:
     async def record_all(self, noted: Iterable[tuple[str, Mapping[str, Any]]]) -> list[JournalEntry]:
         """As `record`, of several one behind the other: over a distance they take one round trip."""
         async with self._lock:
+            asked_at_s = self._target.clock.boottime()
             now_ms, last_hash = self._target.clock.now_ms(), self._hash
             entries: list[JournalEntry] = []
-            records: list[tuple[bytes, bytes]] = []
+            records = [self._lease_record()] if self._renews_next else []
             for at, (event, detail) in enumerate(noted):
                 entry = JournalEntry(self._sequence + at, now_ms, self.operation_id, event, detail, last_hash)
                 line = entry.line().encode()
@@ -232,6 +234,8 @@ class OperationJournal:
                 entries.append(entry)
                 records += entry.records(line)
             await to_its_end(self._append_all(records, self._sequence + len(entries), last_hash))
+            if self._renews_next:
+                self._renews_next, self._heard_at_s = False, asked_at_s
             return entries
 
     async def _append_all(self, records: Sequence[tuple[bytes, bytes]], sequence: int, last_hash: str) -> None:
@@ -251,11 +255,12 @@ class OperationJournal:
             await self._append(record)
 
     @asynccontextmanager
-    async def kept(self) -> AsyncIterator[None]:
-        """Says again and again who carries the operation on. Whoever cannot say so for LEASE_S is cancelled: somebody
-        else may have taken it up. Raises OperationTakenUp, JournalUnanswered.
+    async def kept(self, *noted: tuple[str, Mapping[str, Any]]) -> AsyncIterator[None]:
+        """Says again and again who carries the operation on, at first together with what is `noted`. Whoever cannot say
+        so for LEASE_S is cancelled: somebody else may have taken it up. Raises OperationTakenUp, JournalUnanswered.
         """
-        await self._renew()
+        self._renews_next = True
+        await self.record_all(noted)
         try:
             async with asyncio.TaskGroup() as tasks:
                 beating = tasks.create_task(self._beat())
@@ -277,9 +282,11 @@ class OperationJournal:
     async def _renew(self) -> None:
         async with self._lock:
             asked_at_s = self._target.clock.boottime()
-            lease = Lease(self.who, self._target.clock.now_ms(), self._between)
-            await self._append(lease.record(self.operation_id))
+            await self._append(self._lease_record())
             self._heard_at_s = asked_at_s
+
+    def _lease_record(self) -> tuple[bytes, bytes]:
+        return Lease(self.who, self._target.clock.now_ms(), self._between).record(self.operation_id)
 
     async def forget(self, logs: Iterable[OperationLog]) -> None:
         """Take back all that stands of other operations, of each at once. Raises OperationTakenUp, ClientError."""
@@ -339,8 +346,9 @@ async def claim(
     Overtaken when somebody else does the same at the same time, ClientError. `reader`: of who asked before.
     """
     reader = reader or OperationsReader()
-    await _ensure_topic(target)
-    check(await reader.read(target))
+    # One that is being made meanwhile is empty, or read behind the fence.
+    _, before = await both(_ensure_topic(target), reader.read(target))
+    check(before)
     txn = transactional_id(*sites)
     try:
         fencing = await init_producer_id(target, txn)
@@ -359,12 +367,16 @@ async def claim(
 
 async def _ensure_topic(target: Cluster) -> None:
     """Raises ClientError, also where retention would delete an operation's first entries, and the chain with them."""
-    if await describe_topics(target, [OPERATIONS_TOPIC]):
-        with suppress(KafkaError):  # who may not look at its configs may still move away from a lost site
-            await check_compacted(target, {OPERATIONS_TOPIC: "the journals of operations"})
+    there, _ = await both(describe_topics(target, [OPERATIONS_TOPIC]), _check_topic(target))
+    if there:
         return
     replication_factor = min(JOURNAL_REPLICATION_FACTOR, max(1, len(target.nodes)))
     topic = NewTopic(OPERATIONS_TOPIC, 1, replication_factor, TOPIC_CONFIGS)
     for error in (await create_topics(target, [topic])).values():
         if error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
             raise error
+
+
+async def _check_topic(target: Cluster) -> None:
+    with suppress(KafkaError):  # who may not look at its configs may still move away from a lost site
+        await check_compacted(target, {OPERATIONS_TOPIC: "the journals of operations"})

@@ -96,12 +96,11 @@ async def carry_out(
     """
     run = _Run(moves, journal, opening, drain_timeout_s, tell)
     planned = {step for move in moves for step in move.plan.steps}
+    steps = [step for step in OperationStep if step in planned and step not in done]
+    given_up = [(Event.LINK_GIVEN_UP, {"link": link, "why": why}) for link, why in opening.given_up.items()]
     try:
-        async with journal.kept():
-            await journal.record(opening.event, opening.detail)
-            for link, why in opening.given_up.items():
-                await journal.record(Event.LINK_GIVEN_UP, {"link": link, "why": why})
-            return await run.to_the_end([step for step in OperationStep if step in planned and step not in done])
+        async with journal.kept((opening.event, opening.detail), *given_up, run.announced(steps[0])):
+            return await run.to_the_end(steps)
     except BaseExceptionGroup as errors:
         raise first_of(errors) from None
 
@@ -133,6 +132,7 @@ class _Run:
         self._hook_error = ""
         self._staying = opening.staying
         self._tell = tell
+        self._announced: OperationStep | None = None
         self._done: list[tuple[Event, dict[str, Any]]] = []
         """What the journal does not say yet: it does with its next entry."""
 
@@ -168,13 +168,19 @@ class _Run:
             },
         )
 
-    async def _take(self, step: OperationStep) -> None:
+    def announced(self, step: OperationStep) -> tuple[Event, dict[str, Any]]:
+        """What the journal says before the step is taken: then, of each once."""
+        self._announced = step
         starting: dict[str, Any] = {"step": step.value}
         if step is OperationStep.MOVE_GROUPS:
             for link in self._live:
                 link.choose_moves()
             starting["moves"] = self._moves()
-        await self._note(Event.STARTED, starting)
+        return Event.STARTED, starting
+
+    async def _take(self, step: OperationStep) -> None:
+        if step is not self._announced:
+            await self._note(*self.announced(step))
         match step:
             case OperationStep.BEFORE_HOOK:
                 await self._run_hook("before_hook", self._freezing.hooks.before)

@@ -14,7 +14,7 @@ from typing import Any
 import click
 
 from broker.base.documents import to_document
-from broker.client.fanout import side_by_side
+from broker.client.fanout import both, side_by_side
 from deploy.cli import failover_tables as link_tables
 from deploy.cli import site_tables
 from deploy.cli.gate_words import refusal_of
@@ -168,11 +168,7 @@ async def decide(
         names = links_between(app, intent.source, intent.target) if intent.is_site else intent.links
         sites = await enter_links(stack, [app.link(name) for name in names], intent, now_ms, app.links())
         only_plans = dry_run or out_file is not None
-        if not only_plans:
-            refuse_second(
-                await sites[0].readers.operations.read(sites[0].target), (intent.source, intent.target), now_ms()
-            )
-        looked = await _look(app, intent, sites, counting=only_plans)
+        looked = await (_look(app, intent, sites, counting=True) if only_plans else _look_alone(app, intent, sites))
         if applied is not None:
             _check(applied, looked, output)
         if only_plans:
@@ -237,8 +233,7 @@ async def move_link(app: AppContext, intent: Intent) -> LinkMoved:
     """
     async with AsyncExitStack() as stack:
         sites = await enter_links(stack, [app.link(intent.links[0])], intent, now_ms, app.links())
-        await _refuse_second(intent, sites[0])
-        looked = await _look(app, intent, sites, counting=False)
+        looked = await _look_alone(app, intent, sites)
         plan = looked.moves[0].plan
         refused = refusal_of(plan)
         if refused is None:
@@ -263,9 +258,12 @@ def links_between(app: AppContext, source: str, target: str) -> tuple[str, ...]:
     return tuple(link.name for link in app.links() if (link.source.name, link.target.name) == (source, target))
 
 
-async def _refuse_second(intent: Intent, sites: Sites) -> None:
-    operations = await sites.readers.operations.read(sites.target)
+async def _look_alone(app: AppContext, intent: Intent, sites: Sequence[Sites]) -> Looked:
+    """As `_look`. Raises OperationUnderWay, also."""
+    of_target = sites[0].readers.operations.read(sites[0].target)
+    operations, looked = await both(of_target, _look(app, intent, sites, counting=False))
     refuse_second(operations, (intent.source, intent.target), now_ms())
+    return looked
 
 
 async def _look(app: AppContext, intent: Intent, sites: Sequence[Sites], *, counting: bool) -> Looked:

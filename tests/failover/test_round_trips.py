@@ -11,6 +11,8 @@ from broker.client.cluster import Cluster
 from broker.client.model import CommittedOffset
 from broker.client.site import Site
 from broker.wire.vocabulary import TopicPartition
+from failover.journal import Event
+from failover.journal_log import OperationJournal, OperationsReader, claim, load_operations
 from failover.moves import GroupMove, MoveKind
 from failover.moving import FencedCommits, MadeMoves, move_groups
 from failover.readers import Readers
@@ -30,6 +32,8 @@ MOVE_MAX = 7
 """Round trips of the move of many groups, what is written into the link's state apart."""
 GROUPS = 1_000
 GROUP_PARTITIONS = 200
+BEGIN_FIRST_MAX = 11
+BEGIN_MAX = 10
 
 
 def untimed(snapshot: Snapshot) -> Snapshot:
@@ -119,3 +123,27 @@ async def test_a_thousand_groups_are_moved_in_a_few_round_trips() -> None:
     assert [len(changes) for changes in written] == [GROUPS, 1]
     assert west.offsets == {f"g{number}": {where: CommittedOffset(6)} for number, where in enumerate(places)}
     assert west.waves <= MOVE_MAX
+
+
+async def test_an_operation_begins_in_few_round_trips(tmp_path: Path) -> None:
+    """It asked for the topic, its configs, the topic again, and its end, one after the other, and wrote who carries it
+    on before what it is: 15, then 14.
+    """
+    taken = []
+    async with two_sites(tmp_path) as stage:
+        async with mirrored(stage):
+            pass
+        async with far_target(stage) as (far, target):
+            await Readers().begin(stage.link, target)
+            for name in ("first", "second"):
+                far.round_trips = 0
+                writer, _ = await claim(target, ("east", "west"), lambda _: None, OperationsReader())
+                journal = OperationJournal(target, name, "ann", writer, ("east", "west"))
+                async with journal.kept((Event.PLANNED, {}), (Event.STARTED, {"step": "fence"})):
+                    taken.append(far.round_trips)
+        logs = await load_operations(stage.target)
+    assert taken[0] <= BEGIN_FIRST_MAX
+    assert taken[1] <= BEGIN_MAX
+    assert [entry.event for entry in logs["first"].entries] == [Event.PLANNED, Event.STARTED]
+    assert {log.lease.who for log in logs.values() if log.lease is not None} == {"ann"}
+    assert logs.keys() == {"first", "second"}
