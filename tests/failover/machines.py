@@ -12,6 +12,7 @@ import pytest
 from broker.client.cluster import Cluster
 from broker.client.connection import Connection
 from broker.client.errors import ConnectionLost
+from broker.wire.messages.produce import ProduceRequest
 from broker.wire.schema import Message
 from failover.errors import GateRefused
 from failover.hooks import Hooks
@@ -46,7 +47,9 @@ class Death:
     """Comes at the request `at` (from 1) of the victim: before it is sent, or (`answered`) when its answer is there.
 
     `at` 0: never; then only counted. `cuts` says of each request whether its line is cut before it is sent, or else
-    before its answer comes: then the machine lives, and does not know what became of it.
+    before its answer comes: then the machine lives, and does not know what became of it. With `late_write` it comes at
+    the first thing that the victim would write to a link's state: that is `held`, for the network to bring it late.
+    `arrives`: what comes so, of another machine's, before the request `arrives_at` of this one.
     """
 
     at: int = 0
@@ -54,9 +57,20 @@ class Death:
     requests: int = 0
     cuts: Callable[[], bool] = lambda: False
     is_dead: bool = field(default=False)
+    late_write: bool = False
+    held: ProduceRequest | None = None
+    arrives: Callable[[], Awaitable[None]] | None = None
+    arrives_at: int = 0
 
-    async def send(self, line: Connection, real: Callable[[], Awaitable[Awaitable[Any]]]) -> Awaitable[Any]:
+    async def send(
+        self, line: Connection, message: Message, real: Callable[[], Awaitable[Awaitable[Any]]]
+    ) -> Awaitable[Any]:
         self.requests += 1
+        if self.requests == self.arrives_at and self.arrives is not None:
+            arrives, self.arrives = self.arrives, None
+            await arrives()
+        if self.late_write and not self.is_dead and isinstance(message, ProduceRequest) and _is_of_a_state(message):
+            self.held, self.is_dead = message, True
         if self.cuts():
             line.abort(lost := ConnectionLost("the line is cut"))
             raise lost
@@ -80,6 +94,10 @@ class Death:
         raise Died
 
 
+def _is_of_a_state(message: ProduceRequest) -> bool:
+    return any(topic.name.startswith("__farshore-offsets-") for topic in message.topic_data)
+
+
 @contextmanager
 def mortal(monkeypatch: pytest.MonkeyPatch, death: Death) -> Iterator[Death]:
     """The victim's requests pass by `death`."""
@@ -90,7 +108,7 @@ def mortal(monkeypatch: pytest.MonkeyPatch, death: Death) -> Iterator[Death]:
     ) -> Awaitable[Any]:
         if self._client_id != VICTIM:
             return await real(self, message, version, timeout_ms=timeout_ms)
-        return await death.send(self, lambda: real(self, message, version, timeout_ms=timeout_ms))
+        return await death.send(self, message, lambda: real(self, message, version, timeout_ms=timeout_ms))
 
     with monkeypatch.context() as patched:
         patched.setattr(Connection, "send", send)

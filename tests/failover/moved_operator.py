@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 
 from broker.base.errors import FarshoreError, first_of
+from broker.client.site_role import site_standing
 from failover.aborting import abort, plan_abort
-from failover.errors import GateRefused
+from failover.errors import GateRefused, TakenOver
 from failover.hooks import Hooks
 from failover.intent import Intent
 from failover.journal import OperationLog
@@ -24,7 +25,15 @@ from failover.steps import Operation
 from failover.taking_up import resume
 from mirror.api import RunState, read_entries
 from tests.failover.machines import VICTIM, Death, is_death, machine, mortal, operate
-from tests.failover.moved_refusals import REFUSED_MAX, Answer, MovedWrongly, Trouble, groups_in_the_way, said_by
+from tests.failover.moved_refusals import (
+    REFUSED_MAX,
+    Answer,
+    MovedWrongly,
+    Standing,
+    Trouble,
+    groups_in_the_way,
+    said_by,
+)
 from tests.failover.moved_sites import PATIENCE_S, two_linked_sites
 from tests.failover.moved_worlds import MovedWorld
 from tests.failover.stage import now_ms
@@ -35,6 +44,7 @@ ATTEMPTS = 5
 REQUESTS = 250
 """That one attempt sends, about."""
 CUT_SHARE = 0.02
+GIVES_UP_SHARE = 0.5
 
 
 @dataclass
@@ -72,8 +82,10 @@ class Operator:
         before = await world.places_at_standby()
         attempt = refused = 0
         was_troubled = False
+        late: Callable[[], Awaitable[None]] | None = None
         while attempt < ATTEMPTS:
             trouble, death = self._trouble(is_last=attempt == ATTEMPTS - 1)
+            death.arrives, death.arrives_at = late, self.rng.randint(1, REQUESTS // 3) if late else 0
             try:
                 with mortal(monkeypatch, death):
                     moves = await self._attempt(intent, is_dead=is_dead, may_give_up=attempt < ATTEMPTS - 2)
@@ -85,13 +97,17 @@ class Operator:
                     if refused > REFUSED_MAX:
                         raise MovedWrongly(f"{verb} was refused {refused} times") from error
                     was_troubled |= trouble is not Trouble.NONE
+                    late = await self._arrived(death)
                     continue
                 if not is_death(error) and not isinstance(cause, FarshoreError):
                     raise
-                if trouble is Trouble.NONE:
+                # Who takes an operation up has fenced the mirror's worker: its new session may fence him in its turn.
+                is_of_worker = was_troubled and self.mirror_runs and isinstance(cause.__cause__, TakenOver)
+                if trouble is Trouble.NONE and not is_of_worker:
                     raise MovedWrongly(f"{verb} failed, and nothing was in its way: {cause!r}") from error
                 self.tell(f"{verb} failed: {cause!r}", f"{verb} failed by {trouble}: {type(cause).__name__}")
                 moves = None
+            late = await self._arrived(death)
             if moves is not None:
                 self.tell(
                     f"{verb} of {intent.groups} ended with 0", f"{verb}{' of a dead site' * is_dead} ended with 0"
@@ -102,12 +118,43 @@ class Operator:
             attempt += 1
         raise MovedWrongly(f"{verb} did not end with 0, and nothing was in its way")
 
+    async def _arrived(self, death: Death) -> Callable[[], Awaitable[None]] | None:
+        """Behind an attempt: what the one before wrote has come by now; what this one wrote last comes amid the next.
+        Raises MovedWrongly where both sites are active.
+        """
+        if death.arrives is not None:
+            await death.arrives()
+        await self._check_one_active()
+        if death.held is None:
+            return None
+        held, target = death.held, self.world.standby.cluster
+
+        async def arrive() -> None:
+            self.tell("a late write came")
+            await (await target.any_connection()).request(held)
+
+        return arrive
+
+    async def _check_one_active(self) -> None:
+        """Of a switchover, before which the source was closed: until its link is resumed no source takes writes."""
+        link = self.world.active.link
+        run = (await read_entries(link, self.world.standby.cluster)).run
+        if run is None or run.state is not RunState.PROMOTED:
+            return
+        log = (await load_operations(self.world.standby.cluster)).get(run.operation_id)
+        role = await site_standing(self.world.active.cluster)
+        is_switchover = log is not None and intent_of(log).operation is Operation.SWITCHOVER
+        if is_switchover and role is not None and not all(role.refuses(topic) for topic in self.world.topics):
+            raise MovedWrongly(f"{link.name} is promoted by {run.operation_id}, and its source takes writes: {role}")
+
     def _trouble(self, *, is_last: bool) -> tuple[Trouble, Death]:
-        some = (Trouble.DEATH, Trouble.DEATH, Trouble.DEATH, Trouble.CUTS, Trouble.NONE)
+        some = (Trouble.DEATH, Trouble.DEATH, Trouble.LATE_WRITE, Trouble.CUTS, Trouble.NONE)
         kind = Trouble.NONE if is_last else self.rng.choice(some)
         death = Death()
         if kind is Trouble.DEATH:
             death = Death(self.rng.randint(1, REQUESTS), answered=self.rng.random() < 0.5)
+        elif kind is Trouble.LATE_WRITE:
+            death = Death(late_write=True)
         elif kind is Trouble.CUTS:
             death = Death(cuts=lambda: self.rng.random() < CUT_SHARE)
         self.world.told.append(f"trouble: {kind} {death.at or ''}")
@@ -119,7 +166,10 @@ class Operator:
         for reason, subject in said_by(error):
             self.tell(f"{intent.operation} refused: {reason} {subject}", f"refused: {reason}")
         known = world.read
-        groups = groups_in_the_way(error, trouble, was_troubled=was_troubled, read=known, reach=world.reach())
+        operations = (await load_operations(world.standby.cluster)).values()
+        is_open = any(standing_of(log, now_ms()).state in OPEN_STATES for log in operations)
+        standing = Standing(was_troubled, is_open, await self._is_promoted())
+        groups = groups_in_the_way(error, trouble, standing=standing, read=known, reach=world.reach())
         if not groups:
             return intent
         if not set(groups) <= set(intent.groups) - set(intent.left_groups):
@@ -153,7 +203,7 @@ class Operator:
                 return [move for result in results_of(before) for move in result["moves"]]
             if standing.state in OPEN_STATES:
                 asks_another = intent_of(before) != intent
-                gives_up = asks_another or (may_give_up and self.rng.random() < 0.2)
+                gives_up = asks_another or (may_give_up and self.rng.random() < GIVES_UP_SHARE)
                 return await self._take_up(before, intent, is_dead=is_dead, gives_up=gives_up)
         self.operations += 1
         mine = f"operation-{self.operations}"

@@ -8,7 +8,15 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from broker.wire.vocabulary import TopicPartition
-from failover.errors import GateRefused, GroupsRead, NotDrained, NotMovable, OperationEnded, OperationUnderWay
+from failover.errors import (
+    GateRefused,
+    GroupsRead,
+    NotDrained,
+    NotMovable,
+    OperationUnderWay,
+    Overtaken,
+    PromotedMeanwhile,
+)
 from failover.plan import RefusalReason
 from tests.failover.machines import PlanRefused
 
@@ -37,6 +45,8 @@ class Trouble(StrEnum):
     """What happens to the machine that carries an operation on."""
 
     DEATH = "death"
+    LATE_WRITE = "late write"
+    """It dies, and what it wrote last to the link's state comes while another one carries the operation on."""
     CUTS = "cuts"
     NONE = "none"
 
@@ -47,6 +57,29 @@ class Answer(StrEnum):
     WAITED = "waited for the mirror"
     CONSENTED = "consented by name"
     LEFT_OUT = "left out"
+
+
+@dataclass(frozen=True)
+class Standing:
+    """What the world allows a refusal for. `was_troubled`: a machine that carried the operation on has died, or lost
+    its lines, so that what it sent may arrive late. `is_open`: an operation has not ended, so that it is gone on with;
+    `is_promoted`: the link is.
+    """
+
+    was_troubled: bool = False
+    is_open: bool = False
+    is_promoted: bool = False
+
+    def allows(self, error: GateRefused) -> bool:
+        """Nobody but this operator sets the link's state, and nothing of his that has ended does so any more."""
+        match error:
+            case PromotedMeanwhile():
+                return self.was_troubled and self.is_promoted
+            case Overtaken():
+                return self.was_troubled
+            case OperationUnderWay():
+                return self.was_troubled and self.is_open and "since the plan was made" not in str(error)
+        return False
 
 
 @dataclass
@@ -82,19 +115,18 @@ def groups_in_the_way(
     error: GateRefused,
     trouble: Trouble,
     *,
-    was_troubled: bool,
+    standing: Standing,
     read: Mapping[str, Mapping[TopicPartition, int]],
     reach: Reach,
 ) -> list[str]:
-    """The groups that cannot be moved now; none: the operator asks again. `was_troubled`: a machine that carried the
-    operation on has died, or lost its lines, so that what it sent may arrive late. Raises MovedWrongly for a refusal
-    that the world does not allow.
+    """The groups that cannot be moved now; none: the operator asks again. Raises MovedWrongly for a refusal that the
+    world does not allow.
     """
     said = said_by(error)
     reasons = {reason for reason, _ in said}
     if trouble is Trouble.CUTS and reasons & BY_CUTS and reasons <= BY_CUTS | FOLLOWS:
         return []
-    if isinstance(error, OperationUnderWay | OperationEnded) and was_troubled:
+    if standing.allows(error):
         return []
     groups = sorted(subject for reason, subject in said if reason is RefusalReason.GROUP_NOT_MOVABLE)
     wrong = [group for group in groups if not reach.may_be_beyond(read[group])]

@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from broker.wire.vocabulary import TopicPartition
-from failover.errors import GateRefused, GroupsRead, NotDrained, NotMovable, OperationUnderWay
+from failover.errors import (
+    GateRefused,
+    GroupsRead,
+    NotDrained,
+    NotMovable,
+    OperationEnded,
+    OperationUnderWay,
+    Overtaken,
+    PromotedMeanwhile,
+)
 from failover.plan import GateRefusal, RefusalReason
 from tests.failover.machines import PlanRefused
-from tests.failover.moved_refusals import MovedWrongly, Reach, Trouble, groups_in_the_way
+from tests.failover.moved_refusals import MovedWrongly, Reach, Standing, Trouble, groups_in_the_way
 
 A, B = TopicPartition("a", 0), TopicPartition("b", 0)
 REACH = Reach(brought={A: 5, B: 7}, written={A: 9, B: 7})
+NOTHING = Standing()
 READ = {"behind": {A: 4, B: 7}, "at the end": {A: 5}, "beyond": {A: 9, B: 0}, "elsewhere": {B: 7}}
 
 
@@ -19,8 +31,8 @@ def plan(*said: tuple[RefusalReason, str]) -> PlanRefused:
     return PlanRefused([GateRefusal(*one) for one in said])
 
 
-def judged(error: GateRefused, trouble: Trouble = Trouble.NONE, *, was_troubled: bool = False) -> list[str]:
-    return groups_in_the_way(error, trouble, was_troubled=was_troubled, read=READ, reach=REACH)
+def judged(error: GateRefused, trouble: Trouble = Trouble.NONE, standing: Standing = NOTHING) -> list[str]:
+    return groups_in_the_way(error, trouble, standing=standing, read=READ, reach=REACH)
 
 
 NOT_MOVABLE = RefusalReason.GROUP_NOT_MOVABLE
@@ -67,4 +79,39 @@ def test_what_a_lost_line_or_a_late_request_looks_like_is_asked_again() -> None:
         judged(partly, Trouble.DEATH)
     with pytest.raises(MovedWrongly):
         judged(plan((NOT_MOVABLE, "behind")), Trouble.CUTS)
-    assert judged(OperationUnderWay("a late request"), was_troubled=True) == []
+
+
+OPEN = Standing(was_troubled=True, is_open=True)
+PROMOTED = PromotedMeanwhile("operation-1", ["east-west"], "east")
+
+
+@pytest.mark.parametrize(
+    ("error", "standing"),
+    [
+        (OperationUnderWay("operation-1 is carried on elsewhere just now"), OPEN),
+        (Overtaken("east", "west"), Standing(was_troubled=True)),
+        (PROMOTED, Standing(was_troubled=True, is_promoted=True)),
+    ],
+    ids=str,
+)
+def test_a_machine_that_died_may_be_heard_late(error: GateRefused, standing: Standing) -> None:
+    assert judged(error, standing=standing) == []
+    with pytest.raises(MovedWrongly, match="without a reason"):
+        judged(error, standing=replace(standing, was_troubled=False))
+
+
+@pytest.mark.parametrize(
+    ("error", "standing"),
+    [
+        (OperationUnderWay("operation-1 moves east-west"), replace(OPEN, is_open=False)),
+        (OperationUnderWay("since the plan was made, operation-1 set the link east-west to promoted"), OPEN),
+        (OperationEnded("operation-1 has ended"), OPEN),
+        (PROMOTED, OPEN),
+    ],
+    ids=str,
+)
+def test_what_nobody_else_does_is_no_reason_however_troubled_the_world_was(
+    error: GateRefused, standing: Standing
+) -> None:
+    with pytest.raises(MovedWrongly, match="without a reason"):
+        judged(error, standing=standing)
