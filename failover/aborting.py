@@ -13,7 +13,6 @@ from broker.base.errors import FarshoreError
 from broker.client.cluster import Cluster
 from broker.client.errors import ClientError
 from failover.acl_freeze import look
-from failover.denials import is_named
 from failover.errors import (
     FreezeNotAllowed,
     JournalUnanswered,
@@ -104,8 +103,9 @@ async def _role_finding(operation_id: str, sites: Sites, *, is_promoted: bool) -
     if sites.source is None:
         return _stays(AbortKind.SOURCE_UNKNOWN, name, thaw)
     role = roles.source
-    if is_promoted and await _is_denied(sites.source, roles.topics):
-        return _stays(AbortKind.SOURCE_REFUSES_WRITES, name, thaw)
+    if is_promoted and (is_denied := await _is_denied(sites.source, roles.topics)) is not False:
+        kind = AbortKind.SOURCE_REFUSES_WRITES if is_denied else AbortKind.SOURCE_UNKNOWN
+        return _stays(kind, name, thaw)
     if role is not None and not role.takes_writes and (is_promoted or role.reason != operation_id):
         return _stays(AbortKind.SOURCE_REFUSES_WRITES, name, thaw)
     if is_promoted:
@@ -113,10 +113,10 @@ async def _role_finding(operation_id: str, sites: Sites, *, is_promoted: bool) -
     return AbortFinding(AbortKind.SOURCE_THAWED, name, stays=False)
 
 
-async def _is_denied(source: Cluster, topics: Sequence[str]) -> bool:
-    """Whether ACLs of a freeze keep clients from writing, as far as the site tells."""
+async def _is_denied(source: Cluster, topics: Sequence[str]) -> bool | None:
+    """Whether ACLs of a freeze keep clients from writing, as far as the site tells; None: some, or not everywhere."""
     with suppress(ClientError, FreezeNotAllowed):
-        return any(is_named(topic, topics) for topic in (await look(source)).topics)
+        return (await look(source)).closes(topics, source.site.freeze_principals)
     return False
 
 

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import asyncio
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 
+from broker.base.ending import to_its_end
 from broker.client.acls import (
     WriteDenial,
     await_denials,
     cluster_operations,
     create_denials,
     delete_denials,
+    known_denials,
     writable_topics,
-    write_denials,
 )
 from broker.client.cluster import Cluster
 from broker.client.errors import ClientError, KafkaError
@@ -46,10 +49,11 @@ async def denials_to_make(cluster: Cluster, topics: Sequence[str]) -> SiteDenial
     """
     if not cluster.site.freeze_principals:
         return None
+    await cluster.find_answering()
     found = await look(cluster)
-    operations = await _operations(cluster)
+    operations = await may_make_acls(cluster)
     writable = await writable_topics(cluster, await named_topics(cluster, topics))
-    denials = SiteDenials(cluster.site.freeze_principals, found.marked, bool(writable), found.topics)
+    denials = SiteDenials(cluster.site.freeze_principals, found.marked, any(writable.values()), found.topics)
     if denials.is_writable and EVERYBODY in denials.principals and not operations >= CLUSTER_OPERATIONS:
         raise _locked_out(cluster.site)
     return denials
@@ -59,24 +63,28 @@ async def denials_to_end(cluster: Cluster, topics: Sequence[str]) -> SiteDenials
     """As `denials_to_make`, of a site that is to be opened."""
     if not cluster.site.freeze_principals:
         return None
+    await cluster.find_answering()
     found = await look(cluster)
     denials = SiteDenials(cluster.site.freeze_principals, found.marked, closed=found.topics)
     if denials.marks(topics):
-        await _operations(cluster)
+        await may_make_acls(cluster)
     return denials
 
 
-async def _operations(cluster: Cluster) -> frozenset[AclOperation]:
+async def may_make_acls(cluster: Cluster) -> frozenset[AclOperation]:
+    """What farshore may do to the cluster. Raises FreezeNotAllowed where that is not to make ACLs, ClientError."""
     operations = await cluster_operations(cluster)
     if AclOperation.ALTER not in operations:
         raise _not_allowed(cluster.site, "may not make ACLs", "Alter on the cluster")
     return operations
 
 
-async def look(cluster: Cluster) -> Denials:
-    """Raises FreezeNotAllowed, ClientError."""
+async def look(cluster: Cluster, behind: Collection[WriteDenial] = ()) -> Denials:
+    """`behind`: as those brokers say that go by these, and so by all that was made before. Raises FreezeNotAllowed,
+    ClientError.
+    """
     try:
-        return read_denials(await write_denials(cluster))
+        return read_denials(await known_denials(cluster, behind))
     except KafkaError as error:
         if error.code is ErrorCode.SECURITY_DISABLED:
             raise FreezeNotAllowed(
@@ -115,29 +123,52 @@ async def close(cluster: Cluster, denials: SiteDenials, topics: Sequence[str], o
     """Returns when every broker refuses the principals' writes to these topics; what it makes may be there already.
     What another operation has made both hold from then on: it goes when the last of them takes back its own.
 
-    Raises LockedOut, FreezeNotAllowed, ClientError (ThawUnderWay): then all or some of it may be made.
+    Raises LockedOut, also in place of what cuts it short behind the denials; FreezeNotAllowed, ClientError
+    (DenialsNotEverywhere, ThawUnderWay): then all or some of it may be made.
     """
+    await cluster.find_answering()
     names = await named_topics(cluster, topics)
     found = await look(cluster)
-    held = found.missing(names, denials.principals) | found.made(names, denials.principals)
+    held = found.to_hold(names, denials.principals)
     marks = {mark_of(one, operation_id) for one in held}
     await create_denials(cluster, marks)
-    await create_denials(cluster, held - found.there)  # who is cut short in what comes has denied it all the same
-    await await_denials(cluster, marks)
-    found = await _when_nobody_leaves(cluster, held, operation_id)
-    await create_denials(cluster, held - found.there)  # those who left had not all seen the marks
-    await await_denials(cluster, denials_of(names, denials.principals))
-    if denials.is_writable and names and not await writable_topics(cluster, names):
+    try:
+        await create_denials(cluster, held)  # who is cut short in what comes has denied it all the same
+        await _when_nobody_leaves(cluster, held, operation_id)
+        await create_denials(cluster, held)  # those who left had not all seen the marks
+        await await_denials(cluster, denials_of(names, denials.principals))
+    except (ClientError, asyncio.CancelledError):
+        with suppress(ClientError):  # what cut it short says enough: nobody answers who could say more
+            await to_its_end(_refuse_lock_out(cluster, denials, names))
+        raise
+    await _refuse_lock_out(cluster, denials, names)
+
+
+async def _refuse_lock_out(cluster: Cluster, denials: SiteDenials, names: Sequence[str]) -> None:
+    """Raises LockedOut where a broker says that farshore itself may write no more; ClientError where none answers."""
+    if denials.is_writable and names and not all((await writable_topics(cluster, names)).values()):
         raise _locked_out(cluster.site)
 
 
-async def _when_nobody_leaves(cluster: Cluster, held: Iterable[WriteDenial], operation_id: str) -> Denials:
-    """What stands there when all have gone who may not have seen the marks of this one, and may take the denials with
-    them. Who says behind the marks that he goes sees them. Raises ThawUnderWay, ClientError.
+async def unlock(cluster: Cluster, operation_id: str, locked: LockedOut) -> None:
+    """Take back what locks farshore itself out. Raises LockedOut where it is not known of every broker that it is."""
+    try:
+        await undo(cluster, operation_id)
+    except (ClientError, FreezeNotAllowed) as error:
+        thaw = f"`farshore site thaw --site {cluster.site.name}`"
+        text = f"{locked}; the ACLs are taken back, or are to be, and that is not known of every broker: {error}"
+        raise LockedOut(text, hint=f"{thaw}, when its brokers answer; then: {locked.hint}") from error
+
+
+async def _when_nobody_leaves(cluster: Cluster, held: Iterable[WriteDenial], operation_id: str) -> None:
+    """Returns when all have gone who may not have seen the marks of this one, and may take the denials with them. Who
+    says behind the marks that he goes sees them, and who said it before is seen by whatever broker shows the marks.
+    Raises ThawUnderWay, ClientError.
     """
     held, retry = set(held), cluster.retry()
+    marks = {mark_of(one, operation_id) for one in held}
     while True:
-        found = await look(cluster)
+        found = await look(cluster, marks)
         left_by = found.left_by(held)
         own = {leaving_mark_of(one, operation_id) for one, by in left_by.items() if operation_id in by}
         if own:  # it was given up before, and is taken up again
@@ -146,7 +177,7 @@ async def _when_nobody_leaves(cluster: Cluster, held: Iterable[WriteDenial], ope
             continue  # until now others could count on it
         others = {one.topic: by - {operation_id} for one, by in left_by.items() if by - {operation_id}}
         if not others:
-            return found
+            return
         await retry.pause(_thaw_under_way(cluster.site, others))
 
 
@@ -171,20 +202,21 @@ async def undo(cluster: Cluster, operation_id: str, keep: Sequence[str] | None =
     What another one holds, too, stays denied, until the last of them goes. Of several that go at once each sees that
     the others do, but for one that looked before the others said so: and that one is gone for those, or goes.
     """
+    await cluster.find_answering()
     found = await look(cluster)
     ours = {one for one in found.of(operation_id) if keep is None or not is_named(one.topic, keep)}
     if not ours:
         return
     leaving = {leaving_mark_of(one, operation_id) for one in ours}
     await create_denials(cluster, leaving)
-    await await_denials(cluster, leaving)
-    found = await look(cluster)
+    found = await look(cluster, leaving)
     held_by_none = {one for one in ours if not found.is_held(one)}
     await _take_back(cluster, held_by_none, {mark_of(one, operation_id) for one in ours}, leaving)
 
 
 async def open_again(cluster: Cluster, topics: Sequence[str]) -> None:
     """Take back what any freeze has made of these topics (regular expressions; none: of all)."""
+    await cluster.find_answering()
     found = await look(cluster)
     chosen = {one for one in {*found.marks, *found.leaving} if is_named(one.topic, topics)}
     marks = {mark_of(one, by) for one in chosen for by in found.marks.get(one, ())}
@@ -192,11 +224,15 @@ async def open_again(cluster: Cluster, topics: Sequence[str]) -> None:
     await _take_back(cluster, chosen, marks, leaving)
 
 
-async def _take_back(cluster: Cluster, *in_turn: Iterable[WriteDenial]) -> None:
-    """Denials, their marks, and the word that those go: each until no broker goes by it, before the next. So who is cut
-    short finds by the later ones what is left, and nobody sees a mark without the word that it goes.
+async def _take_back(
+    cluster: Cluster, denials: Iterable[WriteDenial], marks: Iterable[WriteDenial], leaving: Iterable[WriteDenial]
+) -> None:
+    """Denials, their marks, and the word that those go: in this order at each broker, which hears of changes in turn.
+    So who is cut short finds by the later ones what is left, nobody sees a mark without the word that it goes, and a
+    broker without the later ones had taken back the denials: the next freeze may have made them again since.
     """
-    for each in map(set, in_turn):
-        if each:
-            await delete_denials(cluster, each)
-            await await_denials(cluster, (), each)
+    in_turn = [set(denials), set(marks), set(leaving)]
+    for each in filter(None, in_turn):
+        await delete_denials(cluster, each)
+    if own := in_turn[1] | in_turn[2]:
+        await await_denials(cluster, (), own)

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
-from broker.client.acls import WriteDenial
+from broker.client.acls import KnownDenials, WriteDenial
 
 MARK: Final = "User:farshore-freeze/"
 LEAVING_MARK: Final = "User:farshore-thaw/"
@@ -43,13 +43,16 @@ class SiteDenials:
 
 @dataclass(frozen=True, slots=True)
 class Denials:
-    """All that a site denies to write, and of which operations that is: none of those that somebody else made.
-    `leaving`: those that are about to take theirs back, or died doing so.
+    """All that a broker of a site denies to write, and of which operations that is: none of those that somebody else
+    made. `leaving`: those that are about to take theirs back, or died doing so. `everywhere`: what is denied by all
+    brokers that say it. `differing`: the brokers that have not said that they deny all that a freeze does.
     """
 
     there: frozenset[WriteDenial]
     marks: Mapping[WriteDenial, frozenset[str]]
     leaving: Mapping[WriteDenial, frozenset[str]]
+    everywhere: frozenset[WriteDenial]
+    differing: tuple[int, ...] = ()
 
     @property
     def closed(self) -> frozenset[WriteDenial]:
@@ -58,7 +61,7 @@ class Denials:
 
     @property
     def topics(self) -> tuple[str, ...]:
-        """Those that a freeze closes."""
+        """Those to which a freeze denies somebody to write, at one broker at least."""
         return tuple(sorted({denial.topic for denial in self.closed}))
 
     @property
@@ -66,12 +69,30 @@ class Denials:
         """Topics of which something of a freeze is to be taken back, be it a mark alone."""
         return tuple(sorted({denial.topic for denial in (*self.marks, *self.leaving)}))
 
-    def takes_writes(self, topics: Set[str]) -> bool | None:
-        """To one of these topics at least, as far as freezes say. One that was made since, or that the mirror made, has
-        no mark, and says nothing of the others: None.
+    def open_to(self, topic: str, principals: Iterable[str]) -> tuple[str, ...]:
+        """Those of these principals who can still write to it at all brokers, super users or not."""
+        if WriteDenial(topic, EVERYBODY) in self.there:
+            return ()
+        return tuple(one for one in principals if WriteDenial(topic, one) not in self.there)
+
+    def in_part(self, principals: Collection[str]) -> dict[str, tuple[str, ...]]:
+        """The topics that a freeze closes for some of these principals only: who of them can still write."""
+        return {topic: still for topic in self.topics if (still := self.open_to(topic, principals))}
+
+    def closes(self, topics: Sequence[str], principals: Collection[str]) -> bool | None:
+        """Whether a freeze closes one of these topics (regular expressions; none: every one); None: for some of these
+        principals only, or not by all brokers, as far as they have said.
         """
-        closed = set(self.topics)
-        return False if topics <= closed else None if topics & closed else True
+        closed = {topic for topic in self.topics if is_named(topic, topics)}
+        return None if closed and (self.differing or closed & self.in_part(principals).keys()) else bool(closed)
+
+    def takes_writes(self, topics: Set[str], principals: Collection[str]) -> bool | None:
+        """Of these principals to one of these topics at least, as far as freezes and all brokers say that say it. One
+        that was made since, or that the mirror made, has no mark, and says nothing of the others: None.
+        """
+        everywhere = replace(self, there=self.everywhere)
+        refused = set(everywhere.topics) - everywhere.in_part(principals).keys()
+        return False if topics <= refused else None if topics & {*self.topics} else True
 
     def of(self, operation_id: str) -> frozenset[WriteDenial]:
         """What it has made or holds, or was about to take back."""
@@ -91,13 +112,12 @@ class Denials:
         by = [told.get(denial, frozenset()) for denial in denials for told in (self.marks, self.leaving)]
         return tuple(sorted(frozenset[str]().union(*by)))
 
-    def missing(self, topics: Iterable[str], principals: Sequence[str]) -> frozenset[WriteDenial]:
-        """What is to be made, so that these principals are denied."""
-        return denials_of(topics, principals) - self.there
-
-    def made(self, topics: Iterable[str], principals: Sequence[str]) -> frozenset[WriteDenial]:
-        """Those of these that a freeze has made, or is about to."""
-        return denials_of(topics, principals) & self.marks.keys()
+    def to_hold(self, topics: Iterable[str], principals: Sequence[str]) -> frozenset[WriteDenial]:
+        """What is a freeze's own, so that these principals are denied: all but what somebody else has denied them. That
+        one broker still does, which may be behind, is not enough.
+        """
+        wanted = denials_of(topics, principals)
+        return (wanted - self.everywhere) | (wanted & self.marks.keys())
 
 
 def denials_of(topics: Iterable[str], principals: Sequence[str]) -> frozenset[WriteDenial]:
@@ -105,9 +125,14 @@ def denials_of(topics: Iterable[str], principals: Sequence[str]) -> frozenset[Wr
     return frozenset(WriteDenial(topic, one) for topic in topics for one in principals)
 
 
-def read_denials(found: Collection[WriteDenial]) -> Denials:
-    there = frozenset(denial for denial in found if not denial.principal.startswith((MARK, LEAVING_MARK)))
-    return Denials(there, _marked(found, MARK), _marked(found, LEAVING_MARK))
+def read_denials(known: KnownDenials) -> Denials:
+    found = known.by_any
+    there, everywhere = (
+        frozenset(denial for denial in of if not denial.principal.startswith((MARK, LEAVING_MARK)))
+        for of in (found, known.by_all)
+    )
+    read = Denials(there, _marked(found, MARK), _marked(found, LEAVING_MARK), everywhere)
+    return replace(read, differing=known.without(read.closed)) if read.closed else read
 
 
 def mark_of(denial: WriteDenial, operation_id: str) -> WriteDenial:
@@ -127,6 +152,11 @@ def _marked(found: Collection[WriteDenial], kind: str) -> dict[WriteDenial, froz
                 denial = WriteDenial(mark.topic, principal)
                 marks[denial] = marks.get(denial, frozenset()) | {operation_id}
     return marks
+
+
+def names_of(principals: Iterable[str]) -> str:
+    """Of some who can still write, as people are told."""
+    return ", ".join("everybody else" if one == EVERYBODY else one for one in principals)
 
 
 def is_named(topic: str, topics: Sequence[str]) -> bool:

@@ -154,7 +154,8 @@ async def _takes_writes(cluster: Cluster, topics: frozenset[str]) -> bool | Fars
     try:
         if cluster.site.freeze_principals:
             found = await look(cluster)
-            return found.takes_writes(topics & (await list_topics(cluster)).keys())
+            there = topics & (await list_topics(cluster)).keys()
+            return found.takes_writes(there, cluster.site.freeze_principals)
         standing = await site_standing(cluster)
         return None if standing is None else not all(map(standing.refuses, topics))
     except FarshoreError as error:

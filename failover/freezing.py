@@ -17,8 +17,8 @@ from broker.client.site_role import SiteRoleChanged, await_site_role, has_no_rol
 from broker.client.topics import list_topics
 from broker.wire.errors import ErrorCode
 from broker.wire.site_role import EVERY_TOPIC, SiteRole, SiteStanding
-from failover.acl_freeze import close, denials_to_end, denials_to_make, open_again, undo
-from failover.denials import SiteDenials
+from failover.acl_freeze import close, denials_to_end, denials_to_make, look, open_again, undo, unlock
+from failover.denials import SiteDenials, is_named, names_of
 from failover.errors import FreezeNotAllowed, GateRefused, LockedOut, OperationUnderWay, StillFrozen
 from failover.hooks import Hooks, run_hook
 from failover.limits import SOURCE_ROLE_S
@@ -194,6 +194,8 @@ class Freeze:
         self._begun = False
         self.denied_principals: tuple[str, ...] = ()
         """Whom the source's ACLs keep from writing at the end."""
+        self.not_closed = ""
+        """How a source stands that is to be closed by ACLs and of which it is not known that it is, in words."""
 
     @property
     def is_begun(self) -> bool:
@@ -313,15 +315,26 @@ class Freeze:
         if self._source is None or denials is None or not going.is_by_acls:
             return
         closing = self._closed_for_good(self._source, denials, going)
+        self.not_closed = ""
         if not even_without_source:
             await closing
             return
         try:
             await asyncio.wait_for(closing, SOURCE_ROLE_S)
-        except LockedOut:  # the way back comes before the closed door
-            await undo(self._source, self._operation_id)
-        except (ClientError, FreezeNotAllowed, TimeoutError):
-            return
+        except LockedOut as locked:  # the way back comes before the closed door
+            self.not_closed = await self._unlocked(self._source, locked)
+        except (ClientError, FreezeNotAllowed, TimeoutError) as error:
+            why = str(error) or f"it did not say so within {SOURCE_ROLE_S:g} s"
+            self.not_closed = await _standing_in_words(self._source, going.topics, why)
+
+    async def _unlocked(self, source: Cluster, locked: LockedOut) -> str:
+        try:
+            await asyncio.wait_for(unlock(source, self._operation_id, locked), SOURCE_ROLE_S)
+        except LockedOut as unsure:
+            return f"{unsure} ({unsure.hint})"
+        except TimeoutError:
+            return f"{locked}; that the ACLs were taken back no broker said in time: {_thaw(source)}"
+        return f"{source.site.name} was not closed to its clients: {locked}; the ACLs were taken back ({locked.hint})"
 
     async def _closed_for_good(self, source: Cluster, denials: SiteDenials, going: Freezing) -> None:
         await close(source, denials, going.topics, self._operation_id)
@@ -344,6 +357,28 @@ class Freeze:
             "FARSHORE_TARGET_BOOTSTRAP_SERVERS": target.bootstrap_servers,
         }
         await run_hook(name, command, told)
+
+
+async def _standing_in_words(source: Cluster, topics: Sequence[str], why: str) -> str:
+    """What its ACLs deny behind a close that did not come to its end."""
+    site, role = source.site.name, f"`farshore site role --site {source.site.name}` says how it stands"
+    try:
+        found = await asyncio.wait_for(look(source), SOURCE_ROLE_S)
+    except (ClientError, FreezeNotAllowed, TimeoutError):
+        return f"whether ACLs keep clients from writing at {site} is not known ({why}); {role}"
+    closed = [topic for topic in found.topics if is_named(topic, topics)]
+    if not closed:
+        return f"no ACL of a freeze keeps clients from writing at {site} ({why})"
+    told = f"ACLs deny clients of {site} to write to {', '.join(closed)}"
+    if found.differing:
+        told += f", and brokers {', '.join(map(str, found.differing))} have not said that they go by them"
+    for topic, still in found.in_part(source.site.freeze_principals).items():
+        told += f"; {topic} is closed in part: {names_of(still)} can still write"
+    return f"{told} ({why}); {role}, {_thaw(source)} takes them back"
+
+
+def _thaw(source: Cluster) -> str:
+    return f"`farshore site thaw --site {source.site.name}`"
 
 
 async def _become(

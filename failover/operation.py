@@ -390,4 +390,5 @@ class _Run:
             moved_topics=link.plan.freezing.topics,
             failure=link.failure,
             denied_principals=self._freeze.denied_principals,
+            not_closed=self._freeze.not_closed,
         )

@@ -58,6 +58,8 @@ class OperationResult:
     failure: LinkFailure | None = None
     denied_principals: tuple[str, ...] = ()
     """Whom the source's ACLs keep from writing to the moved topics."""
+    not_closed: str = ""
+    """How a source stands that was to be closed by ACLs, and of which it is not known that it is."""
 
     @property
     def has_findings(self) -> bool:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Final, NamedTuple, TypeVar
 
 from broker.client.cluster import Cluster
 from broker.client.connection import Connection
 from broker.client.errors import ClientError, KafkaError
-from broker.client.fanout import ask_any_broker, side_by_side, split_failures
+from broker.client.fanout import ask_any_broker, ask_each_broker, await_every_broker, split_failures
 from broker.wire.errors import ErrorCode
 from broker.wire.messages.create_acls import AclCreation, CreateAclsRequest
 from broker.wire.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
@@ -29,26 +30,56 @@ class WriteDenial(NamedTuple):
     principal: str
 
 
+@dataclass(frozen=True, slots=True)
+class KnownDenials:
+    """Of all topics, as each broker goes by them, by node id, or why it does not say; one at least says."""
+
+    by_broker: Mapping[int, frozenset[WriteDenial] | ClientError]
+
+    @property
+    def said(self) -> dict[int, frozenset[WriteDenial]]:
+        """Of those brokers that say."""
+        return split_failures(self.by_broker)[0]
+
+    @property
+    def by_any(self) -> frozenset[WriteDenial]:
+        """A broker that is behind may be the only one, and it may have been taken back."""
+        return frozenset[WriteDenial]().union(*self.said.values())
+
+    @property
+    def by_all(self) -> frozenset[WriteDenial]:
+        """All brokers that say go by these."""
+        first, *others = self.said.values()
+        return first.intersection(*others)
+
+    def without(self, denials: Collection[WriteDenial]) -> tuple[int, ...]:
+        """The brokers that do not say that they go by all of these."""
+        return tuple(sorted(self.by_broker.keys() - {node for node, at in self.said.items() if at.issuperset(denials)}))
+
+
 class DenialsNotEverywhere(ClientError):
-    """The ACLs are changed, and some brokers of the site do not go by them yet."""
+    """The ACLs are changed, and some brokers of the site have not said that they go by them."""
 
     retriable = True
-    hint = "see the brokers' logs; `kafka-acls --list` says what each of them knows"
+    hint = "see `farshore site role` and the brokers' logs; `kafka-acls --list` says what is to hold"
 
 
-async def write_denials(cluster: Cluster) -> frozenset[WriteDenial]:
-    """Those of all topics that a broker knows of: one may be behind. Raises KafkaError (SECURITY_DISABLED where the
-    cluster has no authorizer, CLUSTER_AUTHORIZATION_FAILED where this client may not look), ClientError where none
-    answers.
+async def known_denials(cluster: Cluster, behind: Collection[WriteDenial] = ()) -> KnownDenials:
+    """What each broker goes by. `behind`: only of brokers that go by these; what was made before them these know, too.
+    Raises KafkaError (SECURITY_DISABLED where the cluster has no authorizer, CLUSTER_AUTHORIZATION_FAILED where this
+    client may not look), DenialsNotEverywhere where no broker goes by `behind`, ClientError where none answers.
     """
     retry = cluster.retry()
     while True:
         try:
             await cluster.metadata(())
-            told, failures = split_failures(await _told_by_each(cluster))
-            if told:
-                return frozenset[WriteDenial]().union(*told.values())
-            raise next(iter(failures.values()))
+            told = await ask_each_broker(cluster, _known)
+            said, failures = split_failures(told)
+            if not said:
+                raise next(iter(failures.values()))
+            if seeing := {node: at for node, at in said.items() if at.issuperset(behind)}:
+                return KnownDenials({**failures, **seeing} if behind else told)
+            raise DenialsNotEverywhere(f"no broker of {cluster.site.name} has said that it goes by the new ACLs")
         except ClientError as error:
             await retry.pause(error)
 
@@ -91,23 +122,16 @@ async def await_denials(
 
     Raises DenialsNotEverywhere, ClientError.
     """
-    retry = cluster.retry()
-    while True:
-        try:
-            await cluster.metadata(())
-            told, failures = split_failures(await _told_by_each(cluster))
-            await cluster.metadata(())  # who came meanwhile is asked, too
-            done = {n for n, found in told.items() if found.issuperset(present) and found.isdisjoint(absent)}
-            late = sorted({*told, *failures, *cluster.nodes} - done)
-            if not late:
-                return
-            missing = f"brokers {', '.join(map(str, late))} do not go by the ACLs yet"
-        except ClientError as error:
-            if not error.retriable:
-                raise
-            missing = str(error)
-        text = f"it is not known of every broker of {cluster.site.name} whom it lets write: {missing}"
-        await retry.pause(DenialsNotEverywhere(text))
+
+    def not_everywhere(why: str) -> DenialsNotEverywhere:
+        return DenialsNotEverywhere(f"it is not known of every broker of {cluster.site.name} whom it lets write: {why}")
+
+    await await_every_broker(
+        cluster,
+        lambda: ask_each_broker(cluster, _known, laggard_ms=cluster.limits.retry_timeout_ms),  # slow is not silent
+        lambda found: found.issuperset(present) and found.isdisjoint(absent),
+        not_everywhere,
+    )
 
 
 async def cluster_operations(cluster: Cluster) -> frozenset[AclOperation]:
@@ -121,8 +145,8 @@ async def cluster_operations(cluster: Cluster) -> frozenset[AclOperation]:
     return await ask_any_broker(cluster, ask)
 
 
-async def writable_topics(cluster: Cluster, topics: Iterable[str]) -> frozenset[str]:
-    """Those of them to which this client may write. Raises ClientError."""
+async def writable_topics(cluster: Cluster, topics: Iterable[str]) -> dict[int, frozenset[str]]:
+    """Those of them to which this client may write, by each broker that says it. Raises ClientError where none does."""
     names = [MetadataRequestTopic(name=name) for name in sorted(set(topics))]
 
     async def ask(connection: Connection) -> frozenset[str]:
@@ -131,19 +155,12 @@ async def writable_topics(cluster: Cluster, topics: Iterable[str]) -> frozenset[
         may = [topic for topic in found if _is_in(AclOperation.WRITE, topic.topic_authorized_operations)]
         return frozenset(topic.name for topic in may if topic.name is not None and not topic.error_code)
 
-    return await ask_any_broker(cluster, ask)
-
-
-async def _told_by_each(cluster: Cluster) -> dict[int, frozenset[WriteDenial] | ClientError]:
-    nodes = list(cluster.nodes)
-    return dict(zip(nodes, await side_by_side(_told_by(cluster, node_id) for node_id in nodes), strict=True))
-
-
-async def _told_by(cluster: Cluster, node_id: int) -> frozenset[WriteDenial] | ClientError:
-    try:
-        return await _known(await cluster.connection(node_id))
-    except ClientError as error:
-        return error
+    retry = cluster.retry()
+    while True:
+        said, failures = split_failures(await ask_each_broker(cluster, ask))
+        if said:
+            return said
+        await retry.pause(next(iter(failures.values())))
 
 
 async def _known(connection: Connection) -> frozenset[WriteDenial]:

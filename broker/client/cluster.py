@@ -75,6 +75,7 @@ class Cluster:
         self._leader_epochs: dict[TopicPartition, int] = {}
         self._coordinators: dict[tuple[CoordinatorKind, str], int] = {}
         self._connections: dict[tuple[int, Purpose], Connection] = {}
+        self._answering: Connection | None = None
         self._opening: dict[tuple[int, Purpose], asyncio.Lock] = {}
 
     async def __aenter__(self) -> Self:
@@ -197,6 +198,8 @@ class Cluster:
 
     async def any_connection(self) -> Connection:
         """A connection to any broker; bootstraps again when no known one answers. Raises ClusterUnreachable."""
+        if self._answering is not None and self._answering.is_open:
+            return self._answering
         for (_, purpose), connection in self._connections.items():
             if purpose == "admin" and connection.is_open:
                 return connection
@@ -207,6 +210,33 @@ class Cluster:
                 continue  # the next broker, or the bootstrap servers, may answer; the last error is told there
         await self._bootstrap()
         return await self.connection(next(iter(self._nodes)))
+
+    async def find_answering(self) -> None:
+        """Asks all known brokers who there is, side by side; from then on `any_connection` gives the one that answers
+        first, while it is open: another one may take connections and be silent. Raises ClientError where none answers.
+        """
+
+        async def answering(node_id: int) -> Connection | None:
+            try:
+                connection = await self.connection(node_id)
+                await self._ask_metadata(connection, [])
+            except ClientError:
+                return None  # the next broker, or the bootstrap servers, may answer
+            return connection
+
+        waiting = {asyncio.create_task(answering(node_id)) for node_id in self._nodes}
+        self._answering = None
+        try:
+            while waiting and self._answering is None:
+                done, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+                self._answering = next((found for one in done if (found := one.result())), None)
+        finally:
+            for one in waiting:
+                one.cancel()
+            if waiting:
+                await asyncio.wait(waiting)
+        if self._answering is None:
+            await self.metadata(())
 
     async def controller(self) -> Connection:
         """The controller, or in KRaft clusters a broker that forwards to it."""

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias, TypeVar
 from broker.client.cluster import Cluster, CoordinatorKind, Purpose
 from broker.client.connection import Connection
 from broker.client.errors import ClientError, ClusterUnreachable, ConnectionLost, KafkaError, RequestTimedOut
-from broker.client.limits import GROUPS_PER_REQUEST, PARTITIONS_PER_REQUEST
+from broker.client.limits import GROUPS_PER_REQUEST, LAGGARD_MS, PARTITIONS_PER_REQUEST
 from broker.wire.errors import ErrorCode
 from broker.wire.vocabulary import NO_LEADER, TopicPartition
 
@@ -156,6 +156,66 @@ async def ask_any_broker(cluster: Cluster, ask: Callable[[Connection], Awaitable
             return await ask(await cluster.any_connection())
         except ClientError as error:
             await retry.pause(error)
+
+
+async def ask_each_broker(
+    cluster: Cluster, ask: Callable[[Connection], Awaitable[R]], *, laggard_ms: int = LAGGARD_MS
+) -> dict[int, R | ClientError]:
+    """Ask all known brokers side by side -> by node id what each says, or why it does not. Behind the first one that
+    says it the others have `laggard_ms`: one that takes connections and is silent holds nobody up for longer.
+    """
+
+    async def answer_of(node_id: int) -> R | ClientError:
+        try:
+            return await ask(await cluster.connection(node_id))
+        except ClientError as error:
+            return error
+
+    async with asyncio.TaskGroup() as tasks:
+        asked = {node_id: tasks.create_task(answer_of(node_id)) for node_id in sorted(cluster.nodes)}
+        waiting = set(asked.values())
+        is_told = False
+        while waiting and not is_told:
+            done, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+            is_told = any(not isinstance(one.result(), ClientError) for one in done)
+        if waiting:
+            _, late = await asyncio.wait(waiting, timeout=laggard_ms / 1000)
+            for one in late:
+                one.cancel()
+    text = f"no answer within {laggard_ms / 1000:g} s of the first broker of {cluster.site.name}"
+    return {
+        node_id: RequestTimedOut(f"broker {node_id}: {text}") if one.cancelled() else one.result()
+        for node_id, one in asked.items()
+    }
+
+
+async def await_every_broker(
+    cluster: Cluster,
+    ask: Callable[[], Awaitable[Mapping[int, R | ClientError]]],
+    is_so: Callable[[R], bool],
+    not_everywhere: Callable[[str], ClientError],
+) -> None:
+    """Returns when all brokers say what `is_so` takes; who came meanwhile is asked, too. `ask`: what each of them says,
+    by node id. Raises what `not_everywhere` makes of which brokers did not, or of what failed.
+    """
+    retry = cluster.retry()
+    while True:
+        try:
+            told = await ask()
+            await cluster.metadata(())
+            late = sorted({*told, *cluster.nodes} - {node for node, said in told.items() if _is(said, is_so)})
+            if not late:
+                return
+            why = f"not said by {', '.join(f'broker {node_id}' for node_id in late)}"
+        except ClientError as error:
+            why = str(error)
+            if not error.retriable:
+                raise not_everywhere(why) from error
+        await retry.pause(not_everywhere(why))
+
+
+def _is(said: R | ClientError, is_so: Callable[[R], bool]) -> bool:
+    return not isinstance(said, ClientError) and is_so(said)
 
 
 async def ask_coordinator(

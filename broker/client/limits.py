@@ -19,6 +19,8 @@ COMMITTED_AT_ONCE: Final = 100
 """Groups whose offsets are being committed at the same time: each is a request, which its coordinator has to write."""
 PARTITIONS_PER_REQUEST: Final = 1_000
 """Partitions asked for in one request to their leader: it answers one while the answer before is read."""
+LAGGARD_MS: Final = 1_000
+"""Where each broker is asked for itself: how long the first answer waits for the others."""
 SCAN_MAX_BYTES: Final = 32 * MIB
 """One fetch while a log is scanned."""
 SCAN_PARTITION_MAX_BYTES: Final = 4 * MIB

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from broker.base.errors import first_of
 from broker.client.cluster import Cluster
 from broker.client.errors import ClientError, KafkaError
-from broker.client.fanout import split_failures
+from broker.client.fanout import await_every_broker, split_failures
 from broker.wire.errors import ErrorCode
 from broker.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from broker.wire.messages.incremental_alter_configs import (
@@ -111,19 +111,13 @@ def has_no_roles(site: str) -> SiteHasNoRoles:
 
 async def await_site_role(cluster: Cluster, wanted: SiteStanding) -> None:
     """Returns when every broker of the site has said that it goes by this one. Raises SiteRoleNotEverywhere."""
-    retry = cluster.retry()
-    while True:
-        try:
-            told = await site_standings(cluster)
-            await cluster.metadata(())  # who came meanwhile is asked, too
-            others = sorted({*told, *cluster.nodes} - {node for node, at in told.items() if at == wanted})
-            if not others:
-                return
-            missing = f"brokers {', '.join(map(str, others))} have not said so"
-        except ClientError as error:
-            missing = str(error)
-        text = f"it is not known of every broker of {cluster.site.name} that it is {wanted.role}: {missing}"
-        await retry.pause(SiteRoleNotEverywhere(text))
+
+    def not_everywhere(why: str) -> SiteRoleNotEverywhere:
+        return SiteRoleNotEverywhere(
+            f"it is not known of every broker of {cluster.site.name} that it is {wanted.role}: {why}"
+        )
+
+    await await_every_broker(cluster, lambda: site_standings(cluster), lambda at: at == wanted, not_everywhere)
 
 
 async def _told_by(cluster: Cluster, node_id: int) -> SiteStanding | ClientError | None:

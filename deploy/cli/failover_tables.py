@@ -345,6 +345,8 @@ def show_result(result: OperationResult) -> None:
         click.echo(filled(stranded_line(result)), err=True)
     else:
         tell_loss(result.loss, result.source)
+    if result.not_closed:
+        click.echo(filled(result.not_closed), err=True)
     if result.hook_error:
         click.echo(f"{result.hook_error}; all else is done", err=True)
     verdict = "verified" if result.verified else "NOT VERIFIED"

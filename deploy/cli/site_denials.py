@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
+from broker.client.acls import WriteDenial
 from broker.client.cluster import Cluster
 from broker.wire.site_role import SiteRole
-from failover.acl_freeze import close, denials_to_end, denials_to_make, named_topics, open_again, undo
-from failover.denials import is_named
+from failover.acl_freeze import close, denials_to_make, look, may_make_acls, named_topics, open_again, unlock
+from failover.denials import Denials, denials_of, is_named
 from failover.errors import LockedOut
 
 
 async def change_denials(
     cluster: Cluster, role: SiteRole, topics: Sequence[str], consent: Callable[[str], None] | None
-) -> tuple[str, ...]:
-    """Close these topics (regular expressions; none: all), or open those of them that a freeze closed -> those that
-    are closed then. `consent` is asked with what will be done, and raises where it is not given; None: nothing is done.
+) -> Denials:
+    """Close these topics (regular expressions; none: all), or open those of them that a freeze closed -> what is denied
+    then. `consent` is asked with what will be done, and raises where it is not given; None: nothing is done, and what
+    would be denied is returned.
 
     Raises FreezeNotAllowed, ClientError.
     """
@@ -23,29 +26,39 @@ async def change_denials(
         return await _open(cluster, topics, consent)
     denials = await denials_to_make(cluster, topics)
     assert denials is not None, "it has freeze_principals"
-    closing = await named_topics(cluster, topics)
-    if consent is not None:
-        consent(
-            f"{cluster.site.name}: {', '.join(denials.principals)} may write no more, and fail, to {_told(closing)}"
-        )
-        try:
-            await close(cluster, denials, topics, f"site-{role.value}")
-        except LockedOut:
-            await undo(cluster, f"site-{role.value}")
-            raise
-    return tuple(sorted({*denials.closed, *closing}))
+    closing, operation_id = await named_topics(cluster, topics), f"site-{role.value}"
+    if consent is None:
+        found = await look(cluster)
+        made = dict.fromkeys(found.to_hold(closing, denials.principals), frozenset({operation_id}))
+        there = found.there | denials_of(closing, denials.principals)
+        return replace(found, there=there, marks={**found.marks, **made})
+    consent(f"{cluster.site.name}: {', '.join(denials.principals)} may write no more, and fail, to {_told(closing)}")
+    try:
+        await close(cluster, denials, topics, operation_id)
+    except LockedOut as locked:
+        await unlock(cluster, operation_id, locked)
+        raise
+    return await look(cluster)
 
 
-async def _open(cluster: Cluster, topics: Sequence[str], consent: Callable[[str], None] | None) -> tuple[str, ...]:
-    denials = await denials_to_end(cluster, topics)
-    assert denials is not None, "it has freeze_principals"
-    opening = [topic for topic in denials.closed if is_named(topic, topics)]
-    marked = [topic for topic in denials.marked if is_named(topic, topics) and topic not in opening]
-    if consent is not None:
-        marks = f"; marks of freezes that close nothing are taken back, of {', '.join(marked)}" if marked else ""
-        consent(f"{cluster.site.name}: clients write again, to {_told(opening)}{marks}")
-        await open_again(cluster, topics)
-    return tuple(topic for topic in denials.closed if topic not in opening)
+async def _open(cluster: Cluster, topics: Sequence[str], consent: Callable[[str], None] | None) -> Denials:
+    found = await look(cluster)
+    opening = [topic for topic in found.topics if is_named(topic, topics)]
+    marked = [topic for topic in found.marked if is_named(topic, topics) and topic not in opening]
+    if opening or marked:
+        await may_make_acls(cluster)
+    if consent is None:
+        gone = {one for one in {*found.marks, *found.leaving} if is_named(one.topic, topics)}
+        marks, leaving = _but(found.marks, gone), _but(found.leaving, gone)
+        return replace(found, there=found.there - gone, marks=marks, leaving=leaving, differing=())
+    marks_told = f"; marks of freezes that close nothing are taken back, of {', '.join(marked)}" if marked else ""
+    consent(f"{cluster.site.name}: clients write again, to {_told(opening)}{marks_told}")
+    await open_again(cluster, topics)
+    return await look(cluster)
+
+
+def _but(marks: Mapping[WriteDenial, frozenset[str]], gone: set[WriteDenial]) -> dict[WriteDenial, frozenset[str]]:
+    return {one: by for one, by in marks.items() if one not in gone}
 
 
 def _told(topics: Sequence[str]) -> str:

@@ -6,6 +6,7 @@ import getpass
 import shlex
 import socket
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +14,7 @@ import click
 
 from broker.base.errors import FarshoreError
 from broker.client.cluster import Cluster
+from broker.client.errors import ClientError
 from broker.client.fanout import split_failures
 from broker.client.site import Site
 from broker.client.site_role import has_no_roles, set_site_role, site_standing, site_standings
@@ -29,15 +31,16 @@ from deploy.cli.terminal import (
     yes_option,
 )
 from failover.acl_freeze import look
-from failover.denials import Denials, is_named
-from failover.errors import GateRefused
+from failover.denials import EVERYBODY, Denials, is_named, names_of
+from failover.errors import FreezeNotAllowed, GateRefused
 
 
 @dataclass(frozen=True, slots=True)
 class SiteRow:
     """A site and its role. `takes_writes` None: its brokers refuse nobody (Apache Kafka), or do not say. `differing`:
-    brokers that go by another role than the newest. `topics`: those that the role is of, the others being active; none:
-    all. `standby`: of a frozen site those that stay closed when it is thawed for others.
+    brokers that go by another role than the newest, or do not say. `topics`: those that the role is of, the others
+    being active; none: all. `standby`: of a frozen site those that stay closed when it is thawed for others. `in_part`:
+    topics that ACLs close for some of those only whom they are to keep out.
     """
 
     site: str
@@ -48,6 +51,7 @@ class SiteRow:
     differing: tuple[int, ...] = ()
     topics: tuple[str, ...] = ()
     standby: tuple[str, ...] = ()
+    in_part: tuple[str, ...] = ()
 
 
 topics_option = click.option(
@@ -87,7 +91,7 @@ def role_command(context: AppContext, names: Sequence[str], output: str) -> None
     sites = [context.site(name) for name in dict.fromkeys(names)] or list(context.sites().values())
 
     async def look() -> list[SiteRow]:
-        return [await _row(site) for site in sites]
+        return [await row_of(site) for site in sites]
 
     emit(run_async(look()), output)
 
@@ -156,46 +160,53 @@ def _change(
     topics: Sequence[str] = (),
     others: Sequence[Site] = (),
 ) -> None:
-    """Raises GateRefused, ClientError; SiteHasNoRoles also where nothing is to be changed."""
+    row = changed(site, role, reason, dry_run=dry_run, yes=yes, topics=topics, others=others)
+    emit(run_async(row), output, title="would be" if dry_run else "")
+
+
+async def changed(
+    site: Site,
+    role: SiteRole,
+    reason: str,
+    *,
+    dry_run: bool,
+    yes: bool,
+    topics: Sequence[str] = (),
+    others: Sequence[Site] = (),
+) -> SiteRow:
+    """How it is then, or (`dry_run`) would be. Raises GateRefused, ClientError; SiteHasNoRoles also where nothing is
+    to be changed.
+    """
     who = f"{getpass.getuser()} on {socket.gethostname()}"
+    why = f"{who}: {reason}" if reason else who
+    async with Cluster(site, client_id="farshore-cli") as cluster:
+        known = None if site.freeze_principals else await site_standing(cluster)
+        if site.freeze_principals or (known is None and role is SiteRole.ACTIVE and await _is_marked(cluster)):
+            if role is SiteRole.ACTIVE:
+                await _refuse_second_written(site, await look(cluster), topics, others)
 
-    async def main() -> SiteRow:
-        async with Cluster(site, client_id="farshore-cli") as cluster:
-            if site.freeze_principals:
-                return await change_by_acls(cluster)
-            known = await site_standing(cluster)
-            if known is None:
-                raise has_no_roles(site.name)
-            why = f"{who}: {reason}" if reason else who
-            wanted = (
-                known.closed(role, why, topics) if role is not SiteRole.ACTIVE else _opened(site, known, why, topics)
-            )
-            await _refuse_second_active(site, known, wanted, others)
-            if not dry_run:
-                confirm_plan(_told(site, known, wanted), yes, question=f"Have {site.name} {wanted.role}?")
-                if not yes:  # a person has read it meanwhile
-                    await _refuse_second_active(site, known, wanted, others)
-                wanted = await set_site_role(cluster, wanted.role, wanted.reason, known, wanted.topics, wanted.standby)
-            return _row_of(site, wanted)
+            def consent(what: str) -> None:
+                confirm_plan(what, yes, question=f"Have {site.name} {role}?")
 
-    async def change_by_acls(cluster: Cluster) -> SiteRow:
-        if role is SiteRole.ACTIVE:
-            await _refuse_second_written(site, await look(cluster), topics, others)
-
-        def consent(what: str) -> None:
-            confirm_plan(what, yes, question=f"Have {site.name} {role}?")
-
-        closed = await change_denials(cluster, role, topics, None if dry_run else consent)
-        return _row_by_acls(site, closed, f"{who}: {reason}" if reason else who)
-
-    emit(run_async(main()), output, title="would be" if dry_run else "")
+            denied = await change_denials(cluster, role, topics, None if dry_run else consent)
+            return row_by_denials(site, denied, why)
+        if known is None:
+            raise has_no_roles(site.name)
+        wanted = known.closed(role, why, topics) if role is not SiteRole.ACTIVE else _opened(site, known, why, topics)
+        await _refuse_second_active(site, known, wanted, others)
+        if not dry_run:
+            confirm_plan(_told(site, known, wanted), yes, question=f"Have {site.name} {wanted.role}?")
+            if not yes:  # a person has read it meanwhile
+                await _refuse_second_active(site, known, wanted, others)
+            wanted = await set_site_role(cluster, wanted.role, wanted.reason, known, wanted.topics, wanted.standby)
+        return _row_of(site, wanted)
 
 
 async def _refuse_second_written(site: Site, found: Denials, topics: Sequence[str], others: Sequence[Site]) -> None:
     """As `_refuse_second_active`, by ACLs: these do not say whether they are for the time of a move."""
     let_in = [topic for topic in found.topics if is_named(topic, topics)]
     for other in others if let_in else ():
-        row = await _row(other)
+        row = await row_of(other)
         if row.takes_writes is not False or (row.topics and not set(let_in) <= set(row.topics)):
             raise GateRefused(
                 f"{site.name} is closed to {', '.join(let_in)}, and {other.name} is {_role_of(row)}: both would take "
@@ -223,7 +234,7 @@ async def _refuse_second_active(site: Site, known: SiteStanding, wanted: SiteSta
     if not let_in:
         return
     for other in others:
-        row = await _row(other)
+        row = await row_of(other)
         if row.takes_writes is False and (not row.topics or let_in <= set(row.topics)):
             continue
         only = [topic for topic in known.topics or (EVERY_TOPIC,) if topic not in known.closed_for_good]
@@ -237,38 +248,69 @@ async def _refuse_second_active(site: Site, known: SiteStanding, wanted: SiteSta
         )
 
 
-async def _row(site: Site) -> SiteRow:
+async def row_of(site: Site) -> SiteRow:
     """Of one that does not answer, too."""
     try:
         async with Cluster(site, client_id="farshore-cli") as cluster:
             if site.freeze_principals:
                 return row_by_denials(site, await look(cluster))
             standings = await site_standings(cluster)
+            told, failures = split_failures(standings)
+            known = {node_id: standing for node_id, standing in told.items() if standing is not None}
+            if told and not known:
+                return await _row_without_key(cluster)
     except FarshoreError as error:
         return SiteRow(site.name, "unknown", None, None, str(error))
-    told, failures = split_failures(standings)
-    known = {node_id: standing for node_id, standing in told.items() if standing is not None}
     if not told:
         return SiteRow(site.name, "unknown", None, None, str(next(iter(failures.values()))))
-    if not known:
-        return SiteRow(site.name, "none", None, None, "not farshore's own brokers: they refuse nobody")
     newest = max(known.values(), key=lambda standing: standing.epoch)
     return _row_of(site, newest, tuple(sorted(node for node in standings if standings[node] != newest)))
 
 
-def row_by_denials(site: Site, found: Denials) -> SiteRow:
+async def _row_without_key(cluster: Cluster) -> SiteRow:
+    """Of a site without roles and without freeze_principals in the file: these may have been taken out since."""
+    name, why = cluster.site.name, "not farshore's own brokers"
+    try:
+        found = await look(cluster)
+    except (ClientError, FreezeNotAllowed) as error:
+        return SiteRow(name, "none", None, None, f"{why}: they have no role; {error}")
+    if found.marked:
+        return row_by_denials(cluster.site, found)
+    return SiteRow(name, "none", None, None, f"{why}: they refuse nobody")
+
+
+async def _is_marked(cluster: Cluster) -> bool:
+    """Whether a freeze left something there, as far as the site tells."""
+    with suppress(ClientError, FreezeNotAllowed):
+        return bool((await look(cluster)).marked)
+    return False
+
+
+def row_by_denials(site: Site, found: Denials, why: str = "") -> SiteRow:
+    """A topic that is closed is so until a move back, or a thaw, opens it. `why`: in place of whose ACLs there are."""
+    in_part = found.in_part(site.freeze_principals or (EVERYBODY,))
+    closed = tuple(topic for topic in found.topics if topic not in in_part)
     by = "no ACL of a freeze"
     if found.topics:
         by = f"ACLs of {', '.join(found.operations(found.closed))}"
     elif found.marked:
         by += f", but marks of {', '.join(found.operations({*found.marks, *found.leaving}))}, which deny nobody"
-    return _row_by_acls(site, found.topics, by)
-
-
-def _row_by_acls(site: Site, closed: tuple[str, ...], reason: str) -> SiteRow:
-    """A topic that is closed is so until a move back, or a thaw, opens it."""
-    role = SiteRole.STANDBY if closed else SiteRole.ACTIVE
-    return SiteRow(site.name, role.value, None, takes_writes=not closed, reason=reason, topics=closed)
+    told = [why or by]
+    told += [f"{topic} is closed in part: {names_of(still)} can still write" for topic, still in in_part.items()]
+    if leaving := sorted(frozenset[str]().union(*found.leaving.values())):
+        told.append(
+            f"{', '.join(leaving)} began to take the freeze back: if nobody goes on with that, `site thaw` does"
+        )
+    return SiteRow(
+        site.name,
+        (SiteRole.STANDBY if closed else SiteRole.ACTIVE).value if closed or not in_part else "closed in part",
+        None,
+        takes_writes=None if found.differing else False if closed else None if in_part else True,
+        reason="; ".join(told),
+        differing=found.differing,
+        topics=closed,
+        in_part=tuple(in_part),
+    )
 
 
 def _row_of(site: Site, standing: SiteStanding, differing: tuple[int, ...] = ()) -> SiteRow:

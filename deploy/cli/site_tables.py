@@ -238,6 +238,8 @@ def _show_results(
             click.echo(filled(f"{result.link} was cut short in its step {result.failure.step}: {result.failure.error}"))
     _tell_groups([move for result in moved for move in result.moves], to_stderr=False)
     tell_stays(stays, first.source, to_stderr=False)
+    if first.not_closed:
+        click.echo(filled(first.not_closed), err=True)
     tell_loss(loss, first.source)
     outcomes = Counter(str(row["outcome"]) for row in rows)
     told = ", ".join(f"{count} {outcome}" for outcome, count in outcomes.items())

@@ -136,7 +136,8 @@ async def _answer(mine: Authorizer, handler: Handler, served: Broker, request: A
     answer = await handler.handle(served, request, context)
     match answer:
         case MetadataResponse():
-            answer.brokers += [MetadataResponseBroker(port, "127.0.0.1", port) for port in mine.dead_ports]
+            dead = [MetadataResponseBroker(port, "127.0.0.1", port) for port in mine.dead_ports]
+            answer.brokers = [*dead, *answer.brokers]  # whoever asks them in turn comes to these first
             for topic in answer.topics:
                 if topic.topic_authorized_operations > 0 and not mine.may_write(principal, topic.name or ""):
                     topic.topic_authorized_operations = TOPIC_OPERATIONS & ~(1 << AclOperation.WRITE)

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from broker.client.acls import WriteDenial, await_denials, write_denials
+from broker.client.acls import WriteDenial, await_denials, known_denials
 from broker.client.cluster import Cluster
 from broker.client.errors import KafkaError
 from broker.client.limits import ClientLimits
@@ -136,7 +136,10 @@ async def test_a_writer_is_stopped_nothing_is_stranded_and_the_way_back_leaves_t
         written = len(shop.acknowledged)
         await eventually(lambda: _reaches(lambda: shop.refused, 3), "the shop to be refused")
         assert len(shop.acknowledged) == written
-        assert await write_denials(stage.source) >= {WriteDenial(TOPIC, "User:*"), WriteDenial(TOPIC, "User:intern")}
+        assert (await known_denials(stage.source)).by_all >= {
+            WriteDenial(TOPIC, "User:*"),
+            WriteDenial(TOPIC, "User:intern"),
+        }
         back = replace(link_between("", "", [TOPIC]), name="west-east", source=link.target, target=link.source)
         back = replace(back, groups=(".*",))
         async with running(back):  # it writes to what everybody else is denied
@@ -351,7 +354,7 @@ async def test_what_was_closed_for_a_link_that_is_given_up_is_let_in_again(
         site.east.acls |= {Acl(2, "trips", 3, "User:farshore-freeze/two/User:*", "*", AclOperation.WRITE, 2)}
         await undo(source, "one", keep=("flights",))
         closed = {WriteDenial(topic, "User:*") for topic in ("flights", "trips", "orders")}
-        found = read_denials(await write_denials(source))
+        found = read_denials(await known_denials(source))
         assert found.there == closed | {WriteDenial(TOPIC, "User:intern")}
         assert found.marks == {WriteDenial("flights", "User:*"): {"one"}, WriteDenial("trips", "User:*"): {"two"}}
         await undo(source, "two")

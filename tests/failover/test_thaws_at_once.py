@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import failover.acl_freeze
-from broker.client.acls import WriteDenial, write_denials
+from broker.client.acls import WriteDenial, known_denials
 from broker.client.cluster import Cluster
 from failover.acl_freeze import ThawUnderWay, close, open_again, undo
 from failover.denials import Denials, SiteDenials, read_denials
@@ -94,7 +94,7 @@ def thawing(operation_id: str) -> Action:
 
 
 async def denied(cluster: Cluster) -> Denials:
-    return read_denials(await write_denials(cluster))
+    return read_denials(await known_denials(cluster))
 
 
 @pytest.mark.parametrize("first", range(DEPTH))

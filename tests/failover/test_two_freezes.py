@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.client.acls import WriteDenial, write_denials
+from broker.client.acls import WriteDenial, known_denials
 from failover.acl_freeze import close, undo
 from failover.denials import SiteDenials, read_denials
 from tests.failover.stage import TOPIC
@@ -22,9 +22,9 @@ async def test_of_two_that_closed_the_same_topic_the_last_to_thaw_opens_it(
         for operation_id in ("a", "b", "b"):
             await close(cluster, denials, [TOPIC], operation_id)
         everybody = WriteDenial(TOPIC, "User:*")
-        assert read_denials(await write_denials(cluster)).marks == {everybody: {"a", "b"}}
+        assert read_denials(await known_denials(cluster)).marks == {everybody: {"a", "b"}}
         await undo(cluster, first)
-        left = read_denials(await write_denials(cluster))
+        left = read_denials(await known_denials(cluster))
         assert everybody in left.there, "the other one still holds it"
         assert left.marks == {everybody: {"a", "b"} - {first}}
         for operation_id in ("a", "b"):

@@ -11,12 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from broker.client.acls import WriteDenial, create_denials, write_denials
+from broker.client.acls import WriteDenial, create_denials, known_denials
 from broker.client.cluster import Cluster
+from broker.wire.site_role import SiteRole
+from deploy.cli.site_roles import changed, row_of
 from failover.acl_freeze import close
 from failover.denials import Denials, SiteDenials, leaving_mark_of, mark_of, read_denials
 from tests.failover.stage import TOPIC
-from tests.failover.test_acl_freeze import locked
+from tests.failover.test_acl_freeze import BEFORE, locked
 from tests.mirror.harness import eventually
 
 EVERYBODY = WriteDenial(TOPIC, "User:*")
@@ -41,7 +43,7 @@ async def patient(cluster: Cluster) -> AsyncIterator[Cluster]:
 
 
 async def denied(cluster: Cluster) -> Denials:
-    return read_denials(await write_denials(cluster))
+    return read_denials(await known_denials(cluster))
 
 
 async def closed_by(waiting: Cluster, asked: Cluster, operation_id: str) -> None:
@@ -77,3 +79,23 @@ async def test_a_thaw_that_died_keeps_nobody_from_denying(tmp_path: Path, monkey
         source = there.stage.source
         await create_denials(source, {mark_of(EVERYBODY, "died"), leaving_mark_of(EVERYBODY, "died")})
         await closed_by(waiting, source, "a")
+
+
+async def test_what_a_cut_thaw_left_is_shown_and_taken_back_where_the_file_says_nothing_of_it_any_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its operation may be long forgotten: the site was told as one that refuses nobody, and no command opened it."""
+    async with locked(tmp_path, monkeypatch) as there:
+        left = {EVERYBODY, mark_of(EVERYBODY, "forgotten"), leaving_mark_of(EVERYBODY, "forgotten")}
+        await create_denials(there.stage.source, left)
+        site = replace(there.stage.source.site, freeze_principals=())
+        row = await row_of(site)
+        assert (row.role, row.takes_writes, row.topics) == ("standby", False, (TOPIC,))
+        assert row.reason.startswith("ACLs of forgotten; forgotten began to take the freeze back")
+        row = await changed(site, SiteRole.ACTIVE, "", dry_run=True, yes=True)
+        assert (row.role, row.takes_writes, row.topics) == ("active", True, ())
+        assert there.east.acls > BEFORE
+        assert (await changed(site, SiteRole.ACTIVE, "", dry_run=False, yes=True)).role == "active"
+        assert there.east.acls == BEFORE
+        row = await row_of(site)
+        assert (row.role, row.takes_writes) == ("none", None)
