@@ -24,6 +24,8 @@ QUIET_S: Final = 2.0
 """The source's ends must stand still this long before a switchover believes that its producers have stopped."""
 TAKEN_OVER_S: Final = 60.0
 """How long the fence, and what comes behind it, is tried again: others take over from a dead broker in less."""
+FENCED_TRIES_MAX: Final = 3
+"""So often groups are committed that a worker fenced which ends by that."""
 NOTED_S: Final = 2.0
 """How long it is tried to note in the link's state that groups were moved: they stand, and applications wait."""
 LOOK_AGAIN_S: Final = 5.0

@@ -15,20 +15,22 @@ from functools import partial
 from typing import Protocol
 
 from broker.client.cluster import Cluster
-from broker.client.errors import ClientError
+from broker.client.errors import ClientError, KafkaError
 from broker.client.fanout import both, split_failures
 from broker.client.groups import commit_offsets_of_groups, committed_offsets_of_groups
 from broker.client.model import CommittedOffset
 from broker.client.producers import ProducerIdAndEpoch
 from broker.wire.vocabulary import TopicPartition
 from failover.errors import TakenOver
-from failover.limits import NOTED_S
+from failover.journal_log import FENCED
+from failover.limits import FENCED_TRIES_MAX, NOTED_S
 from failover.moves import GroupMove, MoveKind
 from failover.patience import patiently
 from failover.sites import Sites
 from mirror.api import (
     GROUPS_PER_TRANSACTION,
     Change,
+    Commits,
     Due,
     GroupSyncs,
     Link,
@@ -115,14 +117,26 @@ class FencedCommits:
         failures: dict[str, ClientError] = {}
         for at in range(0, len(due), GROUPS_PER_TRANSACTION):
             share = due[at : at + GROUPS_PER_TRANSACTION]
-            begin = partial(self._begin, check)
-            ended = await commit_groups(self._target, self._link, begin, share, self._places)
-            if ended.error is not None:
-                await check()  # else the link is this operation's still, and taken up it does this again
-                raise ended.error
+            ended = await self._commit(share, check)
             self._ended = ended.writer or self._ended
             failures |= ended.failures
         return failures
+
+    async def _commit(self, share: Sequence[Due], check: Callable[[], Awaitable[None]]) -> Commits:
+        """Again where a worker fenced the groups that did not know yet that the link is not its own: it commits none,
+        as the state refuses it.
+        """
+        tries_left = FENCED_TRIES_MAX
+        while True:
+            begin = partial(self._begin, check)
+            ended = await commit_groups(self._target, self._link, begin, share, self._places)
+            if ended.error is None:
+                return ended
+            await check()  # else the link is this operation's still, and taken up it does this again
+            tries_left -= 1
+            if not tries_left or not (isinstance(ended.error, KafkaError) and ended.error.code in FENCED):
+                raise ended.error
+            self._writer = None
 
     async def _begin(self, check: Callable[[], Awaitable[None]]) -> ProducerIdAndEpoch:
         if not self._is_new or self._writer is None:

@@ -1,7 +1,7 @@
 """All that failover, monitoring and chaos may use of the mirror."""
 
 from mirror.errors import LinkFenced, MirrorError
-from mirror.groups.committing import Due, commit_groups, find_places, until_counted
+from mirror.groups.committing import Commits, Due, commit_groups, find_places, until_counted
 from mirror.groups.decisions import carried_offset
 from mirror.groups.moved import MovedPair, moved_groups, with_entries
 from mirror.heartbeat import Heartbeat, HeartbeatWatch, Pulse
@@ -37,6 +37,7 @@ __all__ = [
     "CarriedCounter",
     "Change",
     "Checkpoint",
+    "Commits",
     "Due",
     "End",
     "FenceEnd",

@@ -16,7 +16,7 @@ from broker.wire.messages.txn_offset_commit import TxnOffsetCommitRequest
 from broker.wire.schema import Message
 from failover.errors import CutShort
 from failover.plan import plan_failover
-from mirror.api import promote_link
+from mirror.api import fence_groups, promote_link
 from tests.failover.machines import VICTIM, machine
 from tests.failover.stage import PARTITIONS, Stage, commit_group, mirrored, two_sites
 
@@ -74,3 +74,32 @@ async def test_a_machine_that_hangs_amid_its_commits_moves_no_group_of_its_heirs
                 await stage.run(plan, sites)
         assert hanging.hung
         assert await stage.group_at(stage.target) == dict(zip(PARTITIONS, (47, 48), strict=True))
+
+
+async def test_a_worker_that_begins_a_pass_when_the_link_is_not_its_own_any_more_ends_no_move(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It fences the groups before the state refuses it, and the operation was cut short by that."""
+    async with two_sites(tmp_path) as stage:
+        async with mirrored(stage):
+            pass
+        await commit_group(stage.source, 44, 45)
+        hanging = Hanging(stage, (AddOffsetsToTxnRequest,))
+        real = Connection.send
+
+        async def send(
+            self: Connection, message: Message, version: int | None = None, *, timeout_ms: int | None = None
+        ) -> Awaitable[Any]:
+            if self._client_id == VICTIM and hanging.is_it(message):
+                hanging.hung = True
+                await fence_groups(stage.target, stage.link)
+            return await real(self, message, version, timeout_ms=timeout_ms)
+
+        async with machine(VICTIM, stage.link) as (sites,):
+            plan = plan_failover(await sites.look(), allow_data_loss=True, even_if_source_answers=True)
+            monkeypatch.setattr(Connection, "send", send)
+            result = await stage.run(plan, sites)
+        assert hanging.hung
+        assert result.verified, result.differences
+        for at in PARTITIONS:
+            assert await stage.next_record(stage.target, at) == await stage.next_record(stage.source, at)
