@@ -57,7 +57,6 @@ class KeptGroups:
     def __init__(self, sites: Sites, log: StateLog) -> None:
         self._sites = sites
         self._log = log
-        self._failed = False
 
     async def read(self) -> GroupSyncs:
         """Raises ClientError."""
@@ -73,11 +72,8 @@ class KeptGroups:
             raise TakenOver(self._sites.link.name) from error
 
     async def _write(self, entries: Sequence[Change]) -> None:
-        if self._failed:
-            self._log = await self._log.renewed()
-        self._failed = True
+        await self._log.settle()
         await self._log.append(entries)
-        self._failed = False
 
     async def _entries(self) -> StateEntries:
         return await self._sites.readers.states.of(self._sites.link).read(self._sites.target, only=())

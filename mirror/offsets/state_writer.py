@@ -11,7 +11,6 @@ from typing import Final, TypeAlias
 from broker.client.cluster import Cluster
 from broker.client.configs import ConfigEntry, alter_topic_configs, describe_topic_configs
 from broker.client.errors import ClientError, KafkaError
-from broker.client.producers import ProducerIdAndEpoch, init_producer_id
 from broker.client.scan import OffsetSpan
 from broker.client.topics import NewTopic, create_topics
 from broker.wire.buffers import Buffer
@@ -56,7 +55,8 @@ _Encoded: TypeAlias = tuple[bytes, bytes | None]
 
 
 class StateLog:
-    """Appends to the state topic as one writer, whoever leads it. After an error it must not be used again.
+    """Appends to the state topic as one writer, whoever leads it. After an error it must not be used again, unless
+    `settle` comes first.
 
     `others` are the offsets, since `follow`, that its batches did not get: there somebody else wrote.
     """
@@ -68,6 +68,7 @@ class StateLog:
         self.writer = writer
         self._sequence = 0
         self._end: int | None = None
+        self._doubt: tuple[Buffer, int] | None = None
         self._heard: Callable[[], None] = _nothing
 
     def follow(self, read_to: int) -> None:
@@ -82,20 +83,16 @@ class StateLog:
         """The log of this writer: itself, whose sequences go on, where the writer is the same."""
         return self if writer == self.writer else StateLog(self._target, self._link, writer)
 
-    async def renewed(self) -> StateLog:
-        """The log to go on with after an append that failed, of which nobody knows how far it came: under the writer's
-        next epoch, which is given only where nobody has taken the link over since (KIP-360). Raises LinkFenced,
-        ClientError.
+    async def settle(self) -> None:
+        """After an append that failed, of whose last batch nobody knows whether it landed: say that one again, under
+        its epoch and sequence, by which it is there once. Then the log may be used again, and writes what of the append
+        was still to come where that is repeated.
+
+        Somebody else is found by the partition itself, which has his marker. The coordinator would not tell: a next
+        epoch is refused also where it gave one, and died with the answer. Raises LinkFenced, ClientError.
         """
-        link, writer = self._link, self.writer
-        try:
-            current = ProducerIdAndEpoch(writer.producer_id, writer.epoch)
-            found = await init_producer_id(self._target, link.transactional_id, current)
-        except KafkaError as error:
-            if error.code in FENCED_CODES:
-                raise LinkFenced(f"link {link.name}: another owner took over", writer=writer) from error
-            raise
-        return self.of(Writer(*found))
+        if self._doubt is not None:
+            await self._deliver(*self._doubt)
 
     async def append(self, changes: Iterable[Change]) -> None:
         """Write and wait for the acknowledgement. Raises LinkFenced, ClientError.
@@ -118,7 +115,7 @@ class StateLog:
             await self._produce(batch.records)
 
     async def _produce(self, records: Sequence[Record]) -> None:
-        link, writer = self._link, self.writer
+        writer = self.writer
         is_large = len(records) == 1 and len(records[0].value or b"") > STATE_BATCH_MAX_BYTES
         batch = encode_batch(
             records,
@@ -128,6 +125,11 @@ class StateLog:
             producer_epoch=writer.epoch,
             base_sequence=self._sequence,
         )
+        self._doubt = batch, len(records)
+        await self._deliver(*self._doubt)
+
+    async def _deliver(self, batch: Buffer, count: int) -> None:
+        link, writer = self._link, self.writer
         retry = self._target.retry()
         while True:
             try:
@@ -139,8 +141,9 @@ class StateLog:
                 if error.code not in MOVED_CODES:
                     raise
                 await retry.pause(error)  # to another leader; by its sequence it is there once
-        self._sequence = (self._sequence + len(records)) & SEQUENCE_MASK
-        self._note(base_offset, len(records))
+        self._doubt = None
+        self._sequence = (self._sequence + count) & SEQUENCE_MASK
+        self._note(base_offset, count)
 
     def _note(self, base_offset: int, count: int) -> None:
         """A batch landed there. The answer to one that was said twice may name no offset: the next one does."""

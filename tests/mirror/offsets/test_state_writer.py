@@ -13,7 +13,7 @@ import pytest
 
 from broker.client.cluster import Cluster
 from broker.client.configs import alter_topic_configs, describe_topic_configs
-from broker.client.errors import ClientError, KafkaError
+from broker.client.errors import ClientError, ConnectionLost, KafkaError
 from broker.client.offsets import log_end_offsets
 from broker.client.scan import OffsetSpan, scan_batches
 from broker.client.topics import delete_topics, describe_topics
@@ -41,6 +41,7 @@ from mirror.offsets.intervals import End, Interval
 from mirror.offsets.limits import STATE_BATCH_MAX_BYTES, STATE_BATCH_MAX_ENTRIES, STATE_TOPIC_CONFIGS
 from mirror.offsets.state_writer import Change, StateLog, StateWriter, ensure_own_topics
 from mirror.offsets.topic_entries import TopicIdentity
+from tests.failover.machines import VICTIM, Death, mortal
 from tests.mirror.harness import make_topic
 
 
@@ -95,6 +96,36 @@ async def test_one_group_of_very_many_partitions_does_not_outgrow_the_topic(targ
     assert len(encode_value(entry)) > int(described["max.message.bytes"].value or 0)
     await log.append([TopicIdentity("before", "id"), entry, TopicIdentity("after", "id")])
     assert await read_changes(target, link) == [TopicIdentity("before", "id"), entry, TopicIdentity("after", "id")]
+
+
+@pytest.mark.parametrize("is_answer_lost", [True, False], ids=["answer lost", "request lost"])
+async def test_what_nobody_knows_of_is_said_again_and_is_there_once(
+    target: Cluster, link: Link, monkeypatch: pytest.MonkeyPatch, is_answer_lost: bool
+) -> None:
+    """A next epoch was asked for instead, which is refused as another's where the answer to that is lost, too."""
+    log = await open_log(target, link)
+    async with Cluster(target.site, client_id=VICTIM) as cut_off:
+        mine = StateLog(cut_off, link, log.writer)
+        await mine.append(identities(1))
+        calls = 0
+
+        def cuts() -> bool:
+            nonlocal calls
+            calls += 1
+            return calls == 1 + is_answer_lost
+
+        with mortal(monkeypatch, Death(cuts=cuts)), pytest.raises(ConnectionLost):
+            await mine.append(identities(2))
+        await mine.settle()
+        await mine.settle()
+        await mine.append(identities(3))
+        assert await read_changes(target, link) == [*identities(1), *identities(2), *identities(3)]
+        newer = (await fence_link(target, link, [])).writer
+        assert newer.epoch == mine.writer.epoch + 2
+        with mortal(monkeypatch, Death(cuts=lambda: True)), pytest.raises(ConnectionLost):
+            await mine.append(identities(1))
+        with pytest.raises(LinkFenced):
+            await mine.settle()
 
 
 async def test_more_entries_than_a_batch_holds_all_arrive_in_order(target: Cluster, link: Link) -> None:
