@@ -11,10 +11,11 @@ from broker.client.errors import ClientError
 from broker.client.fanout import side_by_side, split_failures
 from broker.client.offsets import list_each_offset
 from broker.client.topics import list_topics
+from broker.wire.site_role import SiteRole, SiteStanding
 from broker.wire.vocabulary import LATEST, TopicPartition
 from failover.limits import FENCE_ENDS_S
 from failover.snapshot import Snapshot
-from mirror.api import FenceEnd, Link
+from mirror.api import BackPromotion, FenceEnd, Link
 
 
 def last_seen_ends(seen: Snapshot, *, is_told: bool = False) -> dict[TopicPartition, FenceEnd]:
@@ -42,6 +43,17 @@ async def ends_at_fence(
             async with asyncio.timeout(FENCE_ENDS_S):
                 await _ask(link, source, (looked_at_ms, now_ms()), found)
     return found
+
+
+def stood_for(told: Iterable[BackPromotion], target: SiteStanding | None, seen: Snapshot) -> list[str]:
+    """The operations that promoted links back, and stand: as the source tells them, or, where it does not, as the
+    target's role does, which all of these topics were closed by behind such a fence. Pure.
+    """
+    found = [back.operation_id for back in told]
+    if target is None or target.role is not SiteRole.STANDBY:
+        return found
+    is_left = all(target.refuses(view.target_topic) for view in seen.partitions)
+    return [*found, target.reason] if is_left else found
 
 
 async def _ask(link: Link, source: Cluster, at_ms: tuple[int, int], found: dict[TopicPartition, FenceEnd]) -> None:

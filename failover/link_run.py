@@ -14,7 +14,7 @@ from broker.base.errors import FarshoreError
 from broker.client.errors import ClientError
 from broker.wire.vocabulary import TopicPartition
 from failover.contact import SiteFinding
-from failover.ends_at_fence import ends_at_fence, last_seen_ends
+from failover.ends_at_fence import ends_at_fence, last_seen_ends, stood_for
 from failover.errors import GroupsRead, NotDrained, NotMovable, OperationUnderWay
 from failover.late_commits import LateCommit, late_commits
 from failover.left import LeftPartition, left_partitions, let_be, promised
@@ -179,7 +179,7 @@ class LinkRun:
             ends = await ends_at_fence(sites.link, sites.source, self.snapshot, sites.now_ms)
         else:  # the drain has just looked
             ends = last_seen_ends(self.snapshot, is_told=True)
-        after = [back.operation_id for back in standing]
+        after = stood_for(standing, plan.freezing.target, self.snapshot)
         state = sites.readers.states.of(sites.link)
         asked = (self._operation_id, after, state, ends, self._check_held)
         fence = await patiently(partial(promote_link, sites.link, sites.target, *asked))

@@ -15,6 +15,7 @@ from mirror.offsets.group_entries import GroupSync, GroupSyncs, Written
 from mirror.offsets.intervals import End
 from mirror.offsets.offset_map import OffsetMap
 from mirror.offsets.operations import Promotion, leave_stranded, promote_link, refuse_promotion, resume_link
+from mirror.offsets.promotion_entries import BackPromotion
 from mirror.offsets.promotions import is_later, tell_links_back
 from mirror.offsets.returns import Returning, Returns
 from mirror.offsets.runs import OthersCounter
@@ -34,6 +35,7 @@ __all__ = [
     "CLOCK_DIFFERENCE_MAX_MS",
     "GROUPS_PER_TRANSACTION",
     "STATUS_LIMITS",
+    "BackPromotion",
     "CarriedCounter",
     "Change",
     "Checkpoint",

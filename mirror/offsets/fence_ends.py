@@ -3,7 +3,8 @@
 Kept at the target beside what the worker sees of the source's ends, in entries of their own ("fence", one for each
 share of the topics): the worker looks on until it notices its fence, and what it sees then says nothing of the moment.
 An entry names the operations whose promotion it speaks of, so that none of another time is taken for it, whenever it
-was written. A link that stands promoted is promoted again for groups that follow: the first fence counts.
+was written. A link that stands promoted is promoted again for groups that follow: the first fence counts,
+unless clients went back along a link back in between.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ from mirror.offsets.entries import OPERATION_PREFIX, Gap, GapStatus, LinkRun, Ru
 from mirror.offsets.fence import Fence, fence_groups_of_earlier, fence_link
 from mirror.offsets.fence_ends import NO_ENDS, FenceEnds
 from mirror.offsets.fence_keeping import keep_fence_ends
-from mirror.offsets.promotions import promotion_of
+from mirror.offsets.promotions import is_over, promotion_of
 from mirror.offsets.state import StateReader, read_entries
 from mirror.offsets.state_entries import StateEntries
 from mirror.offsets.state_writer import Change, StateLog, ensure_own_topics, own_topics
@@ -76,7 +76,8 @@ async def promote_link(
     comes behind them came after the promotion (`mirror/split.py`). `check` raises where the operation may be another
     machine's by now. It is asked without a wait, behind each fence of the state and before what is written under that:
     who takes the link over after that machine may be there finds the promotion, or has refused it for good.
-    May be repeated, also by another operation: the first time counts, until the link is resumed. Raises LinkFenced when
+    May be repeated, also by another operation: the first time counts, until the link is resumed, or clients went back
+    along a link back, which `after` says was promoted since. Raises LinkFenced when
     others take the link over again and again, ClientError.
     """
     return await _unless_fenced(
@@ -95,9 +96,11 @@ async def _promote_link(
     check: Callable[[], None],
 ) -> Promotion:
     units, known = await both(state_units(link, target), reader.read(target, only=()))
-    after = after | {back.operation_id for back in known.backs.values()}
+    standing, after = after, after | {back.operation_id for back in known.backs.values()}
     promoted = LinkRun(RunState.PROMOTED, operation_id, target.clock.now_ms(), tuple(sorted(after)))
     before = promotion_of(known)
+    if before is not None and before.operation_id != operation_id and is_over(before, known, standing):
+        before = None
     await keep_fence_ends(link, target, operation_id, ends, before)
     if before is not None:  # what came in between came after it
         promoted = before if before.operation_id == operation_id else replace(promoted, at_ms=before.at_ms)

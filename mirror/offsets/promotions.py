@@ -8,7 +8,7 @@ reached; a session of a link, which reads its source anyway, writes down what st
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from contextlib import suppress
 
 from broker.client.cluster import Cluster
@@ -42,6 +42,14 @@ def is_later(ours: StateEntries, theirs: StateEntries) -> bool | None:
     follows = other.operation_id in one.after or _is_followed(other, theirs, ours.link.name, one.operation_id)
     is_followed = one.operation_id in other.after or _is_followed(one, ours, theirs.link.name, other.operation_id)
     return follows if follows is not is_followed else None
+
+
+def is_over(promotion: LinkRun, entries: StateEntries, standing: Container[str]) -> bool:
+    """Whether clients went back along a link back since this promotion, so that one that follows is another one: the
+    link's state was told of that behind it, and it is known to have been done (`standing`), not only begun. Pure.
+    """
+    since = (back.operation_id for back in entries.backs.values() if back.operation_id not in promotion.after)
+    return any(operation_id in standing for operation_id in since)
 
 
 def _is_followed(run: LinkRun, entries: StateEntries, back: str, by: str) -> bool:

@@ -9,9 +9,14 @@ import pytest
 
 from broker.base.clock import SystemClock
 from broker.client.cluster import Cluster
+from broker.client.offsets import log_end_offsets
 from broker.client.site import Site
+from broker.wire.site_role import SiteRole, SiteStanding
+from broker.wire.vocabulary import TopicPartition
+from failover.ends_at_fence import stood_for
 from failover.failback.stranding import look_for_stranded
 from mirror.link import Link
+from mirror.offsets.fence_ends import FenceEnd
 from mirror.offsets.operations import promote_link, resume_link
 from mirror.offsets.promotions import is_later, tell_links_back
 from mirror.offsets.state import load_link_state, read_entries
@@ -141,3 +146,78 @@ async def test_where_neither_site_knew_of_the_other_the_end_is_said_to_be_unknow
         ):
             found = await look_for_stranded(link, source, target)
             assert [(tail.records, tail.is_end_known) for tail in found.tails] == [(None, False)]
+
+
+async def ends_now(lost: Lost) -> dict[TopicPartition, FenceEnd]:
+    """As a source that answers tells them right before the fence."""
+    ends = await log_end_offsets(lost.stage.source, PARTITIONS)
+    return {at: FenceEnd(end, SystemClock().now_ms(), is_told=True) for at, end in ends.items()}
+
+
+async def written_since(lost: Lost) -> list[tuple[TopicPartition, int]] | None:
+    """At the site that was left, by its own producers; None: nobody asks this link."""
+    state = await load_link_state(lost.there, lost.stage.target)
+    split = await look_for_split(lost.there, lost.stage.source, lost.stage.target, state)
+    if split is None:
+        return None
+    assert split.is_split == bool(split.at_source)
+    return [(TopicPartition(one.topic, one.partition), one.records) for one in split.at_source]
+
+
+@pytest.mark.parametrize("operation_id", ["failover-2", "failover-1"])
+@pytest.mark.parametrize("is_known_by_role", [False, True])
+async def test_a_promotion_behind_a_way_back_counts_from_its_own_time(
+    tmp_path: Path, operation_id: str, is_known_by_role: bool
+) -> None:
+    """There and back, and there again with no resume in between: what the first site wrote as the active one was told
+    as a split. What it writes then is one; and where the first promotion is only done again, that one counts.
+    """
+    async with lost_and_back(tmp_path, 21, (0, 0), (NEWS, 0)) as lost, AsyncExitStack() as stack:
+        machines = Machines(stack)
+        await bring_news(lost)
+        await machines.promote(lost.back, "switchover-1", 0)
+        await write(lost.stage.source, FIRST, some_records(70_000, 11))
+        assert await written_since(lost) is None
+        if is_known_by_role:
+            after = stood_for((), SiteStanding(SiteRole.STANDBY, 1, "switchover-1"), await lost.stage.sites.look())
+        else:
+            told = await tell_links_back(lost.there, lost.stage.source, operation_id)
+            after = stood_for(told, None, await lost.stage.sites.look())
+        await promote_link(lost.there, lost.stage.target, operation_id, after, ends=await ends_now(lost))
+        await write(lost.stage.target, FIRST, some_records(75_000, 1))
+        if operation_id == "failover-2":
+            assert await written_since(lost) == []
+            await write(lost.stage.source, SECOND, some_records(80_000, 2))
+            assert await written_since(lost) == [(SECOND, 2)]
+            await promote_link(lost.there, lost.stage.target, "a wave", after, ends=await ends_now(lost))
+            assert await written_since(lost) == [(SECOND, 2)], "the wave hides nothing"
+
+
+@pytest.mark.parametrize("is_promoted", [False, True])
+async def test_a_way_back_that_is_not_known_to_have_been_gone_hides_no_split(tmp_path: Path, is_promoted: bool) -> None:
+    """The state was told that it was about to be; or it was promoted before the link, and is so still."""
+    async with lost_and_back(tmp_path, 22, (0, 0), (NEWS, 0)) as lost, AsyncExitStack() as stack:
+        machines = Machines(stack)
+        if is_promoted:
+            await machines.promote(lost.back, "switchover-0", 0)
+            await resume_link(lost.there, lost.stage.target, "resume-1")
+            await machines.promote(lost.there, "failover-1", 0)
+            back = await tell_links_back(lost.there, lost.stage.source, "a wave")
+            assert [one.operation_id for one in back] == ["switchover-0"]
+        else:
+            await tell_links_back(lost.back, lost.stage.target, "switchover-1")
+            back = await tell_links_back(lost.there, lost.stage.source, "a wave")
+            assert back == ()
+        await write(lost.stage.source, SECOND, some_records(80_000, 2))
+        before = await written_since(lost)
+        seen = await lost.stage.sites.look()
+        of_others = SiteStanding(SiteRole.STANDBY, 2, "switchover-1", topics=("other",))
+        after = stood_for(back, of_others, seen)
+        assert after == [one.operation_id for one in back]
+        await promote_link(lost.there, lost.stage.target, "a wave", after, ends=await ends_now(lost))
+        assert await written_since(lost) == before == [(SECOND, 2)]
+
+
+async def bring_news(lost: Lost) -> None:
+    async with running(lost.back):
+        await wait_for_records(lost.stage.source, FIRST, RECORDS + NEWS)
