@@ -69,12 +69,12 @@ async def locked(
             replace(site, freeze_principals=principals) for site in (stage.link.source, stage.link.target)
         )
         link = replace(stage.link, source=source, target=target)
+        east, west = Authorizer(acls=set(BEFORE)), Authorizer()
+        stack.enter_context(authorized(monkeypatch, dict(zip(stage.brokers, (east, west), strict=True))))
         clusters = [
             await stack.enter_async_context(Cluster(site, client_id="farshore-test")) for site in (source, target)
         ]
         stage = replace(stage, link=link, source=clusters[0], target=clusters[1])
-        east, west = Authorizer(acls=set(BEFORE)), Authorizer()
-        stack.enter_context(authorized(monkeypatch, dict(zip(stage.brokers, (east, west), strict=True))))
         await stack.enter_async_context(mirrored(stage))
         yield Locked(stage, east, west)
 
