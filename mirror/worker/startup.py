@@ -40,7 +40,7 @@ from mirror.worker.events import EventSink
 from mirror.worker.evidence import partition_pairs
 from mirror.worker.ground import Ground, settled
 from mirror.worker.holds import Holds, is_at_source
-from mirror.worker.limits import MARKABLE_MAX_AGE_MS, PARTITIONS_AT_ONCE
+from mirror.worker.limits import AHEAD_MAX_AGE_MS, PARTITIONS_AT_ONCE
 from mirror.worker.origins import Passage
 from mirror.worker.registry import REGISTRY, identify
 from mirror.worker.replicator import Outlet, Replicator
@@ -145,7 +145,7 @@ async def open_link(
     async with _connecting(source, pairs.keys(), ("fetch",)), _connecting(target, pairs.values(), ("fetch", "produce")):
         claim, fence = await _take_over(link, target, state, pairs, restarts, holds, permit)
     writer = fence.writer
-    entries, _ = await both(state.read(target), passage.at_target.refresh())
+    entries = await _read_behind_fence((source, target), passage, state, pairs)
     refuse_stopped(entries)
     writers = await passage.enter(target, identify(source), writer, entries.producer_ids())
     owner = replace(claim.owner, writer=writer, at_ms=target.clock.now_ms())
@@ -178,9 +178,10 @@ async def _read_ahead(
 ) -> tuple[StateEntries, Described]:
     """What decides whether the link may run, and with what: its state, both registries, and the source's topics.
 
-    All of it may be older than what the fence finds.
+    All of it may be older than what the fence finds. The source is described again where the target took long.
     """
     source, target = clusters
+    asked_s = target.clock.monotonic()
 
     async def at_target() -> StateEntries:
         await make_own_topics(target, link)
@@ -188,7 +189,23 @@ async def _read_ahead(
         return (await both(state.read(target), own))[0]
 
     before, (_, described) = await both(at_target(), both(passage.read_at_source(), describe_each_topic(source)))
-    return before, described
+    return before, await describe_each_topic(source) if _is_old(target, asked_s) else described
+
+
+async def _read_behind_fence(
+    clusters: tuple[Cluster, Cluster], passage: Passage, state: StateReader, pairs: Iterable[TopicPartition]
+) -> StateEntries:
+    """The state, and the registry, to which no earlier owner adds anything now. The source's leaders are asked for
+    again: the claim may have waited for long, and by an older epoch of one its log cannot be held against the copies.
+    """
+    source, target = clusters
+    renewed = source.metadata({where.topic for where in pairs})
+    entries, _ = await both(state.read(target), both(passage.at_target.refresh(), renewed))
+    return entries
+
+
+def _is_old(target: Cluster, asked_s: float) -> bool:
+    return target.clock.monotonic() - asked_s > AHEAD_MAX_AGE_MS / 1000
 
 
 @asynccontextmanager
@@ -259,7 +276,7 @@ async def _take_over(
     )
     asked_s = target.clock.monotonic()
     claim, found = await both(claiming, find_unmarkable(target, wanted))
-    is_old = target.clock.monotonic() - asked_s > MARKABLE_MAX_AGE_MS / 1000  # an earlier fence was waited for, say
+    is_old = _is_old(target, asked_s)  # an earlier fence was waited for, say
     permit.check()  # what was asked was asked again, maybe, until the target answered
     # Where groups cannot be fenced each pass tries it, and says so of what it had to move.
     _, fence = await both(

@@ -190,6 +190,8 @@ SEEDS = 500
 """Within so many each must be found: three times and more, as a change of the worlds makes others of them all."""
 RARE_FIRST_SEED = 110
 """What one world in a hundred meets is looked for near a seed that has it."""
+OLD_LOOK_SEED = 20_399
+"""One of the few in thousands."""
 
 
 def writers_at_both(rng: random.Random) -> Profile:
@@ -205,6 +207,11 @@ def test_a_partition_that_steps_over_what_is_on_its_way_is_found(monkeypatch: py
 def two_at_once(rng: random.Random) -> Profile:
     """A world in which two workers start together: the others have it now and then."""
     return replace(choose_profile(rng), rival=Rival.AT_START, kills=0, kill_steps_max=200)
+
+
+def test_a_source_that_lost_its_end_while_the_target_took_long_is_not_asked_by_what_it_was_before() -> None:
+    """The target answers a start after 25 s, in which the source's leader lost its end: that went unnoticed."""
+    assert first_finding(range(OLD_LOOK_SEED, OLD_LOOK_SEED + 1), two_at_once) is None
 
 
 @pytest.mark.parametrize("plant", PLANTED)
