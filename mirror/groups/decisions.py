@@ -110,7 +110,7 @@ def carried_offset(
     is_set_back = (
         target_offset is not None
         and written is not None
-        and source_offset < written.source_offset
+        and (source_offset < written.source_offset or written.awaits_set_back(source_offset, target_offset))
         and written.stands(target_offset)
     )
     read_to = 0 if is_set_back else target_offset or 0

@@ -54,6 +54,10 @@ class Written(NamedTuple):
         """Whether the link carried over that the group was set back at its source."""
         return self.replaced is not None and self.target_offset < self.replaced
 
+    def awaits_set_back(self, source_offset: int, target_offset: int) -> bool:
+        """Whether that is what was written ahead, and not done: what it is to be set back from stands there still."""
+        return self.is_set_back and (source_offset, target_offset) == (self.source_offset, self.replaced)
+
     def stands(self, target_offset: int) -> bool:
         """Whether it is the link that put this offset at the target."""
         is_committed = self.stood == self.target_offset

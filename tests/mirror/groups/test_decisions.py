@@ -168,6 +168,10 @@ def test_what_was_written_ahead_and_never_committed_is_still_the_links_own() -> 
     assert decide(3, 5, 7, written=ahead).action is GroupAction.COMMIT
     assert decide(3, 5, 11, written=ahead).action is GroupAction.COMMIT
     assert decide(3, 5, 9, written=ahead).action is GroupAction.SKIP_MOVED_ON
+    back = decide(3, 5, 7, written=Written(5, 7)).written
+    assert back == Written(3, 5, 7)
+    assert decide(3, 5, 7, written=back).action is GroupAction.COMMIT, "it is still to be set back"
+    assert decide(3, 5, 6, written=back).action is GroupAction.SKIP_MOVED_ON
     assert decide(9, 11, 20, written=None).written is None
     assert decide(9, 11, 5, written=None).written == Written(9, 11), "what others put there is not the link's own"
 
