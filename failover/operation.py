@@ -99,7 +99,7 @@ async def carry_out(
     steps = [step for step in OperationStep if step in planned and step not in done]
     given_up = [(Event.LINK_GIVEN_UP, {"link": link, "why": why}) for link, why in opening.given_up.items()]
     try:
-        async with journal.kept((opening.event, opening.detail), *given_up, run.announced(steps[0])):
+        async with journal.kept((opening.event, opening.detail), *given_up):
             return await run.to_the_end(steps)
     except BaseExceptionGroup as errors:
         raise first_of(errors) from None
@@ -132,7 +132,6 @@ class _Run:
         self._hook_error = ""
         self._staying = opening.staying
         self._tell = tell
-        self._announced: OperationStep | None = None
         self._done: list[tuple[Event, dict[str, Any]]] = []
         """What the journal does not say yet: it does with its next entry."""
 
@@ -168,19 +167,13 @@ class _Run:
             },
         )
 
-    def announced(self, step: OperationStep) -> tuple[Event, dict[str, Any]]:
-        """What the journal says before the step is taken: then, of each once."""
-        self._announced = step
+    async def _take(self, step: OperationStep) -> None:
         starting: dict[str, Any] = {"step": step.value}
         if step is OperationStep.MOVE_GROUPS:
             for link in self._live:
                 link.choose_moves()
             starting["moves"] = self._moves()
-        return Event.STARTED, starting
-
-    async def _take(self, step: OperationStep) -> None:
-        if step is not self._announced:
-            await self._note(*self.announced(step))
+        await self._note(Event.STARTED, starting)
         match step:
             case OperationStep.BEFORE_HOOK:
                 await self._run_hook("before_hook", self._freezing.hooks.before)
