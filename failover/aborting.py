@@ -77,8 +77,9 @@ async def _findings(
             found.append(_stays(AbortKind.LINK_PROMOTED, name, f"farshore link resume --link {name}"))
         else:
             found.append(AbortFinding(AbortKind.LINK_RUNS, name, stays=False))
-    is_promoted = any(finding.stays for finding in found)
     begun = begun_steps(log)
+    # A link that was resumed since says nothing of it; applications may be at the target.
+    is_behind = any(finding.stays for finding in found) or OperationStep.MOVE_GROUPS in begun
     if OperationStep.MOVE_GROUPS in begun:
         found.append(
             _stays(
@@ -88,11 +89,11 @@ async def _findings(
             )
         )
     if OperationStep.FREEZE in begun:
-        found.append(await _role_finding(log.operation_id, sites[0], is_promoted=is_promoted))
+        found.append(await _role_finding(log.operation_id, sites[0], is_behind=is_behind))
     return tuple(found)
 
 
-async def _role_finding(operation_id: str, sites: Sites, *, is_promoted: bool) -> AbortFinding:
+async def _role_finding(operation_id: str, sites: Sites, *, is_behind: bool) -> AbortFinding:
     """Behind the fence the source is not thawed: what it took would be carried nowhere."""
     name = sites.link.source.name
     thaw = f"farshore site thaw --site {name}"
@@ -103,12 +104,12 @@ async def _role_finding(operation_id: str, sites: Sites, *, is_promoted: bool) -
     if sites.source is None:
         return _stays(AbortKind.SOURCE_UNKNOWN, name, thaw)
     role = roles.source
-    if is_promoted and (is_denied := await _is_denied(sites.source, roles.topics)) is not False:
+    if is_behind and (is_denied := await _is_denied(sites.source, roles.topics)) is not False:
         kind = AbortKind.SOURCE_REFUSES_WRITES if is_denied else AbortKind.SOURCE_UNKNOWN
         return _stays(kind, name, thaw)
-    if role is not None and not role.takes_writes and (is_promoted or role.reason != operation_id):
+    if role is not None and not role.takes_writes and (is_behind or role.reason != operation_id):
         return _stays(AbortKind.SOURCE_REFUSES_WRITES, name, thaw)
-    if is_promoted:
+    if is_behind:
         return _stays(AbortKind.SOURCE_UNKNOWN if role is None else AbortKind.SOURCE_TAKES_WRITES, name, "")
     return AbortFinding(AbortKind.SOURCE_THAWED, name, stays=False)
 

@@ -101,6 +101,7 @@ async def _promote_link(
     before = promotion_of(known)
     if before is not None and before.operation_id != operation_id and is_over(before, known, standing):
         before = None
+    check()  # what is kept has no fence
     await keep_fence_ends(link, target, operation_id, ends, before)
     if before is not None:  # what came in between came after it
         promoted = before if before.operation_id == operation_id else replace(promoted, at_ms=before.at_ms)

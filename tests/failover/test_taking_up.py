@@ -29,7 +29,7 @@ from failover.standing import OperationState, refuse_second, standing_of
 from failover.steps import Operation, OperationStep
 from failover.taking_up import resume
 from failover.verification import DifferenceKind
-from mirror.api import HeartbeatWatch
+from mirror.api import HeartbeatWatch, resume_link
 from tests.failover.machines import HEIR, VICTIM, Death, machine, mortal, operate, quick, until_death
 from tests.failover.stage import GROUP, PARTITIONS, RECORDS, Stage, commit_group, mirrored, now_ms, two_sites
 from tests.mirror.harness import contents, eventually, read_all
@@ -313,6 +313,24 @@ async def test_one_that_is_aborted_behind_the_fence_says_what_stays_and_a_new_on
             assert not standing.takes_writes
             (result,) = await operate(SWITCHOVER, sites, "another")
             assert result.verified, result.differences
+
+
+async def test_one_that_is_aborted_when_its_link_was_resumed_opens_no_source(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The target takes writes by then. It was told as thawed, and with ACLs it was."""
+    quick(monkeypatch)
+    async with ready(tmp_path) as stage:
+        await die_in(stage, monkeypatch, "verify")
+        await resume_link(stage.link, stage.target, "resume-1")
+        async with machine(HEIR, stage.link) as sites:
+            log = await stage.log(ID)
+            found = await abort(log, sites, await plan_abort(log, sites), Hooks(), "an heir")
+        assert [(one.kind, one.stays) for one in found] == [
+            (AbortKind.LINK_RUNS, False),
+            (AbortKind.GROUPS_MOVED, True),
+            (AbortKind.SOURCE_REFUSES_WRITES, True),
+        ]
 
 
 async def test_one_that_is_carried_on_is_neither_resumed_nor_aborted(
