@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 
 from broker.base.ending import to_its_end
@@ -119,9 +119,16 @@ async def named_topics(cluster: Cluster, topics: Sequence[str]) -> list[str]:
     return sorted(name for name in await list_topics(cluster) if is_named(name, topics))
 
 
-async def close(cluster: Cluster, denials: SiteDenials, topics: Sequence[str], operation_id: str) -> None:
+async def close(
+    cluster: Cluster,
+    denials: SiteDenials,
+    topics: Sequence[str],
+    operation_id: str,
+    check: Callable[[], None] = lambda: None,
+) -> None:
     """Returns when every broker refuses the principals' writes to these topics; what it makes may be there already.
-    What another operation has made both hold from then on: it goes when the last of them takes back its own.
+    What another operation has made both hold from then on: it goes when the last of them takes back its own. `check`:
+    before whatever is asked to be changed, here and below, and raises where it is not to be any more.
 
     Raises LockedOut, also in place of what cuts it short behind the denials; FreezeNotAllowed, ClientError
     (DenialsNotEverywhere, ThawUnderWay): then all or some of it may be made.
@@ -131,11 +138,11 @@ async def close(cluster: Cluster, denials: SiteDenials, topics: Sequence[str], o
     found = await look(cluster)
     held = found.to_hold(names, denials.principals)
     marks = {mark_of(one, operation_id) for one in held}
-    await create_denials(cluster, marks)
+    await create_denials(cluster, marks, check)
     try:
-        await create_denials(cluster, held)  # who is cut short in what comes has denied it all the same
-        await _when_nobody_leaves(cluster, held, operation_id)
-        await create_denials(cluster, held)  # those who left had not all seen the marks
+        await create_denials(cluster, held, check)  # who is cut short in what comes has denied it all the same
+        await _when_nobody_leaves(cluster, held, operation_id, check)
+        await create_denials(cluster, held, check)  # those who left had not all seen the marks
         await await_denials(cluster, denials_of(names, denials.principals))
     except (ClientError, asyncio.CancelledError):
         with suppress(ClientError):  # what cut it short says enough: nobody answers who could say more
@@ -150,17 +157,21 @@ async def _refuse_lock_out(cluster: Cluster, denials: SiteDenials, names: Sequen
         raise _locked_out(cluster.site)
 
 
-async def unlock(cluster: Cluster, operation_id: str, locked: LockedOut) -> None:
+async def unlock(
+    cluster: Cluster, operation_id: str, locked: LockedOut, check: Callable[[], None] = lambda: None
+) -> None:
     """Take back what locks farshore itself out. Raises LockedOut where it is not known of every broker that it is."""
     try:
-        await undo(cluster, operation_id)
+        await undo(cluster, operation_id, check=check)
     except (ClientError, FreezeNotAllowed) as error:
         thaw = f"`farshore site thaw --site {cluster.site.name}`"
         text = f"{locked}; the ACLs are taken back, or are to be, and that is not known of every broker: {error}"
         raise LockedOut(text, hint=f"{thaw}, when its brokers answer; then: {locked.hint}") from error
 
 
-async def _when_nobody_leaves(cluster: Cluster, held: Iterable[WriteDenial], operation_id: str) -> None:
+async def _when_nobody_leaves(
+    cluster: Cluster, held: Iterable[WriteDenial], operation_id: str, check: Callable[[], None]
+) -> None:
     """Returns when all have gone who may not have seen the marks of this one, and may take the denials with them. Who
     says behind the marks that he goes sees them, and who said it before is seen by whatever broker shows the marks.
     Raises ThawUnderWay, ClientError.
@@ -172,7 +183,7 @@ async def _when_nobody_leaves(cluster: Cluster, held: Iterable[WriteDenial], ope
         left_by = found.left_by(held)
         own = {leaving_mark_of(one, operation_id) for one, by in left_by.items() if operation_id in by}
         if own:  # it was given up before, and is taken up again
-            await delete_denials(cluster, own)
+            await delete_denials(cluster, own, check)
             await await_denials(cluster, (), own)
             continue  # until now others could count on it
         others = {one.topic: by - {operation_id} for one, by in left_by.items() if by - {operation_id}}
@@ -197,7 +208,12 @@ def _locked_out(site: Site) -> LockedOut:
     )
 
 
-async def undo(cluster: Cluster, operation_id: str, keep: Sequence[str] | None = None) -> None:
+async def undo(
+    cluster: Cluster,
+    operation_id: str,
+    keep: Sequence[str] | None = None,
+    check: Callable[[], None] = lambda: None,
+) -> None:
     """Take back what this operation has made, but for the topics to `keep` (regular expressions; None: keeps none).
     What another one holds, too, stays denied, until the last of them goes. Of several that go at once each sees that
     the others do, but for one that looked before the others said so: and that one is gone for those, or goes.
@@ -208,24 +224,28 @@ async def undo(cluster: Cluster, operation_id: str, keep: Sequence[str] | None =
     if not ours:
         return
     leaving = {leaving_mark_of(one, operation_id) for one in ours}
-    await create_denials(cluster, leaving)
+    await create_denials(cluster, leaving, check)
     found = await look(cluster, leaving)
     held_by_none = {one for one in ours if not found.is_held(one)}
-    await _take_back(cluster, held_by_none, {mark_of(one, operation_id) for one in ours}, leaving)
+    await _take_back(cluster, held_by_none, {mark_of(one, operation_id) for one in ours}, leaving, check)
 
 
-async def open_again(cluster: Cluster, topics: Sequence[str]) -> None:
+async def open_again(cluster: Cluster, topics: Sequence[str], check: Callable[[], None] = lambda: None) -> None:
     """Take back what any freeze has made of these topics (regular expressions; none: of all)."""
     await cluster.find_answering()
     found = await look(cluster)
     chosen = {one for one in {*found.marks, *found.leaving} if is_named(one.topic, topics)}
     marks = {mark_of(one, by) for one in chosen for by in found.marks.get(one, ())}
     leaving = {leaving_mark_of(one, by) for one in chosen for by in found.leaving.get(one, ())}
-    await _take_back(cluster, chosen, marks, leaving)
+    await _take_back(cluster, chosen, marks, leaving, check)
 
 
 async def _take_back(
-    cluster: Cluster, denials: Iterable[WriteDenial], marks: Iterable[WriteDenial], leaving: Iterable[WriteDenial]
+    cluster: Cluster,
+    denials: Iterable[WriteDenial],
+    marks: Iterable[WriteDenial],
+    leaving: Iterable[WriteDenial],
+    check: Callable[[], None],
 ) -> None:
     """Denials, their marks, and the word that those go: in this order at each broker, which hears of changes in turn.
     So who is cut short finds by the later ones what is left, nobody sees a mark without the word that it goes, and a
@@ -233,6 +253,6 @@ async def _take_back(
     """
     in_turn = [set(denials), set(marks), set(leaving)]
     for each in filter(None, in_turn):
-        await delete_denials(cluster, each)
+        await delete_denials(cluster, each, check)
     if own := in_turn[1] | in_turn[2]:
         await await_denials(cluster, (), own)

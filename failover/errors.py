@@ -211,7 +211,9 @@ class OperationTakenUp(FailoverError):
     def __init__(self, operation_id: str) -> None:
         super().__init__(
             f"{operation_id} was taken up elsewhere, and is not this machine's any more",
-            hint=f"`farshore operation show {operation_id}` says by whom; `farshore operation wait {operation_id}`",
+            hint=f"`farshore operation show {operation_id}` says by whom; `farshore operation wait {operation_id}`; "
+            "once it has ended, aborted or given up: `farshore site role` says whether this machine froze a site "
+            "behind that, and `farshore site thaw` lets its clients in",
         )
 
 

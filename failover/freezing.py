@@ -213,23 +213,24 @@ class Freeze:
 
     async def refuse_writes(self) -> None:
         """Returns when no broker of the source takes records of clients. Raises OperationUnderWay, FreezeNotAllowed,
-        ClientError.
+        ClientError, and what `check_held` does.
         """
         known, denials = self._plan.source, self._plan.source_denials
         if self._source is not None and denials is not None and self._plan.freezes:
-            await close(self._source, denials, self._plan.topics, self._operation_id)
+            await close(self._source, denials, self._plan.topics, self._operation_id, self._check_held)
         if self._source is None or known is None or not self._plan.is_by_role:
             return
         try:
             if known.covers(self._plan.topics) and known.reason == self._operation_id:
                 # Anew: a machine that had the operation before, and takes its freeze back late, knows the role's epoch.
-                await set_site_role(self._source, known.role, self._operation_id, known, known.topics, known.standby)
+                asked = (known.role, self._operation_id, known, known.topics, known.standby)
+                await set_site_role(self._source, *asked, check=self._check_held)
             elif known.covers(self._plan.topics):
                 await await_site_role(self._source, known)
             else:
                 frozen = known.closed(SiteRole.FROZEN, self._operation_id, self._plan.topics)
                 asked = (frozen.role, self._operation_id, known, frozen.topics, frozen.standby)
-                await set_site_role(self._source, *asked)
+                await set_site_role(self._source, *asked, check=self._check_held)
         except SiteRoleChanged as error:
             raise OperationUnderWay(str(error), hint=error.hint) from error
 
@@ -245,12 +246,10 @@ class Freeze:
             if self._source is not None and before is not None:
                 now = await site_standing(self._source)
                 if now is not None and (now.role, now.reason) == (SiteRole.FROZEN, self._operation_id):
-                    self._check_held()
-                    why = f"{self._operation_id} was given up"
-                    await set_site_role(self._source, before.role, why, now, before.topics, before.standby)
+                    asked = (before.role, f"{self._operation_id} was given up", now, before.topics, before.standby)
+                    await set_site_role(self._source, *asked, check=self._check_held)
             if self._source is not None and self._source.site.freeze_principals:
-                self._check_held()
-                await undo(self._source, self._operation_id)
+                await undo(self._source, self._operation_id, check=self._check_held)
             if self._plan.hooks.thaw:
                 self._check_held()
                 await self._run_hook("thaw_hook", self._plan.hooks.thaw)
@@ -264,7 +263,8 @@ class Freeze:
         """The file may have had its freeze_principals taken out since, as far as the site tells in time."""
         if self._source is not None and not self._source.site.freeze_principals:
             with suppress(ClientError, FreezeNotAllowed, TimeoutError):
-                await asyncio.wait_for(undo(self._source, self._operation_id), SOURCE_ROLE_S)
+                undoing = undo(self._source, self._operation_id, check=self._check_held)
+                await asyncio.wait_for(undoing, SOURCE_ROLE_S)
 
     def _still_frozen(self, because: BaseException, why: str) -> StillFrozen:
         site, said = self._link.source.name, str(because) or type(because).__name__
@@ -277,7 +277,7 @@ class Freeze:
         """The source becomes standby, then the target active -> the source's standing, None where it was not told. As
         far as their topics are moved: `going` is of the links that go, and what was frozen for the others is let in.
 
-        `even_without_source`: one that does not take it in time is left. Raises ClientError.
+        `even_without_source`: one that does not take it in time is left. Raises ClientError, what `check_held` does.
         """
         leaving = self._leave(going, even_without_source=even_without_source)
         if self._plan.target is None:
@@ -285,9 +285,9 @@ class Freeze:
         else:
             told, is_active = await both(leaving, self._is_active(going))
             if not is_active:
-                await _become(self._target, going.begun, self._operation_id)
+                await _become(self._target, going.begun, self._operation_id, self._check_held)
         if going.target_denials is not None:
-            await open_again(self._target, going.target_topics)
+            await open_again(self._target, going.target_topics, self._check_held)
         return told
 
     async def _is_active(self, going: Freezing) -> bool:
@@ -302,7 +302,7 @@ class Freeze:
         await self._close_for_good(going, even_without_source=even_without_source)
         if self._source is None or not self._plan.is_by_role:
             return None
-        becoming = _become(self._source, partial(self._left, going), self._operation_id)
+        becoming = _become(self._source, partial(self._left, going), self._operation_id, self._check_held)
         if not even_without_source:
             return await becoming
         with suppress(ClientError, TimeoutError):
@@ -329,7 +329,7 @@ class Freeze:
 
     async def _unlocked(self, source: Cluster, locked: LockedOut) -> str:
         try:
-            await asyncio.wait_for(unlock(source, self._operation_id, locked), SOURCE_ROLE_S)
+            await asyncio.wait_for(unlock(source, self._operation_id, locked, self._check_held), SOURCE_ROLE_S)
         except LockedOut as unsure:
             return f"{unsure} ({unsure.hint})"
         except TimeoutError:
@@ -337,8 +337,8 @@ class Freeze:
         return f"{source.site.name} was not closed to its clients: {locked}; the ACLs were taken back ({locked.hint})"
 
     async def _closed_for_good(self, source: Cluster, denials: SiteDenials, going: Freezing) -> None:
-        await close(source, denials, going.topics, self._operation_id)
-        await undo(source, self._operation_id, keep=going.topics)
+        await close(source, denials, going.topics, self._operation_id, self._check_held)
+        await undo(source, self._operation_id, going.topics, self._check_held)
         self.denied_principals = denials.principals
 
     def _left(self, going: Freezing, now: SiteStanding, reason: str) -> SiteStanding:
@@ -382,7 +382,7 @@ def _thaw(source: Cluster) -> str:
 
 
 async def _become(
-    cluster: Cluster, change: Callable[[SiteStanding, str], SiteStanding], reason: str
+    cluster: Cluster, change: Callable[[SiteStanding, str], SiteStanding], reason: str, check: Callable[[], None]
 ) -> SiteStanding | None:
     now = await site_standing(cluster)
     if now is None:
@@ -391,4 +391,4 @@ async def _become(
     if wanted.is_as(now):
         await await_site_role(cluster, now)
         return now
-    return await set_site_role(cluster, wanted.role, reason, now, wanted.topics, wanted.standby)
+    return await set_site_role(cluster, wanted.role, reason, now, wanted.topics, wanted.standby, check)

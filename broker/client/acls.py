@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple, TypeVar
 
@@ -84,13 +84,18 @@ async def known_denials(cluster: Cluster, behind: Collection[WriteDenial] = ()) 
             await retry.pause(error)
 
 
-async def create_denials(cluster: Cluster, denials: Iterable[WriteDenial]) -> None:
-    """What is there already may be made again. Raises ClientError."""
+async def create_denials(
+    cluster: Cluster, denials: Iterable[WriteDenial], check: Callable[[], None] = lambda: None
+) -> None:
+    """What is there already may be made again. `check`: directly before each request, and raises where it is not to be
+    made. Raises ClientError.
+    """
     wanted = [AclCreation(*_denial(*one)) for one in sorted(denials)]
 
     async def ask(connection: Connection) -> None:
         for at in range(0, len(wanted), ACLS_PER_REQUEST):
             asked = wanted[at : at + ACLS_PER_REQUEST]
+            check()
             answer = await connection.request(CreateAclsRequest(asked))
             for acl, result in zip(asked, answer.results, strict=True):
                 _check(cluster, result.error_code, result.error_message, f"deny {acl.principal} {acl.resource_name}")
@@ -98,13 +103,16 @@ async def create_denials(cluster: Cluster, denials: Iterable[WriteDenial]) -> No
     await ask_any_broker(cluster, ask)
 
 
-async def delete_denials(cluster: Cluster, denials: Iterable[WriteDenial]) -> None:
-    """Just these; what is not there need not be. Raises ClientError."""
+async def delete_denials(
+    cluster: Cluster, denials: Iterable[WriteDenial], check: Callable[[], None] = lambda: None
+) -> None:
+    """Just these; what is not there need not be. `check` as in `create_denials`. Raises ClientError."""
     wanted = [DeleteAclsFilter(*_denial(*one)) for one in sorted(denials)]
 
     async def ask(connection: Connection) -> None:
         for at in range(0, len(wanted), ACLS_PER_REQUEST):
             asked = wanted[at : at + ACLS_PER_REQUEST]
+            check()
             answer = await connection.request(DeleteAclsRequest(asked))
             for one, result in zip(asked, answer.filter_results, strict=True):
                 what = f"let {one.principal_filter} write to {one.resource_name_filter}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from broker.base.errors import first_of
 from broker.client.cluster import Cluster
@@ -74,9 +74,11 @@ async def set_site_role(
     known: SiteStanding | None,
     topics: Sequence[str] = (),
     standby: Sequence[str] = (),
+    check: Callable[[], None] = lambda: None,
 ) -> SiteStanding:
     """Follows `known`, and returns when every broker of the site has said that it goes by it. `topics`: regular
-    expressions of those that the role is of; none: all. `standby`: as `SiteStanding` has it.
+    expressions of those that the role is of; none: all. `standby`: as `SiteStanding` has it. `check`: directly before
+    each request to change it, and raises where it is not to be.
 
     Raises SiteHasNoRoles (`known` is None), SiteRoleChanged, SiteRoleNotEverywhere, and ClientError where it is not
     known whether it was changed.
@@ -90,7 +92,9 @@ async def set_site_role(
     retry = cluster.retry()
     while True:  # what was done already may be asked for again
         try:
-            (answer,) = (await (await cluster.any_connection()).request(request)).responses
+            connection = await cluster.any_connection()
+            check()
+            (answer,) = (await connection.request(request)).responses
             if not answer.error_code:
                 break
             refused = KafkaError(answer.error_code, f"role of {cluster.site.name}", answer.error_message)
