@@ -79,15 +79,11 @@ async def _findings(
             found.append(AbortFinding(AbortKind.LINK_RUNS, name, stays=False))
     begun = begun_steps(log)
     # A link that was resumed since says nothing of it; applications may be at the target.
-    is_behind = any(finding.stays for finding in found) or OperationStep.MOVE_GROUPS in begun
-    if OperationStep.MOVE_GROUPS in begun:
-        found.append(
-            _stays(
-                AbortKind.GROUPS_MOVED,
-                sites[0].link.target.name,
-                "farshore group list --site " + sites[0].link.target.name,
-            )
-        )
+    is_moved = OperationStep.MOVE_GROUPS in begun
+    is_behind = is_moved or any(finding.stays for finding in found)
+    if is_moved:
+        target = sites[0].link.target.name
+        found.append(_stays(AbortKind.GROUPS_MOVED, target, f"farshore group list --site {target}"))
     if OperationStep.FREEZE in begun:
         found.append(await _role_finding(log.operation_id, sites[0], is_behind=is_behind))
     return tuple(found)

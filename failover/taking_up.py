@@ -93,8 +93,8 @@ async def begin(
         **extra,
         "plans": [to_document(move.plan) for move in moves],
     }
+    opening = Opening(Event.PLANNED, detail, staying=staying_links(detail, ()))
     try:
-        opening = Opening(Event.PLANNED, detail, staying=staying_links(detail, ()))
         results = await carry_out(moves, journal, opening, intent.drain_timeout_s, tell=tell)
     except OperationTakenUp as overtaken:
         if not journal.is_begun:
@@ -106,7 +106,7 @@ async def begin(
         if begun_steps(log):
             return await resume(log, [move.sites for move in moves], freezing.hooks, who, tell)
         journal = await _own_again(log, sites.target, between, who)
-        opening = Opening(Event.TAKEN_UP, {"who": who}, staying=staying_links(detail, ()))
+        opening = replace(opening, event=Event.TAKEN_UP, detail={"who": who})
         results = await carry_out(moves, journal, opening, intent.drain_timeout_s, tell=tell)
     with suppress(FarshoreError):  # all is done, and the next one forgets them
         await journal.forget(to_forget(before, between, OPERATIONS_KEPT))

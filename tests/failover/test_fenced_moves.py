@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,27 +23,30 @@ from tests.failover.machines import VICTIM, machine
 from tests.failover.stage import PARTITIONS, Stage, commit_group, mirrored, two_sites
 
 
-class Hanging:
-    """The machine hangs before it sends the first of these for groups; then comes the heir, and who reads there."""
+@contextmanager
+def hanging(
+    monkeypatch: pytest.MonkeyPatch,
+    stage: Stage,
+    kinds: tuple[type[Message], ...],
+    meanwhile: Callable[[], Awaitable[object]],
+) -> Iterator[list[Message]]:
+    """The machine hangs before it sends the first of these for groups, which is given; then something comes."""
+    groups_id = stage.link.groups_transactional_id
+    hung: list[Message] = []
+    real = Connection.send
 
-    def __init__(self, stage: Stage, kinds: tuple[type[Message], ...]) -> None:
-        self._stage = stage
-        self._kinds = kinds
-        self.hung = False
+    async def send(
+        self: Connection, message: Message, version: int | None = None, *, timeout_ms: int | None = None
+    ) -> Awaitable[Any]:
+        is_of_groups = getattr(message, "transactional_id", groups_id) == groups_id
+        if self._client_id == VICTIM and not hung and isinstance(message, kinds) and is_of_groups:
+            hung.append(message)
+            await meanwhile()
+        return await real(self, message, version, timeout_ms=timeout_ms)
 
-    def is_it(self, message: Message) -> bool:
-        if self.hung or not isinstance(message, self._kinds):
-            return False
-        return getattr(message, "transactional_id", self._groups_id) == self._groups_id
-
-    @property
-    def _groups_id(self) -> str:
-        return self._stage.link.groups_transactional_id
-
-    async def what_came_meanwhile(self) -> None:
-        self.hung = True
-        await promote_link(self._stage.link, self._stage.target, "operation-1")
-        await commit_group(self._stage.target, 47, 48)
+    with monkeypatch.context() as patched:
+        patched.setattr(Connection, "send", send)
+        yield hung
 
 
 @pytest.mark.parametrize(
@@ -57,22 +62,17 @@ async def test_a_machine_that_hangs_amid_its_commits_moves_no_group_of_its_heirs
         async with mirrored(stage):
             pass
         await commit_group(stage.source, 44, 45)
-        hanging = Hanging(stage, kinds)
-        real = Connection.send
 
-        async def send(
-            self: Connection, message: Message, version: int | None = None, *, timeout_ms: int | None = None
-        ) -> Awaitable[Any]:
-            if self._client_id == VICTIM and hanging.is_it(message):
-                await hanging.what_came_meanwhile()
-            return await real(self, message, version, timeout_ms=timeout_ms)
+        async def the_heir_and_who_reads_there() -> None:
+            await promote_link(stage.link, stage.target, "operation-1")
+            await commit_group(stage.target, 47, 48)
 
         async with machine(VICTIM, stage.link) as (sites,):
             plan = plan_failover(await sites.look(), allow_data_loss=True, even_if_source_answers=True)
-            monkeypatch.setattr(Connection, "send", send)
-            with pytest.raises(CutShort, match=r"step move_groups.*another command took"):
+            refused = pytest.raises(CutShort, match=r"step move_groups.*another command took")
+            with hanging(monkeypatch, stage, kinds, the_heir_and_who_reads_there) as hung, refused:
                 await stage.run(plan, sites)
-        assert hanging.hung
+        assert hung
         assert await stage.group_at(stage.target) == dict(zip(PARTITIONS, (47, 48), strict=True))
 
 
@@ -84,22 +84,12 @@ async def test_a_worker_that_begins_a_pass_when_the_link_is_not_its_own_any_more
         async with mirrored(stage):
             pass
         await commit_group(stage.source, 44, 45)
-        hanging = Hanging(stage, (AddOffsetsToTxnRequest,))
-        real = Connection.send
-
-        async def send(
-            self: Connection, message: Message, version: int | None = None, *, timeout_ms: int | None = None
-        ) -> Awaitable[Any]:
-            if self._client_id == VICTIM and hanging.is_it(message):
-                hanging.hung = True
-                await fence_groups(stage.target, stage.link)
-            return await real(self, message, version, timeout_ms=timeout_ms)
-
+        fencing = partial(fence_groups, stage.target, stage.link)
         async with machine(VICTIM, stage.link) as (sites,):
             plan = plan_failover(await sites.look(), allow_data_loss=True, even_if_source_answers=True)
-            monkeypatch.setattr(Connection, "send", send)
-            result = await stage.run(plan, sites)
-        assert hanging.hung
+            with hanging(monkeypatch, stage, (AddOffsetsToTxnRequest,), fencing) as hung:
+                result = await stage.run(plan, sites)
+        assert hung
         assert result.verified, result.differences
         for at in PARTITIONS:
             assert await stage.next_record(stage.target, at) == await stage.next_record(stage.source, at)

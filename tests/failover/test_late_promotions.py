@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -162,9 +163,7 @@ async def test_a_promotion_that_is_heard_amid_an_abort_keeps_the_source_closed(
     """Before each of its requests: behind its look the source was thawed, and the link promoted."""
     outcomes = set[str]()
     async with two_quiet_sites(tmp_path, monkeypatch) as stage:
-        at = 0
-        while True:
-            at += 1
+        for at in count(1):
             operation_id = f"operation-{at}"
             await cut_in_its_fence(stage, stage.target, operation_id)
             asleep = Asleep(at, await late_promotion(stage, operation_id))
@@ -200,9 +199,7 @@ async def test_a_machine_that_slept_in_its_fence_promotes_nothing_that_was_abort
     """Before each request of its promotion: when it woke, the source took writes, and it promoted the link."""
     outcomes = set[str]()
     async with two_quiet_sites(tmp_path, monkeypatch) as stage:
-        at = 0
-        while True:
-            at += 1
+        for at in count(1):
             operation_id = f"operation-{at}"
             clock = SleepyClock()
             async with Cluster(stage.link.target, client_id=VICTIM, clock=clock) as target:
@@ -230,9 +227,7 @@ async def test_an_abort_that_dies_at_any_request_can_be_gone_on_with(
 ) -> None:
     """And the promotion that it had not heard of comes when it is dead."""
     async with two_quiet_sites(tmp_path, monkeypatch) as stage:
-        at = 0
-        while True:
-            at += 1
+        for at in count(1):
             operation_id = f"operation-{at}"
             await cut_in_its_fence(stage, stage.target, operation_id)
             arrive = await late_promotion(stage, operation_id)

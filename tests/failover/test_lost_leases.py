@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -79,9 +80,7 @@ async def test_a_freeze_is_not_undone_by_who_slept_in_that_while_its_heir_moved_
 ) -> None:
     """Before each of its requests: it went on where it was when it woke, and the source of a moved link took writes."""
     async with two_sites(tmp_path) as stage:
-        at = 0
-        while True:
-            at += 1
+        for at in count(1):
             operation_id, clock = f"operation-{at}", SleepyClock()
             async with (
                 Cluster(stage.link.source, client_id=VICTIM) as source,
