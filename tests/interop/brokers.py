@@ -17,6 +17,9 @@ LONG_SESSION_MS: Final = 10_000
 holds up.
 """
 
+KEEPS_ALL: Final = {"retention.ms": "-1"}
+"""Of a topic whose records' timestamps are long past: retention looks at them at any time, and would take them."""
+
 
 class ClusterBroker(FarshoreBroker):
     """One of the brokers that a configuration file names."""

@@ -13,7 +13,7 @@ from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, NewTopic
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.errors import TopicAlreadyExistsError
 
-from tests.interop.brokers import replicas_at
+from tests.interop.brokers import KEEPS_ALL, replicas_at
 from tests.mirror.harness import eventually
 
 START_MS = 1_700_000_000_000
@@ -51,7 +51,7 @@ async def create(cluster: str, topic: str, partitions: int = 1, configs: dict[st
 
 @pytest.mark.parametrize("codec", [None, "gzip", "snappy", "lz4", "zstd"])
 async def test_what_is_produced_is_read(cluster: str, topic: str, codec: str | None) -> None:
-    await create(cluster, topic)
+    await create(cluster, topic, configs=KEEPS_ALL)
     rows = [
         (None if i % 7 == 0 else f"k{i}".encode(), f"value {i}".encode() * (i % 9), START_MS + i) for i in range(500)
     ]
@@ -137,7 +137,7 @@ async def test_two_members_share_a_group_and_the_rest_goes_to_who_stays(cluster:
 
 
 async def test_offsets_by_time(cluster: str, topic: str) -> None:
-    await create(cluster, topic)
+    await create(cluster, topic, configs=KEEPS_ALL)
     async with started(AIOKafkaProducer(bootstrap_servers=cluster, linger_ms=50, acks="all")) as producer:
         futures: Iterable[Any] = [
             await producer.send(topic, b"x", partition=0, timestamp_ms=START_MS + 10 * i) for i in range(100)

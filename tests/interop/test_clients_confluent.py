@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, NewPartitions, NewTopic, ResourceType
 
-from tests.interop.brokers import replicas_at
+from tests.interop.brokers import KEEPS_ALL, replicas_at
 from tests.interop.librdkafka import describe_group
 
 TIMEOUT_S = 180.0
@@ -49,7 +49,7 @@ def read(source: Consumer, count: int) -> list[Any]:
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
 def test_what_is_produced_is_read(cluster: str, topic: str, codec: str) -> None:
-    create(cluster, topic)
+    create(cluster, topic, config=KEEPS_ALL)
     errors: list[Any] = []
     producer = Producer(
         {"bootstrap.servers": cluster, "compression.type": codec, "enable.idempotence": True, "linger.ms": 20}

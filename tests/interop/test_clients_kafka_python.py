@@ -9,7 +9,7 @@ import pytest
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.admin import KafkaAdminClient, NewTopic
 
-from tests.interop.brokers import replicas_at
+from tests.interop.brokers import KEEPS_ALL, replicas_at
 
 TIMEOUT_S = 120
 
@@ -27,7 +27,7 @@ def sockets_left_to_the_collector() -> Iterator[None]:
 @pytest.mark.parametrize("codec", [None, "gzip"])
 def test_what_is_produced_is_read(cluster: str, topic: str, codec: str | None) -> None:
     admin = KafkaAdminClient(bootstrap_servers=cluster)
-    admin.create_topics([NewTopic(topic, 2, replicas_at(cluster))])
+    admin.create_topics([NewTopic(topic, 2, replicas_at(cluster), topic_configs=KEEPS_ALL)])
     producer = KafkaProducer(bootstrap_servers=cluster, compression_type=codec, linger_ms=20)
     rows = [(i % 2, f"k{i}".encode(), f"value {i}".encode() * 10, 1_700_000_000_000 + i) for i in range(600)]
     futures = [producer.send(topic, value, key, [("h", b"1")], partition, at) for partition, key, value, at in rows]
