@@ -8,6 +8,7 @@ from contextlib import suppress
 
 from broker.base.ending import to_its_end
 from broker.client.acls import (
+    ACLS_PER_REQUEST,
     WriteDenial,
     await_denials,
     cluster_operations,
@@ -30,9 +31,11 @@ from failover.denials import (
     is_named,
     leaving_mark_of,
     mark_of,
+    names_of,
     read_denials,
 )
 from failover.errors import FreezeNotAllowed, LockedOut
+from failover.limits import SOURCE_ROLE_S
 
 
 class ThawUnderWay(ClientError):
@@ -125,10 +128,12 @@ async def close(
     topics: Sequence[str],
     operation_id: str,
     check: Callable[[], None] = lambda: None,
+    asks: Callable[[Collection[WriteDenial]], object] = lambda _: None,
 ) -> None:
     """Returns when every broker refuses the principals' writes to these topics; what it makes may be there already.
     What another operation has made both hold from then on: it goes when the last of them takes back its own. `check`:
-    before whatever is asked to be changed, here and below, and raises where it is not to be any more.
+    before whatever is asked to be changed, here and below, and raises where it is not to be any more. `asks`: told of
+    denials directly before they are asked for; who is cut short behind that does not know whether they come.
 
     Raises LockedOut, also in place of what cuts it short behind the denials; FreezeNotAllowed, ClientError
     (DenialsNotEverywhere, ThawUnderWay): then all or some of it may be made.
@@ -140,15 +145,38 @@ async def close(
     marks = {mark_of(one, operation_id) for one in held}
     await create_denials(cluster, marks, check)
     try:
-        await create_denials(cluster, held, check)  # who is cut short in what comes has denied it all the same
+        await _deny(
+            cluster, held, operation_id, check, asks
+        )  # who is cut short in what comes has denied it all the same
         await _when_nobody_leaves(cluster, held, operation_id, check)
-        await create_denials(cluster, held, check)  # those who left had not all seen the marks
+        await _deny(cluster, held, operation_id, check, asks)  # those who left had not all seen the marks
         await await_denials(cluster, denials_of(names, denials.principals))
     except (ClientError, asyncio.CancelledError):
         with suppress(ClientError):  # what cut it short says enough: nobody answers who could say more
             await to_its_end(_refuse_lock_out(cluster, denials, names))
         raise
     await _refuse_lock_out(cluster, denials, names)
+
+
+async def _deny(
+    cluster: Cluster,
+    held: Iterable[WriteDenial],
+    operation_id: str,
+    check: Callable[[], None],
+    asks: Callable[[Collection[WriteDenial]], object],
+) -> None:
+    """Each in one request with its mark, which is there already: what lands late, behind a thaw that took the mark
+    back, is known as a freeze's all the same.
+    """
+    wanted = sorted(held)
+    for at in range(0, len(wanted), ACLS_PER_REQUEST // 2):
+        asked = wanted[at : at + ACLS_PER_REQUEST // 2]
+
+        def checked(asked: Collection[WriteDenial] = asked) -> None:
+            check()
+            asks(asked)
+
+        await create_denials(cluster, {*asked, *(mark_of(one, operation_id) for one in asked)}, checked)
 
 
 async def _refuse_lock_out(cluster: Cluster, denials: SiteDenials, names: Sequence[str]) -> None:
@@ -164,9 +192,8 @@ async def unlock(
     try:
         await undo(cluster, operation_id, check=check)
     except (ClientError, FreezeNotAllowed) as error:
-        thaw = f"`farshore site thaw --site {cluster.site.name}`"
         text = f"{locked}; the ACLs are taken back, or are to be, and that is not known of every broker: {error}"
-        raise LockedOut(text, hint=f"{thaw}, when its brokers answer; then: {locked.hint}") from error
+        raise LockedOut(text, hint=f"{thaw_of(cluster)}, when its brokers answer; then: {locked.hint}") from error
 
 
 async def _when_nobody_leaves(
@@ -256,3 +283,42 @@ async def _take_back(
         await delete_denials(cluster, each, check)
     if own := in_turn[1] | in_turn[2]:
         await await_denials(cluster, (), own)
+
+
+async def standing_in_words(
+    cluster: Cluster, topics: Sequence[str], why: str, asked: Collection[WriteDenial] = ()
+) -> str:
+    """What a site's ACLs deny of these topics behind a close that did not come to its end, for the reason `why`;
+    `asked`: what it had asked to be denied. Raises nothing: what the site does not say in time is told as unknown.
+    """
+    site, role = cluster.site.name, f"`farshore site role --site {cluster.site.name}` says how it stands"
+    takes_back = f"{role}, {thaw_of(cluster)} takes them back"
+    try:
+        found = await asyncio.wait_for(look(cluster), SOURCE_ROLE_S)
+    except (ClientError, FreezeNotAllowed, TimeoutError):
+        unknown = f"whether ACLs keep clients from writing at {site} is not known ({why})"
+        return f"{unknown}; {_coming(asked)}; {takes_back}" if asked else f"{unknown}; {role}"
+    closed = [topic for topic in found.topics if is_named(topic, topics)]
+    coming = {one for one in asked if one not in found.there}
+    if not closed and not coming:
+        return f"no ACL of a freeze keeps clients from writing at {site} ({why})"
+    if not closed:
+        return f"no ACL of a freeze keeps clients from writing at {site} yet ({why}); {_coming(coming)}; {takes_back}"
+    told = f"ACLs deny clients of {site} to write to {', '.join(closed)}"
+    if found.differing:
+        told += f", and brokers {', '.join(map(str, found.differing))} have not said that they go by them"
+    for topic, still in found.in_part(cluster.site.freeze_principals).items():
+        told += f"; {topic} is closed in part: {names_of(still)} can still write"
+    if coming:
+        told += f"; {_coming(coming)}"
+    return f"{told} ({why}); {takes_back}"
+
+
+def _coming(asked: Collection[WriteDenial]) -> str:
+    topics = ", ".join(sorted({one.topic for one in asked}))
+    return f"ACLs that deny to write to {topics} were asked for, and may come yet"
+
+
+def thaw_of(cluster: Cluster) -> str:
+    """The command that takes back what freezes have made there."""
+    return f"`farshore site thaw --site {cluster.site.name}`"

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final
 
+from broker.client.acls import WriteDenial
 from broker.client.cluster import Cluster
 from broker.client.errors import ClientError, KafkaError
 from broker.client.fanout import both
@@ -17,8 +18,17 @@ from broker.client.site_role import SiteRoleChanged, await_site_role, has_no_rol
 from broker.client.topics import list_topics
 from broker.wire.errors import ErrorCode
 from broker.wire.site_role import EVERY_TOPIC, SiteRole, SiteStanding
-from failover.acl_freeze import close, denials_to_end, denials_to_make, look, open_again, undo, unlock
-from failover.denials import SiteDenials, is_named, names_of
+from failover.acl_freeze import (
+    close,
+    denials_to_end,
+    denials_to_make,
+    open_again,
+    standing_in_words,
+    thaw_of,
+    undo,
+    unlock,
+)
+from failover.denials import SiteDenials
 from failover.errors import FreezeNotAllowed, GateRefused, LockedOut, OperationUnderWay, StillFrozen
 from failover.hooks import Hooks, run_hook
 from failover.limits import SOURCE_ROLE_S
@@ -314,7 +324,8 @@ class Freeze:
         denials = going.source_denials
         if self._source is None or denials is None or not going.is_by_acls:
             return
-        closing = self._closed_for_good(self._source, denials, going)
+        asked: set[WriteDenial] = set()
+        closing = self._closed_for_good(self._source, denials, going, asked)
         self.not_closed = ""
         if not even_without_source:
             await closing
@@ -325,7 +336,7 @@ class Freeze:
             self.not_closed = await self._unlocked(self._source, locked)
         except (ClientError, FreezeNotAllowed, TimeoutError) as error:
             why = str(error) or f"it did not say so within {SOURCE_ROLE_S:g} s"
-            self.not_closed = await _standing_in_words(self._source, going.topics, why)
+            self.not_closed = await standing_in_words(self._source, going.topics, why, asked)
 
     async def _unlocked(self, source: Cluster, locked: LockedOut) -> str:
         try:
@@ -333,11 +344,13 @@ class Freeze:
         except LockedOut as unsure:
             return f"{unsure} ({unsure.hint})"
         except TimeoutError:
-            return f"{locked}; that the ACLs were taken back no broker said in time: {_thaw(source)}"
+            return f"{locked}; that the ACLs were taken back no broker said in time: {thaw_of(source)}"
         return f"{source.site.name} was not closed to its clients: {locked}; the ACLs were taken back ({locked.hint})"
 
-    async def _closed_for_good(self, source: Cluster, denials: SiteDenials, going: Freezing) -> None:
-        await close(source, denials, going.topics, self._operation_id, self._check_held)
+    async def _closed_for_good(
+        self, source: Cluster, denials: SiteDenials, going: Freezing, asked: set[WriteDenial]
+    ) -> None:
+        await close(source, denials, going.topics, self._operation_id, self._check_held, asked.update)
         await undo(source, self._operation_id, going.topics, self._check_held)
         self.denied_principals = denials.principals
 
@@ -357,28 +370,6 @@ class Freeze:
             "FARSHORE_TARGET_BOOTSTRAP_SERVERS": target.bootstrap_servers,
         }
         await run_hook(name, command, told)
-
-
-async def _standing_in_words(source: Cluster, topics: Sequence[str], why: str) -> str:
-    """What its ACLs deny behind a close that did not come to its end."""
-    site, role = source.site.name, f"`farshore site role --site {source.site.name}` says how it stands"
-    try:
-        found = await asyncio.wait_for(look(source), SOURCE_ROLE_S)
-    except (ClientError, FreezeNotAllowed, TimeoutError):
-        return f"whether ACLs keep clients from writing at {site} is not known ({why}); {role}"
-    closed = [topic for topic in found.topics if is_named(topic, topics)]
-    if not closed:
-        return f"no ACL of a freeze keeps clients from writing at {site} ({why})"
-    told = f"ACLs deny clients of {site} to write to {', '.join(closed)}"
-    if found.differing:
-        told += f", and brokers {', '.join(map(str, found.differing))} have not said that they go by them"
-    for topic, still in found.in_part(source.site.freeze_principals).items():
-        told += f"; {topic} is closed in part: {names_of(still)} can still write"
-    return f"{told} ({why}); {role}, {_thaw(source)} takes them back"
-
-
-def _thaw(source: Cluster) -> str:
-    return f"`farshore site thaw --site {source.site.name}`"
 
 
 async def _become(

@@ -6,6 +6,7 @@ client id; whatever begins with `farshore` is User:farshore. Everybody may do al
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -21,7 +22,7 @@ from broker.handlers.metadata import TOPIC_OPERATIONS
 from broker.handlers.table import HANDLERS
 from broker.wire.api import ApiKey
 from broker.wire.errors import ErrorCode
-from broker.wire.messages.create_acls import AclCreationResult, CreateAclsRequest, CreateAclsResponse
+from broker.wire.messages.create_acls import AclCreation, AclCreationResult, CreateAclsRequest, CreateAclsResponse
 from broker.wire.messages.delete_acls import (
     DeleteAclsFilterResult,
     DeleteAclsMatchingAcl,
@@ -44,6 +45,7 @@ from broker.wire.messages.produce import (
     TopicProduceResponse,
 )
 from broker.wire.vocabulary import CLUSTER_OPERATIONS, AclOperation, AclPermission
+from failover.denials import LEAVING_MARK, MARK
 
 OWN = "User:farshore"
 NOT_ASKED = -(2**31)
@@ -64,7 +66,8 @@ class Acl(NamedTuple):
 @dataclass
 class Authorizer:
     """Of one site. `behind`: how many looks at the ACLs still show those of before, as of a broker that is late; what
-    it goes by is what it shows. `dead_ports`: of brokers at 127.0.0.1 that are still registered.
+    it goes by is what it shows. `dead_ports`: of brokers at 127.0.0.1 that are still registered. `unanswered`: where it
+    is a list denials that are asked for (no marks alone) come to lie there, and nobody has an answer until `land`.
     """
 
     super_users: frozenset[str] = frozenset({OWN})
@@ -73,11 +76,18 @@ class Authorizer:
     acls: set[Acl] = field(default_factory=set)
     behind: int = 0
     dead_ports: tuple[int, ...] = ()
+    unanswered: list[CreateAclsRequest] | None = None
     _shown: frozenset[Acl] = frozenset()
 
     def changing(self) -> None:
         if not self.behind:
             self._shown = frozenset(self.acls)
+
+    def land(self) -> None:
+        """What nobody was answered to is made, though nobody waits for it any more."""
+        late, self.unanswered = self.unanswered or [], None
+        for request in late:
+            _create(self, request, OWN)
 
     @property
     def known(self) -> frozenset[Acl]:
@@ -129,6 +139,9 @@ async def _answer(mine: Authorizer, handler: Handler, served: Broker, request: A
             return await _produce(mine, handler, served, request, context)
         case DescribeAclsRequest():
             return _describe(mine, request, principal)
+        case CreateAclsRequest() if mine.unanswered is not None and not all(_is_mark(one) for one in request.creations):
+            mine.unanswered.append(request)
+            await asyncio.Event().wait()
         case CreateAclsRequest():
             return _create(mine, request, principal)
         case DeleteAclsRequest():
@@ -188,6 +201,10 @@ def _describe(mine: Authorizer, request: DescribeAclsRequest, principal: str) ->
         if _fits(acl, wanted):
             found.setdefault(acl[:3], []).append(AclDescription(*acl[3:]))
     return DescribeAclsResponse(resources=[DescribeAclsResource(*at, acls) for at, acls in found.items()])
+
+
+def _is_mark(acl: AclCreation) -> bool:
+    return acl.principal.startswith((MARK, LEAVING_MARK))
 
 
 def _create(mine: Authorizer, request: CreateAclsRequest, principal: str) -> CreateAclsResponse:
