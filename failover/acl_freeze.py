@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import suppress
+from dataclasses import dataclass, field
 
 from broker.base.ending import to_its_end
 from broker.client.acls import (
@@ -35,7 +35,17 @@ from failover.denials import (
     read_denials,
 )
 from failover.errors import FreezeNotAllowed, LockedOut
-from failover.limits import SOURCE_ROLE_S
+from failover.limits import LOCK_OUT_LOOK_S, SOURCE_ROLE_S
+
+
+@dataclass
+class Closing:
+    """What a close knows of itself that may be cut short. `asked`: denials that it asked for, answered or not;
+    `is_lock_out_known`: whether it is known that farshore itself is, or is not, denied to write by what came of them.
+    """
+
+    asked: set[WriteDenial] = field(default_factory=set)
+    is_lock_out_known: bool = True
 
 
 class ThawUnderWay(ClientError):
@@ -128,16 +138,17 @@ async def close(
     topics: Sequence[str],
     operation_id: str,
     check: Callable[[], None] = lambda: None,
-    asks: Callable[[Collection[WriteDenial]], object] = lambda _: None,
+    closing: Closing | None = None,
 ) -> None:
     """Returns when every broker refuses the principals' writes to these topics; what it makes may be there already.
     What another operation has made both hold from then on: it goes when the last of them takes back its own. `check`:
-    before whatever is asked to be changed, here and below, and raises where it is not to be any more. `asks`: told of
-    denials directly before they are asked for; who is cut short behind that does not know whether they come.
+    before whatever is asked to be changed, here and below, and raises where it is not to be any more. `closing`:
+    says behind it, however it ends, what was asked for.
 
     Raises LockedOut, also in place of what cuts it short behind the denials; FreezeNotAllowed, ClientError
     (DenialsNotEverywhere, ThawUnderWay): then all or some of it may be made.
     """
+    closing = closing or Closing()
     await cluster.find_answering()
     names = await named_topics(cluster, topics)
     found = await look(cluster)
@@ -145,15 +156,16 @@ async def close(
     marks = {mark_of(one, operation_id) for one in held}
     await create_denials(cluster, marks, check)
     try:
-        await _deny(
-            cluster, held, operation_id, check, asks
-        )  # who is cut short in what comes has denied it all the same
+        # Who is cut short in what comes has denied it all the same.
+        await _deny(cluster, held, operation_id, check, closing)
         await _when_nobody_leaves(cluster, held, operation_id, check)
-        await _deny(cluster, held, operation_id, check, asks)  # those who left had not all seen the marks
+        await _deny(cluster, held, operation_id, check, closing)  # those who left had not all seen the marks
         await await_denials(cluster, denials_of(names, denials.principals))
     except (ClientError, asyncio.CancelledError):
-        with suppress(ClientError):  # what cut it short says enough: nobody answers who could say more
-            await to_its_end(_refuse_lock_out(cluster, denials, names))
+        try:  # the way out waits for it: a look, whatever one broker of it may take
+            await to_its_end(asyncio.wait_for(_refuse_lock_out(cluster, denials, names), LOCK_OUT_LOOK_S))
+        except (ClientError, TimeoutError):  # what cut it short is what is raised
+            closing.is_lock_out_known = not closing.asked
         raise
     await _refuse_lock_out(cluster, denials, names)
 
@@ -163,7 +175,7 @@ async def _deny(
     held: Iterable[WriteDenial],
     operation_id: str,
     check: Callable[[], None],
-    asks: Callable[[Collection[WriteDenial]], object],
+    closing: Closing,
 ) -> None:
     """Each in one request with its mark, which is there already: what lands late, behind a thaw that took the mark
     back, is known as a freeze's all the same.
@@ -174,7 +186,7 @@ async def _deny(
 
         def checked(asked: Collection[WriteDenial] = asked) -> None:
             check()
-            asks(asked)
+            closing.asked.update(asked)
 
         await create_denials(cluster, {*asked, *(mark_of(one, operation_id) for one in asked)}, checked)
 
@@ -285,21 +297,21 @@ async def _take_back(
         await await_denials(cluster, (), own)
 
 
-async def standing_in_words(
-    cluster: Cluster, topics: Sequence[str], why: str, asked: Collection[WriteDenial] = ()
-) -> str:
-    """What a site's ACLs deny of these topics behind a close that did not come to its end, for the reason `why`;
-    `asked`: what it had asked to be denied. Raises nothing: what the site does not say in time is told as unknown.
+async def standing_in_words(cluster: Cluster, topics: Sequence[str], why: str, closing: Closing) -> str:
+    """What a site's ACLs deny of these topics behind a close that did not come to its end, for the reason `why`. Raises
+    nothing: what the site does not say in time is told as unknown.
     """
     site, role = cluster.site.name, f"`farshore site role --site {cluster.site.name}` says how it stands"
     takes_back = f"{role}, {thaw_of(cluster)} takes them back"
+    if not closing.is_lock_out_known:
+        takes_back = f"whether they deny farshore itself to write there, too, is not known; {takes_back}"
     try:
         found = await asyncio.wait_for(look(cluster), SOURCE_ROLE_S)
     except (ClientError, FreezeNotAllowed, TimeoutError):
         unknown = f"whether ACLs keep clients from writing at {site} is not known ({why})"
-        return f"{unknown}; {_coming(asked)}; {takes_back}" if asked else f"{unknown}; {role}"
+        return f"{unknown}; {_coming(closing.asked)}; {takes_back}" if closing.asked else f"{unknown}; {role}"
     closed = [topic for topic in found.topics if is_named(topic, topics)]
-    coming = {one for one in asked if one not in found.there}
+    coming = {one for one in closing.asked if one not in found.there}
     if not closed and not coming:
         return f"no ACL of a freeze keeps clients from writing at {site} ({why})"
     if not closed:

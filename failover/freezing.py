@@ -10,7 +10,6 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final
 
-from broker.client.acls import WriteDenial
 from broker.client.cluster import Cluster
 from broker.client.errors import ClientError, KafkaError
 from broker.client.fanout import both
@@ -19,6 +18,7 @@ from broker.client.topics import list_topics
 from broker.wire.errors import ErrorCode
 from broker.wire.site_role import EVERY_TOPIC, SiteRole, SiteStanding
 from failover.acl_freeze import (
+    Closing,
     close,
     denials_to_end,
     denials_to_make,
@@ -324,19 +324,19 @@ class Freeze:
         denials = going.source_denials
         if self._source is None or denials is None or not going.is_by_acls:
             return
-        asked: set[WriteDenial] = set()
-        closing = self._closed_for_good(self._source, denials, going, asked)
+        closing = Closing()
+        closed = self._closed_for_good(self._source, denials, going, closing)
         self.not_closed = ""
         if not even_without_source:
-            await closing
+            await closed
             return
         try:
-            await asyncio.wait_for(closing, SOURCE_ROLE_S)
+            await asyncio.wait_for(closed, SOURCE_ROLE_S)
         except LockedOut as locked:  # the way back comes before the closed door
             self.not_closed = await self._unlocked(self._source, locked)
         except (ClientError, FreezeNotAllowed, TimeoutError) as error:
             why = str(error) or f"it did not say so within {SOURCE_ROLE_S:g} s"
-            self.not_closed = await standing_in_words(self._source, going.topics, why, asked)
+            self.not_closed = await standing_in_words(self._source, going.topics, why, closing)
 
     async def _unlocked(self, source: Cluster, locked: LockedOut) -> str:
         try:
@@ -347,10 +347,8 @@ class Freeze:
             return f"{locked}; that the ACLs were taken back no broker said in time: {thaw_of(source)}"
         return f"{source.site.name} was not closed to its clients: {locked}; the ACLs were taken back ({locked.hint})"
 
-    async def _closed_for_good(
-        self, source: Cluster, denials: SiteDenials, going: Freezing, asked: set[WriteDenial]
-    ) -> None:
-        await close(source, denials, going.topics, self._operation_id, self._check_held, asked.update)
+    async def _closed_for_good(self, source: Cluster, denials: SiteDenials, going: Freezing, closing: Closing) -> None:
+        await close(source, denials, going.topics, self._operation_id, self._check_held, closing)
         await undo(source, self._operation_id, going.topics, self._check_held)
         self.denied_principals = denials.principals
 

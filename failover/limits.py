@@ -43,6 +43,8 @@ READ_AHEAD_S: Final = 5.0
 """How long what the target keeps is read while the source is called."""
 SOURCE_ROLE_S: Final = 5.0
 """How long a source may take to tell its role, and one that is failed over from to take another."""
+LOCK_OUT_LOOK_S: Final = 3.0
+"""How long a close by ACLs that was cut short looks whether it locked farshore out: a target may wait to be opened."""
 ELSEWHERE_S: Final = 5.0
 """How long a third site may take to say whether it took over what is to be moved,"""
 BACK_S: Final = 3.0

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from failover.acl_freeze import look, open_again
+from failover.acl_freeze import Closing, close, look, open_again, standing_in_words
+from failover.denials import SiteDenials
 from failover.journal import Event, JournalEntry
 from failover.journal_log import OperationJournal
 from failover.result import OperationResult
 from failover.steps import Operation
 from tests.failover.stage import TOPIC
 from tests.failover.test_acl_freeze import BEFORE, ID, Locked, locked, switch
+from tests.failover.test_unfinished_closes import EVERYBODY, patient
+from tests.mirror.harness import eventually
 
 
 async def failed_over(there: Locked, monkeypatch: pytest.MonkeyPatch) -> OperationResult:
@@ -44,6 +48,7 @@ async def test_what_was_asked_for_and_not_answered_is_told_as_what_may_come(
         assert (result.verified, result.takes_writes, result.denied_principals) == (True, True, ())
         told = f"ACLs that deny to write to {TOPIC} were asked for, and may come yet"
         assert told in result.not_closed
+        assert "whether they deny farshore itself to write there, too, is not known" in result.not_closed
         assert "farshore site role --site east" in result.not_closed
         assert "farshore site thaw --site east" in result.not_closed
 
@@ -62,3 +67,43 @@ async def test_what_comes_behind_a_thaw_is_known_as_a_freezes_and_taken_back_by_
         assert (found.topics, found.operations(found.closed)) == ((TOPIC,), (ID,))
         await open_again(there.stage.source, [TOPIC])
         assert there.east.acls == BEFORE
+
+
+async def test_who_is_cut_short_looks_for_a_bounded_time_whether_it_locked_itself_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As long as the client waits for an answer: a target that was to be opened stayed closed meanwhile."""
+    async with locked(tmp_path, monkeypatch) as there, patient(there.stage.source) as waiting:
+        there.east.unanswered, closing = [], Closing()
+
+        async def is_asked() -> bool:
+            return bool(there.east.unanswered)
+
+        denials = SiteDenials((EVERYBODY.principal,), is_writable=True)
+        cut = asyncio.create_task(close(waiting, denials, [TOPIC], "a", closing=closing))
+        await eventually(is_asked, "the denial to be asked for")
+        cut.cancel()
+        done, _ = await asyncio.wait([cut], timeout=60)
+        assert done
+        assert cut.cancelled()
+        assert closing == Closing({EVERYBODY}, is_lock_out_known=False)
+
+
+async def test_how_a_site_stands_behind_a_close_that_was_cut_says_no_more_than_is_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with locked(tmp_path, monkeypatch) as there:
+        cluster = there.stage.source
+        told = await standing_in_words(cluster, [TOPIC], "it was late", Closing())
+        assert told == "no ACL of a freeze keeps clients from writing at east (it was late)", "none was asked for"
+        asked = Closing({EVERYBODY}, is_lock_out_known=False)
+        told = await standing_in_words(cluster, [TOPIC], "it was late", asked)
+        assert told.startswith(
+            "no ACL of a freeze keeps clients from writing at east yet (it was late); ACLs that deny"
+        )
+        assert "whether they deny farshore itself to write there, too, is not known" in told
+        await close(cluster, SiteDenials((EVERYBODY.principal,)), [TOPIC], "a")
+        told = await standing_in_words(cluster, [TOPIC], "it was late", Closing({EVERYBODY}))
+        assert told.startswith(f"ACLs deny clients of east to write to {TOPIC} (it was late); ")
+        assert "not known" not in told
+        assert "may come yet" not in told
