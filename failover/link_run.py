@@ -5,23 +5,23 @@ fencing again raises the epoch again, a committed offset is committed again.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 from broker.base.errors import FarshoreError
 from broker.client.errors import ClientError
 from broker.wire.vocabulary import TopicPartition
 from failover.contact import SiteFinding
 from failover.ends_at_fence import ends_at_fence, last_seen_ends, stood_for
-from failover.errors import GroupsRead, NotDrained, NotMovable, OperationUnderWay
+from failover.errors import GroupsRead, NotDrained, NotMovable, OperationUnderWay, TakenOver
 from failover.late_commits import LateCommit, late_commits
 from failover.left import LeftPartition, left_partitions, let_be, promised
-from failover.limits import DRAIN_POLL_S, LATE_WRITES_S, LOOK_AGAIN_S, QUIET_S, TAKEN_OVER_S
+from failover.limits import DRAIN_POLL_S, FENCED_TRIES_MAX, LATE_WRITES_S, LOOK_AGAIN_S, QUIET_S, TAKEN_OVER_S
 from failover.losses import Certainty, state_loss, total_loss
 from failover.moves import GroupMove, MoveKind, plan_moves
-from failover.moving import KeptGroups, committing, move_groups
+from failover.moving import KeptGroups, committing, move_groups, promoted_again
 from failover.open_transactions import Holding, open_transactions
 from failover.patience import patiently
 from failover.plan import OperationPlan, active_at_source, not_movable
@@ -40,8 +40,6 @@ from failover.verification import (
     verify_readers,
 )
 from mirror.api import Promotion, RunState, promote_link, tell_links_back
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +95,7 @@ class LinkRun:
         self._check_held = check_held
         self._fenced_at_s = 0.0
         self._fenced: Promotion | None = None
+        self._promote: Callable[[], Awaitable[Promotion]] | None = None
 
     @property
     def is_promoted(self) -> bool:
@@ -160,6 +159,19 @@ class LinkRun:
         return [move.document() for move in self.moves]
 
     async def _move_groups(self) -> None:
+        """Again where a worker fenced the link that did not know yet that it is not its own: it waits from then on."""
+        for tries_left in reversed(range(FENCED_TRIES_MAX)):
+            try:
+                await self._move_under_fence()
+                return
+            except TakenOver:
+                asked = (self.sites, self._operation_id, self._fenced, self._promote)
+                again = await promoted_again(*asked) if tries_left else None
+                if again is None:
+                    raise
+                self._fenced = again
+
+    async def _move_under_fence(self) -> None:
         assert self._fenced is not None, "each run fences the link before"
         target = self.sites.target
         kept = KeptGroups(self.sites, self._fenced.log)
@@ -182,7 +194,8 @@ class LinkRun:
         after = stood_for(standing, plan.freezing.target, self.snapshot)
         state = sites.readers.states.of(sites.link)
         asked = (self._operation_id, after, state, ends, self._check_held)
-        fence = await patiently(partial(promote_link, sites.link, sites.target, *asked))
+        self._promote = partial(promote_link, sites.link, sites.target, *asked)
+        fence = await patiently(self._promote)
         self._fenced_at_s = asyncio.get_running_loop().time()
         self._fenced = fence
         self.unfenced = {str(at): str(why) for at, why in fence.left_out.items()}

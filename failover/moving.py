@@ -37,6 +37,7 @@ from mirror.api import (
     LinkFenced,
     MovedPair,
     Promotion,
+    RunState,
     StateEntries,
     StateLog,
     commit_groups,
@@ -77,6 +78,22 @@ class KeptGroups:
 
     async def _entries(self) -> StateEntries:
         return await self._sites.readers.states.of(self._sites.link).read(self._sites.target, only=())
+
+
+async def promoted_again(
+    sites: Sites, operation_id: str, first: Promotion | None, promote: Callable[[], Awaitable[Promotion]] | None
+) -> Promotion | None:
+    """By `promote`, where a worker took the link over which this operation has promoted; None: it was somebody else, or
+    the fence leaves out what the `first` one had, of which the journal was told. Raises what `promote` does.
+    """
+    state = await patiently(lambda: sites.readers.states.of(sites.link).read(sites.target, only=()))
+    run, owner = state.run, state.owner
+    is_own = run is not None and (run.state, run.operation_id) == (RunState.PROMOTED, operation_id)
+    if first is None or promote is None or not is_own or owner is None or not owner.is_worker:
+        return None
+    again = await patiently(promote)
+    has_groups = again.groups_error is None or first.groups_error is not None
+    return again if has_groups and again.left_out.keys() <= first.left_out.keys() else None
 
 
 class Committing(Protocol):

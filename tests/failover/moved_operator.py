@@ -15,7 +15,7 @@ import pytest
 from broker.base.errors import FarshoreError, first_of
 from broker.client.site_role import site_standing
 from failover.aborting import abort, plan_abort
-from failover.errors import GateRefused, TakenOver
+from failover.errors import GateRefused
 from failover.hooks import Hooks
 from failover.intent import Intent
 from failover.journal import OperationLog
@@ -101,9 +101,7 @@ class Operator:
                     continue
                 if not is_death(error) and not isinstance(cause, FarshoreError):
                     raise
-                # Who takes an operation up has fenced the mirror's worker: its new session may fence him in its turn.
-                is_of_worker = was_troubled and self.mirror_runs and isinstance(cause.__cause__, TakenOver)
-                if trouble is Trouble.NONE and not is_of_worker:
+                if trouble is Trouble.NONE:
                     raise MovedWrongly(f"{verb} failed, and nothing was in its way: {cause!r}") from error
                 self.tell(f"{verb} failed: {cause!r}", f"{verb} failed by {trouble}: {type(cause).__name__}")
                 moves = None

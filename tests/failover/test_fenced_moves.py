@@ -19,6 +19,7 @@ from broker.wire.schema import Message
 from failover.errors import CutShort
 from failover.plan import plan_failover
 from mirror.api import fence_groups, promote_link
+from mirror.offsets.taking_over import claim_link
 from tests.failover.machines import VICTIM, machine
 from tests.failover.stage import PARTITIONS, Stage, commit_group, mirrored, two_sites
 
@@ -88,6 +89,25 @@ async def test_a_worker_that_begins_a_pass_when_the_link_is_not_its_own_any_more
         async with machine(VICTIM, stage.link) as (sites,):
             plan = plan_failover(await sites.look(), allow_data_loss=True, even_if_source_answers=True)
             with hanging(monkeypatch, stage, (AddOffsetsToTxnRequest,), fencing) as hung:
+                result = await stage.run(plan, sites)
+        assert hung
+        assert result.verified, result.differences
+        for at in PARTITIONS:
+            assert await stage.next_record(stage.target, at) == await stage.next_record(stage.source, at)
+
+
+async def test_a_worker_that_fences_the_state_behind_the_promotion_ends_no_move(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It waits when it has read that the link is promoted; but the operation was cut short by its fence."""
+    async with two_sites(tmp_path) as stage:
+        async with mirrored(stage):
+            pass
+        await commit_group(stage.source, 44, 45)
+        claiming = partial(claim_link, stage.target, stage.link, "a worker")
+        async with machine(VICTIM, stage.link) as (sites,):
+            plan = plan_failover(await sites.look(), allow_data_loss=True, even_if_source_answers=True)
+            with hanging(monkeypatch, stage, (AddOffsetsToTxnRequest,), claiming) as hung:
                 result = await stage.run(plan, sites)
         assert hung
         assert result.verified, result.differences
