@@ -35,7 +35,7 @@ from tests.failover.moved_refusals import (
     said_by,
 )
 from tests.failover.moved_sites import PATIENCE_S, two_linked_sites
-from tests.failover.moved_worlds import MovedWorld
+from tests.failover.moved_worlds import MovedWorld, places_at
 from tests.failover.stage import now_ms
 from tests.mirror.harness import accept_all, running
 
@@ -79,7 +79,7 @@ class Operator:
             even_if_source_answers=verb is Operation.FAILOVER and not is_dead,
             drain_timeout_s=PATIENCE_S,
         )
-        before = await world.places_at_standby()
+        before = await places_at(world.standby, world.groups)
         attempt = refused = 0
         was_troubled = False
         late: Callable[[], Awaitable[None]] | None = None
@@ -297,4 +297,4 @@ async def any_life(operator: Operator, monkeypatch: pytest.MonkeyPatch) -> None:
                     operator.mirror_runs = False
                 await world.live(rng.randint(0, 4))
                 await operator.move(Operation.FAILOVER, monkeypatch, is_dead=kind == "dead")
-            world.change_sides()
+            await world.change_sides()

@@ -9,7 +9,8 @@ is asked nothing.
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from broker.client.groups import commit_offsets, committed_offsets_of_groups
@@ -148,15 +149,6 @@ class MovedWorld:
     def reach(self) -> Reach:
         return Reach(self.brought, {where: len(values) for where, values in self.values.items()})
 
-    async def places_at_standby(self) -> Places:
-        """The offsets that groups have at the other site."""
-        groups = await committed_offsets_of_groups(self.standby.cluster, self.groups)
-        return {
-            group: {at: found.offset for at, found in offsets.items()}
-            for group, offsets in groups.items()
-            if isinstance(offsets, dict)
-        }
-
     async def check(
         self, intent: Intent, moves: list[Mapping[str, Any]], before: Places, *, is_dead: bool, mirror_ran: bool
     ) -> None:
@@ -170,7 +162,7 @@ class MovedWorld:
                 raise MovedWrongly(f"{where}: {len(values)} records, and the source has {len(self.values[where])}")
             if values != self.values[where][: len(values)]:
                 raise MovedWrongly(f"{where}: another history")
-        now = await self.places_at_standby()
+        now = await places_at(self.standby, self.groups)
         untouched = set() if mirror_ran else {group for group in self.groups if group not in intent.groups}
         for group in sorted(untouched):
             if now.get(group) != before.get(group):
@@ -209,12 +201,32 @@ class MovedWorld:
         self.values = there
         self.moved = {at for at, kind in kinds.items() if kind not in ("unknown", "kept")}
 
-    def change_sides(self) -> None:
-        """Applications go on where they were moved to: what stayed behind counts for nothing there."""
+    async def change_sides(self) -> None:
+        """Applications go on where the groups stand at the other site: one that nobody asked to move, or that was left
+        as it is, was brought there by the mirror, if at all, and maybe not as far as it had read here.
+        """
+        self.active, self.standby = self.standby, self.active
         self.stood = {group: dict(read) for group, read in self.read.items()}
+        offsets = {
+            where: [offset for offset, _ in await values_at(self.active.cluster, where)] for where in self.values
+        }
+        stand = await places_at(self.active, self.groups)
+        self.read = {
+            group: {where: bisect_left(offsets[where], at) for where, at in stand.get(group, {}).items()}
+            for group in self.groups
+        }
         self.synced = {(group, where): {at} for group, read in self.read.items() for where, at in read.items()}
         self.brought = {}
-        self.active, self.standby = self.standby, self.active
+
+
+async def places_at(site: Site, groups: Sequence[str]) -> Places:
+    """The offsets that these groups have there."""
+    found = await committed_offsets_of_groups(site.cluster, groups)
+    return {
+        group: {at: committed.offset for at, committed in offsets.items()}
+        for group, offsets in found.items()
+        if isinstance(offsets, dict)
+    }
 
 
 def _told(values: list[bytes]) -> str:
