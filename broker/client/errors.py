@@ -148,4 +148,5 @@ _HINTS = {
     ErrorCode.NON_EMPTY_GROUP: "stop the group's consumers first",
     ErrorCode.KAFKA_STORAGE_ERROR: "free or repair the disk of the broker that answered, then try again",
     ErrorCode.MESSAGE_TOO_LARGE: "raise max.message.bytes of the target topic",
+    ErrorCode.INVALID_TIMESTAMP: "set this machine's clock right: a broker takes no time an hour ahead of its own",
 }
