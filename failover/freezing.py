@@ -202,6 +202,7 @@ class Freeze:
         self._source, self._target = clusters
         self._operation_id = operation_id
         self._begun = False
+        self._is_role_asked = False
         self.denied_principals: tuple[str, ...] = ()
         """Whom the source's ACLs keep from writing at the end."""
         self.not_closed = ""
@@ -213,7 +214,7 @@ class Freeze:
 
     def take_up(self) -> None:
         """What another process of this operation began is this one's to undo."""
-        self._begun = True
+        self._begun = self._is_role_asked = True
 
     async def begin(self) -> None:
         """Runs the hook. Raises HookFailed; `undo` then, and where `refuse_writes` fails."""
@@ -240,6 +241,7 @@ class Freeze:
             else:
                 frozen = known.closed(SiteRole.FROZEN, self._operation_id, self._plan.topics)
                 asked = (frozen.role, self._operation_id, known, frozen.topics, frozen.standby)
+                self._is_role_asked = True
                 await set_site_role(self._source, *asked, check=self._check_held)
         except SiteRoleChanged as error:
             raise OperationUnderWay(str(error), hint=error.hint) from error
@@ -254,10 +256,7 @@ class Freeze:
         before = self._plan.before or self._plan.source
         try:
             if self._source is not None and before is not None:
-                now = await site_standing(self._source)
-                if now is not None and (now.role, now.reason) == (SiteRole.FROZEN, self._operation_id):
-                    asked = (before.role, f"{self._operation_id} was given up", now, before.topics, before.standby)
-                    await set_site_role(self._source, *asked, check=self._check_held)
+                await self._undo_role(self._source, before)
             if self._source is not None and self._source.site.freeze_principals:
                 await undo(self._source, self._operation_id, check=self._check_held)
             if self._plan.hooks.thaw:
@@ -268,6 +267,19 @@ class Freeze:
             raise self._still_frozen(because, str(error)) from because
         if self._source is None and (before is not None or self._link.source.freeze_principals):
             raise self._still_frozen(because, f"{site} does not answer") from because
+
+    async def _undo_role(self, source: Cluster, before: SiteStanding) -> None:
+        """What was asked for and not answered may come yet: it follows an epoch that is over then, and is refused."""
+        now = await site_standing(source)
+        if now is None:
+            return
+        is_ours = (now.role, now.reason) == (SiteRole.FROZEN, self._operation_id)
+        known = self._plan.source
+        may_come = self._is_role_asked and known is not None and now.epoch == known.epoch
+        if is_ours or may_come:
+            then = before if is_ours else now
+            asked = (then.role, f"{self._operation_id} was given up", now, then.topics, then.standby)
+            await set_site_role(source, *asked, check=self._check_held)
 
     async def _undo_forgotten(self) -> None:
         """The file may have had its freeze_principals taken out since, as far as the site tells in time."""
