@@ -61,7 +61,7 @@ class KeptGroups:
 
     async def read(self) -> GroupSyncs:
         """Raises ClientError."""
-        return (await patiently(self._entries)).groups
+        return (await patiently(partial(_entries, self._sites))).groups
 
     async def write(self, entries: Sequence[Change]) -> None:
         """Again, while brokers take over from one that went. Raises TakenOver where anybody has taken the link over
@@ -76,8 +76,9 @@ class KeptGroups:
         await self._log.settle()
         await self._log.append(entries)
 
-    async def _entries(self) -> StateEntries:
-        return await self._sites.readers.states.of(self._sites.link).read(self._sites.target, only=())
+
+async def _entries(sites: Sites) -> StateEntries:
+    return await sites.readers.states.of(sites.link).read(sites.target, only=())
 
 
 async def promoted_again(
@@ -86,7 +87,7 @@ async def promoted_again(
     """By `promote`, where a worker took the link over which this operation has promoted; None: it was somebody else, or
     the fence leaves out what the `first` one had, of which the journal was told. Raises what `promote` does.
     """
-    state = await patiently(lambda: sites.readers.states.of(sites.link).read(sites.target, only=()))
+    state = await patiently(partial(_entries, sites))
     run, owner = state.run, state.owner
     is_own = run is not None and (run.state, run.operation_id) == (RunState.PROMOTED, operation_id)
     if first is None or promote is None or not is_own or owner is None or not owner.is_worker:

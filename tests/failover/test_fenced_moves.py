@@ -77,6 +77,20 @@ async def test_a_machine_that_hangs_amid_its_commits_moves_no_group_of_its_heirs
         assert await stage.group_at(stage.target) == dict(zip(PARTITIONS, (47, 48), strict=True))
 
 
+async def moved_although(
+    monkeypatch: pytest.MonkeyPatch, stage: Stage, worker: Callable[[], Awaitable[object]]
+) -> None:
+    """The groups are moved exactly, whatever the `worker` does before the first of them is in a transaction."""
+    async with machine(VICTIM, stage.link) as (sites,):
+        plan = plan_failover(await sites.look(), allow_data_loss=True, even_if_source_answers=True)
+        with hanging(monkeypatch, stage, (AddOffsetsToTxnRequest,), worker) as hung:
+            result = await stage.run(plan, sites)
+    assert hung
+    assert result.verified, result.differences
+    for at in PARTITIONS:
+        assert await stage.next_record(stage.target, at) == await stage.next_record(stage.source, at)
+
+
 async def test_a_worker_that_begins_a_pass_when_the_link_is_not_its_own_any_more_ends_no_move(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -86,14 +100,7 @@ async def test_a_worker_that_begins_a_pass_when_the_link_is_not_its_own_any_more
             pass
         await commit_group(stage.source, 44, 45)
         fencing = partial(fence_groups, stage.target, stage.link)
-        async with machine(VICTIM, stage.link) as (sites,):
-            plan = plan_failover(await sites.look(), allow_data_loss=True, even_if_source_answers=True)
-            with hanging(monkeypatch, stage, (AddOffsetsToTxnRequest,), fencing) as hung:
-                result = await stage.run(plan, sites)
-        assert hung
-        assert result.verified, result.differences
-        for at in PARTITIONS:
-            assert await stage.next_record(stage.target, at) == await stage.next_record(stage.source, at)
+        await moved_although(monkeypatch, stage, fencing)
 
 
 async def test_a_worker_that_fences_the_state_behind_the_promotion_ends_no_move(
@@ -105,11 +112,4 @@ async def test_a_worker_that_fences_the_state_behind_the_promotion_ends_no_move(
             pass
         await commit_group(stage.source, 44, 45)
         claiming = partial(claim_link, stage.target, stage.link, "a worker")
-        async with machine(VICTIM, stage.link) as (sites,):
-            plan = plan_failover(await sites.look(), allow_data_loss=True, even_if_source_answers=True)
-            with hanging(monkeypatch, stage, (AddOffsetsToTxnRequest,), claiming) as hung:
-                result = await stage.run(plan, sites)
-        assert hung
-        assert result.verified, result.differences
-        for at in PARTITIONS:
-            assert await stage.next_record(stage.target, at) == await stage.next_record(stage.source, at)
+        await moved_although(monkeypatch, stage, claiming)
