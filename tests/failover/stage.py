@@ -28,8 +28,10 @@ from failover.sites import Sites
 from mirror.link import Link
 from mirror.offsets.source_ends import load_observation
 from mirror.offsets.state import load_link_state
+from mirror.worker.limits import WorkerLimits
 from tests.broker.running import running_server
 from tests.mirror.harness import (
+    QUICK,
     eventually,
     link_between,
     make_topic,
@@ -134,9 +136,9 @@ async def commit_group(cluster: Cluster, *offsets: int) -> None:
 
 
 @asynccontextmanager
-async def mirrored(stage: Stage) -> AsyncIterator[None]:
+async def mirrored(stage: Stage, limits: WorkerLimits = QUICK) -> AsyncIterator[None]:
     """A worker runs while the context is open; enters when records, group, checkpoints and a look are there."""
-    async with running(stage.link):
+    async with running(stage.link, limits=limits):
         for at in PARTITIONS:
             await wait_for_records(stage.target, at, RECORDS)
         await eventually(lambda: _all_recorded(stage), "group offsets, checkpoints and a look at the target")

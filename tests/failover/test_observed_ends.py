@@ -15,7 +15,7 @@ from mirror.api import load_observation
 from mirror.offsets.entries import GapKind
 from mirror.offsets.state import read_entries
 from tests.failover.stage import PARTITIONS, RECORDS, TOPIC, Stage, mirrored, two_sites
-from tests.mirror.harness import eventually, make_topic, running, some_records, write
+from tests.mirror.harness import DRIFT_STAYS, eventually, make_topic, running, some_records, write
 
 STRANDED = 3_000
 TOO_LONG = "flights" + "-" * 239
@@ -40,7 +40,7 @@ async def test_a_partition_that_stands_still_is_stated_by_what_was_seen_of_its_e
     """The old bound was where the log ended when its last record was fetched."""
     async with two_sites(tmp_path) as stage:
         stopped, moving = PARTITIONS
-        async with mirrored(stage):
+        async with mirrored(stage, DRIFT_STAYS):
             limit = ("max.message.bytes", ConfigOperation.SET, "5000")
             assert not await alter_topic_configs(stage.target, {TOPIC: [limit]})
             await write(stage.source, stopped, [some_records(5_000, 1)[0]._replace(value=b"x" * 9_000)])

@@ -15,7 +15,7 @@ from failover.losses import Certainty, total_loss
 from failover.stated_losses import stated_losses
 from mirror.api import load_observation, read_entries
 from tests.failover.stage import Stage, two_sites
-from tests.mirror.harness import eventually, make_topic, read_all, running, some_records, write
+from tests.mirror.harness import DRIFT_STAYS, eventually, make_topic, read_all, running, some_records, write
 
 WORLDS = range(3)
 ACTIONS = 14
@@ -65,7 +65,7 @@ class World:
         """Until the mirror goes, and the source a little later -> the ends that had been seen by then, at least."""
         await self.make_topic()
         await self.write()
-        async with running(self.at.link):
+        async with running(self.at.link, limits=DRIFT_STAYS):
             for number in range(ACTIONS):
                 chance = self.rng.random()
                 if number in (5, 9):

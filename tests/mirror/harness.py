@@ -6,7 +6,7 @@ import asyncio
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from broker.base.clock import Clock, SystemClock
@@ -35,6 +35,8 @@ QUICK = WorkerLimits(
     group_sync_interval_ms=500,
     heartbeat_interval_ms=500,
 )
+DRIFT_STAYS = replace(QUICK, config_sync_interval_ms=600_000, config_apply_after_ms=600_000)
+"""A config that a test gives a target topic: the second pass over configs would take it back as drift."""
 
 
 @dataclass

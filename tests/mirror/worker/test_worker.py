@@ -24,6 +24,7 @@ from mirror.offsets.state import load_link_state, read_entries
 from mirror.worker.events import Event
 from mirror.worker.service import WorkerSettings, run_links
 from tests.mirror.harness import (
+    DRIFT_STAYS,
     QUICK,
     Told,
     accept_all,
@@ -198,9 +199,6 @@ async def test_what_comes_before_a_refused_batch_is_mirrored_and_accepting_loses
     brokers: tuple[str, str],
 ) -> None:
     link, where = fresh(brokers)
-    limits = replace(
-        QUICK, config_sync_interval_ms=600_000, config_apply_after_ms=600_000
-    )  # or the smaller limit would be taken back as a drift
     async with Cluster(link.source) as source, Cluster(link.target) as target:
         await make_topic(source, where.topic)
         await make_topic(target, where.topic, max_message_bytes="2000")
@@ -208,7 +206,7 @@ async def test_what_comes_before_a_refused_batch_is_mirrored_and_accepting_loses
         large = await write(source, where, [Record(0, 1_700_000_000_000, b"large", bytes(4000))])
         await write(source, where, some_records(15, 5))
         assert small == [0, 5, 10]
-        async with running(link, limits=limits) as told:
+        async with running(link, limits=DRIFT_STAYS) as told:
             stopped = (await told.wait_for(Event.PARTITION_STOPPED))[0]
             assert (stopped["reason"], stopped["source_from"], stopped["source_to"]) == (
                 GapKind.REFUSED_BATCH.value,
@@ -224,11 +222,10 @@ async def test_what_comes_before_a_refused_batch_is_mirrored_and_accepting_loses
 
 async def test_a_limit_that_the_target_lowers_meanwhile_is_told_in_the_target_s_words(brokers: tuple[str, str]) -> None:
     link, where = fresh(brokers)
-    limits = replace(QUICK, config_sync_interval_ms=600_000, config_apply_after_ms=600_000)
     async with Cluster(link.source) as source, Cluster(link.target) as target:
         await make_topic(source, where.topic)
         await write(source, where, some_records(0, 5))
-        async with running(link, limits=limits) as told:
+        async with running(link, limits=DRIFT_STAYS) as told:
             await wait_for_records(target, where, 5)
             lower = [("max.message.bytes", ConfigOperation.SET, "2000")]
             assert not await alter_topic_configs(target, {where.topic: lower})
