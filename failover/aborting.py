@@ -21,7 +21,8 @@ from failover.errors import (
     PromotedMeanwhile,
     StillFrozen,
 )
-from failover.freezing import Freeze, read_roles
+from failover.freeze import Freeze
+from failover.freezing import read_roles
 from failover.hooks import Hooks
 from failover.journal import Event, OperationLog
 from failover.journal_log import OperationJournal, claim

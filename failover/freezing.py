@@ -1,36 +1,24 @@
-"""No client writes at the source while it is moved away from, and none afterwards: by its brokers, or by a hook."""
+"""What is to keep clients from writing at the source while it is moved away from, and afterwards."""
 
 from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Final
 
 from broker.client.cluster import Cluster
 from broker.client.errors import ClientError, KafkaError
-from broker.client.fanout import both
-from broker.client.site_role import SiteRoleChanged, await_site_role, has_no_roles, set_site_role, site_standing
+from broker.client.site_role import site_standing
 from broker.client.topics import list_topics
 from broker.wire.errors import ErrorCode
 from broker.wire.site_role import EVERY_TOPIC, SiteRole, SiteStanding
-from failover.acl_freeze import (
-    Closing,
-    close,
-    denials_to_end,
-    denials_to_make,
-    open_again,
-    standing_in_words,
-    thaw_of,
-    undo,
-    unlock,
-)
+from failover.acl_freeze import denials_to_end, denials_to_make
 from failover.denials import SiteDenials
-from failover.errors import FreezeNotAllowed, GateRefused, LockedOut, OperationUnderWay, StillFrozen
-from failover.hooks import Hooks, run_hook
+from failover.errors import FreezeNotAllowed
+from failover.hooks import Hooks
 from failover.limits import SOURCE_ROLE_S
 from mirror.api import Link
 
@@ -180,216 +168,3 @@ async def _standing(cluster: Cluster) -> SiteStanding | None:
         if error.code is ErrorCode.CLUSTER_AUTHORIZATION_FAILED:  # ours ask no rights
             return None
         raise
-
-
-class Freeze:
-    """Of one operation. Each step may be repeated: what it asks for is looked at first."""
-
-    def __init__(
-        self,
-        plan: Freezing,
-        link: Link,
-        clusters: tuple[Cluster | None, Cluster],
-        operation_id: str,
-        check_held: Callable[[], None],
-    ) -> None:
-        """`check_held` raises where the operation may be another machine's by now: what that one keeps frozen is not
-        let in here.
-        """
-        self._plan = plan
-        self._check_held = check_held
-        self._link = link
-        self._source, self._target = clusters
-        self._operation_id = operation_id
-        self._begun = False
-        self._is_role_asked = False
-        self.denied_principals: tuple[str, ...] = ()
-        """Whom the source's ACLs keep from writing at the end."""
-        self.not_closed = ""
-        """How a source stands that is to be closed by ACLs and of which it is not known that it is, in words."""
-
-    @property
-    def is_begun(self) -> bool:
-        return self._begun
-
-    def take_up(self) -> None:
-        """What another process of this operation began is this one's to undo."""
-        self._begun = self._is_role_asked = True
-
-    async def begin(self) -> None:
-        """Runs the hook. Raises HookFailed; `undo` then, and where `refuse_writes` fails."""
-        self._begun = True
-        if self._plan.hooks.freeze:
-            await self._run_hook("freeze_hook", self._plan.hooks.freeze)
-
-    async def refuse_writes(self) -> None:
-        """Returns when no broker of the source takes records of clients. Raises OperationUnderWay, FreezeNotAllowed,
-        ClientError, and what `check_held` does.
-        """
-        known, denials = self._plan.source, self._plan.source_denials
-        if self._source is not None and denials is not None and self._plan.freezes:
-            await close(self._source, denials, self._plan.topics, self._operation_id, self._check_held)
-        if self._source is None or known is None or not self._plan.is_by_role:
-            return
-        try:
-            if known.covers(self._plan.topics) and known.reason == self._operation_id:
-                # Anew: a machine that had the operation before, and takes its freeze back late, knows the role's epoch.
-                asked = (known.role, self._operation_id, known, known.topics, known.standby)
-                await set_site_role(self._source, *asked, check=self._check_held)
-            elif known.covers(self._plan.topics):
-                await await_site_role(self._source, known)
-            else:
-                frozen = known.closed(SiteRole.FROZEN, self._operation_id, self._plan.topics)
-                asked = (frozen.role, self._operation_id, known, frozen.topics, frozen.standby)
-                self._is_role_asked = True
-                await set_site_role(self._source, *asked, check=self._check_held)
-        except SiteRoleChanged as error:
-            raise OperationUnderWay(str(error), hint=error.hint) from error
-
-    async def undo(self, because: BaseException) -> None:
-        """Nothing else was changed, and is not going to be: clients write again. Raises StillFrozen, and what
-        `check_held` does.
-        """
-        if not self._begun:
-            return
-        site = self._link.source.name
-        before = self._plan.before or self._plan.source
-        try:
-            if self._source is not None and before is not None:
-                await self._undo_role(self._source, before)
-            if self._source is not None and self._source.site.freeze_principals:
-                await undo(self._source, self._operation_id, check=self._check_held)
-            if self._plan.hooks.thaw:
-                self._check_held()
-                await self._run_hook("thaw_hook", self._plan.hooks.thaw)
-            await self._undo_forgotten()
-        except (ClientError, GateRefused) as error:
-            raise self._still_frozen(because, str(error)) from because
-        if self._source is None and (before is not None or self._link.source.freeze_principals):
-            raise self._still_frozen(because, f"{site} does not answer") from because
-
-    async def _undo_role(self, source: Cluster, before: SiteStanding) -> None:
-        """What was asked for and not answered may come yet: it follows an epoch that is over then, and is refused."""
-        now = await site_standing(source)
-        if now is None:
-            return
-        is_ours = (now.role, now.reason) == (SiteRole.FROZEN, self._operation_id)
-        known = self._plan.source
-        may_come = self._is_role_asked and known is not None and now.epoch == known.epoch
-        if is_ours or may_come:
-            then = before if is_ours else now
-            asked = (then.role, f"{self._operation_id} was given up", now, then.topics, then.standby)
-            await set_site_role(source, *asked, check=self._check_held)
-
-    async def _undo_forgotten(self) -> None:
-        """The file may have had its freeze_principals taken out since, as far as the site tells in time."""
-        if self._source is not None and not self._source.site.freeze_principals:
-            with suppress(ClientError, FreezeNotAllowed, TimeoutError):
-                undoing = undo(self._source, self._operation_id, check=self._check_held)
-                await asyncio.wait_for(undoing, SOURCE_ROLE_S)
-
-    def _still_frozen(self, because: BaseException, why: str) -> StillFrozen:
-        site, said = self._link.source.name, str(because) or type(because).__name__
-        return StillFrozen(
-            f"{said}; writes at {site} may be frozen still: {why}",
-            hint=f"`farshore site role`, then `farshore site thaw --site {site}`, or what the thaw_hook does",
-        )
-
-    async def hand_over(self, going: Freezing, *, even_without_source: bool) -> SiteStanding | None:
-        """The source becomes standby, then the target active -> the source's standing, None where it was not told. As
-        far as their topics are moved: `going` is of the links that go, and what was frozen for the others is let in.
-
-        `even_without_source`: one that does not take it in time is left. Raises ClientError, what `check_held` does.
-        """
-        leaving = self._leave(going, even_without_source=even_without_source)
-        if self._plan.target is None:
-            told = await leaving
-        else:
-            told, is_active = await both(leaving, self._is_active(going))
-            if not is_active:
-                await _become(self._target, going.begun, self._operation_id, self._check_held)
-        if going.target_denials is not None:
-            await open_again(self._target, going.target_topics, self._check_held)
-        return told
-
-    async def _is_active(self, going: Freezing) -> bool:
-        """Whether every broker of the target says that it takes writes already: nothing is to be changed there."""
-        now = await site_standing(self._target)
-        if now is None or not going.begun(now).is_as(now):
-            return False
-        await await_site_role(self._target, now)
-        return True
-
-    async def _leave(self, going: Freezing, *, even_without_source: bool) -> SiteStanding | None:
-        await self._close_for_good(going, even_without_source=even_without_source)
-        if self._source is None or not self._plan.is_by_role:
-            return None
-        becoming = _become(self._source, partial(self._left, going), self._operation_id, self._check_held)
-        if not even_without_source:
-            return await becoming
-        with suppress(ClientError, TimeoutError):
-            return await asyncio.wait_for(becoming, SOURCE_ROLE_S)
-        return None
-
-    async def _close_for_good(self, going: Freezing, *, even_without_source: bool) -> None:
-        """Topics that were born since the freeze, too; and a failover has had none."""
-        denials = going.source_denials
-        if self._source is None or denials is None or not going.is_by_acls:
-            return
-        closing = Closing()
-        closed = self._closed_for_good(self._source, denials, going, closing)
-        self.not_closed = ""
-        if not even_without_source:
-            await closed
-            return
-        try:
-            await asyncio.wait_for(closed, SOURCE_ROLE_S)
-        except LockedOut as locked:  # the way back comes before the closed door
-            self.not_closed = await self._unlocked(self._source, locked)
-        except (ClientError, FreezeNotAllowed, TimeoutError) as error:
-            why = str(error) or f"it did not say so within {SOURCE_ROLE_S:g} s"
-            self.not_closed = await standing_in_words(self._source, going.topics, why, closing)
-
-    async def _unlocked(self, source: Cluster, locked: LockedOut) -> str:
-        try:
-            await asyncio.wait_for(unlock(source, self._operation_id, locked, self._check_held), SOURCE_ROLE_S)
-        except LockedOut as unsure:
-            return f"{unsure} ({unsure.hint})"
-        except TimeoutError:
-            return f"{locked}; that the ACLs were taken back no broker said in time: {thaw_of(source)}"
-        return f"{source.site.name} was not closed to its clients: {locked}; the ACLs were taken back ({locked.hint})"
-
-    async def _closed_for_good(self, source: Cluster, denials: SiteDenials, going: Freezing, closing: Closing) -> None:
-        await close(source, denials, going.topics, self._operation_id, self._check_held, closing)
-        await undo(source, self._operation_id, going.topics, self._check_held)
-        self.denied_principals = denials.principals
-
-    def _left(self, going: Freezing, now: SiteStanding, reason: str) -> SiteStanding:
-        before = self._plan.before or self._plan.source
-        is_ours = (now.role, now.reason) == (SiteRole.FROZEN, self._operation_id)
-        return going.left(replace(before, epoch=now.epoch) if is_ours and before is not None else now, reason)
-
-    async def _run_hook(self, name: str, command: tuple[str, ...]) -> None:
-        source, target = self._link.source, self._link.target
-        told = {
-            "FARSHORE_OPERATION": self._operation_id,
-            "FARSHORE_LINK": self._link.name,
-            "FARSHORE_SOURCE": source.name,
-            "FARSHORE_SOURCE_BOOTSTRAP_SERVERS": source.bootstrap_servers,
-            "FARSHORE_TARGET": target.name,
-            "FARSHORE_TARGET_BOOTSTRAP_SERVERS": target.bootstrap_servers,
-        }
-        await run_hook(name, command, told)
-
-
-async def _become(
-    cluster: Cluster, change: Callable[[SiteStanding, str], SiteStanding], reason: str, check: Callable[[], None]
-) -> SiteStanding | None:
-    now = await site_standing(cluster)
-    if now is None:
-        raise has_no_roles(cluster.site.name)
-    wanted = change(now, reason)
-    if wanted.is_as(now):
-        await await_site_role(cluster, now)
-        return now
-    return await set_site_role(cluster, wanted.role, reason, now, wanted.topics, wanted.standby, check)

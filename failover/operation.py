@@ -27,7 +27,8 @@ from failover.errors import (
     OperationUnderWay,
     StillFrozen,
 )
-from failover.freezing import Freeze, Freezing, joined
+from failover.freeze import Freeze
+from failover.freezing import Freezing, joined
 from failover.hooks import run_hook
 from failover.journal import Event
 from failover.journal_log import OperationJournal

@@ -24,7 +24,8 @@ from broker.wire.schema import Message
 from broker.wire.site_role import SiteRole
 from failover.denials import SiteDenials, mark_of
 from failover.errors import JournalUnanswered, OperationTakenUp
-from failover.freezing import Freeze, Freezing, read_roles
+from failover.freeze import Freeze
+from failover.freezing import Freezing, read_roles
 from tests.failover.machines import VICTIM
 from tests.failover.stage import TOPIC, two_sites
 from tests.failover.test_acl_freeze import locked

@@ -17,7 +17,8 @@ from broker.client.site_role import site_standing
 from broker.wire.errors import ErrorCode
 from broker.wire.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
 from broker.wire.schema import Message
-from failover.freezing import Freeze, read_roles
+from failover.freeze import Freeze
+from failover.freezing import read_roles
 from tests.failover.machines import VICTIM
 from tests.failover.stage import two_sites
 from tests.failover.test_late_promotions import takes_writes

@@ -18,7 +18,8 @@ from broker.client.cluster import Cluster
 from broker.client.site_role import site_standing
 from failover.aborting import abort, plan_abort
 from failover.errors import GateRefused, JournalUnanswered, OperationTakenUp, OperationUnderWay, StillFrozen
-from failover.freezing import Freeze, read_roles
+from failover.freeze import Freeze
+from failover.freezing import read_roles
 from failover.hooks import Hooks
 from failover.journal import Event
 from failover.journal_log import OperationJournal, claim
