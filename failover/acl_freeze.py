@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 
 from broker.base.ending import to_its_end
 from broker.client.acls import (
-    ACLS_PER_REQUEST,
     WriteDenial,
     await_denials,
     cluster_operations,
@@ -180,15 +179,13 @@ async def _deny(
     """Each in one request with its mark, which is there already: what lands late, behind a thaw that took the mark
     back, is known as a freeze's all the same.
     """
-    wanted = sorted(held)
-    for at in range(0, len(wanted), ACLS_PER_REQUEST // 2):
-        asked = wanted[at : at + ACLS_PER_REQUEST // 2]
+    held = set(held)
 
-        def checked(asked: Collection[WriteDenial] = asked) -> None:
-            check()
-            closing.asked.update(asked)
+    def checked() -> None:
+        check()
+        closing.asked.update(held)
 
-        await create_denials(cluster, {*asked, *(mark_of(one, operation_id) for one in asked)}, checked)
+    await create_denials(cluster, held | {mark_of(one, operation_id) for one in held}, checked)
 
 
 async def _refuse_lock_out(cluster: Cluster, denials: SiteDenials, names: Sequence[str]) -> None:
@@ -288,12 +285,13 @@ async def _take_back(
 ) -> None:
     """Denials, their marks, and the word that those go: in this order at each broker, which hears of changes in turn.
     So who is cut short finds by the later ones what is left, nobody sees a mark without the word that it goes, and a
-    broker without the later ones had taken back the denials: the next freeze may have made them again since.
+    broker without the later ones had taken back the denials: the next freeze may have made them again since. No mark
+    goes without its denial, which may have come late, with that mark, since it was taken back.
     """
-    in_turn = [set(denials), set(marks), set(leaving)]
-    for each in filter(None, in_turn):
+    denials, marks, leaving = set(denials), set(marks), set(leaving)
+    for each in filter(None, (denials, marks and denials | marks, leaving)):
         await delete_denials(cluster, each, check)
-    if own := in_turn[1] | in_turn[2]:
+    if own := marks | leaving:
         await await_denials(cluster, (), own)
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Final, NamedTuple, TypeVar
 
 from broker.client.cluster import Cluster
@@ -21,6 +22,7 @@ from broker.wire.vocabulary import ANY_HOST, LITERAL_PATTERN, TOPIC_RESOURCE, Ac
 N = TypeVar("N", str, None)
 
 ACLS_PER_REQUEST: Final = 1_000
+"""As many at least, where there are so many, and all of one topic: what belongs together is made, and goes, at once."""
 
 
 class WriteDenial(NamedTuple):
@@ -90,11 +92,10 @@ async def create_denials(
     """What is there already may be made again. `check`: directly before each request, and raises where it is not to be
     made. Raises ClientError.
     """
-    wanted = [AclCreation(*_denial(*one)) for one in sorted(denials)]
+    requests = [[AclCreation(*_denial(*one)) for one in each] for each in _in_requests(denials)]
 
     async def ask(connection: Connection) -> None:
-        for at in range(0, len(wanted), ACLS_PER_REQUEST):
-            asked = wanted[at : at + ACLS_PER_REQUEST]
+        for asked in requests:
             check()
             answer = await connection.request(CreateAclsRequest(asked))
             for acl, result in zip(asked, answer.results, strict=True):
@@ -107,11 +108,10 @@ async def delete_denials(
     cluster: Cluster, denials: Iterable[WriteDenial], check: Callable[[], None] = lambda: None
 ) -> None:
     """Just these; what is not there need not be. `check` as in `create_denials`. Raises ClientError."""
-    wanted = [DeleteAclsFilter(*_denial(*one)) for one in sorted(denials)]
+    requests = [[DeleteAclsFilter(*_denial(*one)) for one in each] for each in _in_requests(denials)]
 
     async def ask(connection: Connection) -> None:
-        for at in range(0, len(wanted), ACLS_PER_REQUEST):
-            asked = wanted[at : at + ACLS_PER_REQUEST]
+        for asked in requests:
             check()
             answer = await connection.request(DeleteAclsRequest(asked))
             for one, result in zip(asked, answer.filter_results, strict=True):
@@ -121,6 +121,17 @@ async def delete_denials(
                     _check(cluster, matching.error_code, matching.error_message, what)
 
     await ask_any_broker(cluster, ask)
+
+
+def _in_requests(denials: Iterable[WriteDenial]) -> Iterator[list[WriteDenial]]:
+    asked: list[WriteDenial] = []
+    for _, of_topic in groupby(sorted(denials), key=lambda one: one.topic):
+        asked += of_topic
+        if len(asked) >= ACLS_PER_REQUEST:
+            yield asked
+            asked = []
+    if asked:
+        yield asked
 
 
 async def await_denials(
