@@ -21,8 +21,8 @@ servers := $(filter-out $(beside_commands) $(beside_services),$(wildcard tests/i
 commands := tests/deploy/cli $(beside_commands)
 services := $(addprefix tests/,chaos chaos_runs monitoring deploy/demo deploy/local) $(wildcard tests/deploy/test_*.py) \
   $(beside_services)
-brokers := $(addprefix tests/,broker mirror/fleet mirror/offsets)
-failover := $(addprefix tests/,failover mirror/coordinator mirror/groups mirror/topics) $(wildcard tests/mirror/test_*.py)
+brokers := $(addprefix tests/,broker $(addprefix mirror/,coordinator fleet groups offsets topics)) $(wildcard tests/mirror/test_*.py)
+failover := tests/failover
 # The tests' files are small, and worth nothing after them: in memory, where it has so much room and what lies there may be run.
 MEMORY := /dev/shm
 MEMORY_ROOM_MB := 4096

@@ -118,7 +118,7 @@ async def test_a_drain_that_nobody_can_follow_is_refused_with_nothing_changed(sc
 
 
 async def test_one_that_is_cut_short_says_so_and_goes_on(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("failover.link_run.TAKEN_OVER_S", 0.0)
+    monkeypatch.setattr("failover.patience.TAKEN_OVER_S", 0.0)
     with pytest.raises(CutShort, match="cut short in its step verify") as cut:
         await scene.switchover(OperationStep.VERIFY, scene.leader_goes)
     assert "farshore operation resume o-1" in cut.value.hint
