@@ -12,7 +12,7 @@ from broker.base.documents import to_document
 from broker.base.errors import FarshoreError
 from broker.client.cluster import Cluster
 from broker.client.errors import ClientError
-from failover.acl_freeze import look
+from failover.acl_looking import look
 from failover.errors import (
     FreezeNotAllowed,
     JournalUnanswered,

@@ -125,12 +125,13 @@ def denials_of(topics: Iterable[str], principals: Sequence[str]) -> frozenset[Wr
     return frozenset(WriteDenial(topic, one) for topic in topics for one in principals)
 
 
+def without_marks(denials: Iterable[WriteDenial]) -> frozenset[WriteDenial]:
+    return frozenset(denial for denial in denials if not denial.principal.startswith((MARK, LEAVING_MARK)))
+
+
 def read_denials(known: KnownDenials) -> Denials:
     found = known.by_any
-    there, everywhere = (
-        frozenset(denial for denial in of if not denial.principal.startswith((MARK, LEAVING_MARK)))
-        for of in (found, known.by_all)
-    )
+    there, everywhere = without_marks(found), without_marks(known.by_all)
     read = Denials(there, _marked(found, MARK), _marked(found, LEAVING_MARK), everywhere)
     return replace(read, differing=known.without(read.closed)) if read.closed else read
 

@@ -17,7 +17,7 @@ from broker.client.fanout import both, side_by_side
 from broker.client.site import Site
 from broker.client.site_role import site_standing
 from broker.client.topics import list_topics
-from failover.acl_freeze import look
+from failover.acl_looking import look
 from failover.contact import CLIENT_ID
 from failover.journal_log import load_operations
 from failover.limits import BACK_S, ELSEWHERE_S

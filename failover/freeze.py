@@ -13,7 +13,8 @@ from broker.client.errors import ClientError
 from broker.client.fanout import both
 from broker.client.site_role import SiteRoleChanged, await_site_role, has_no_roles, set_site_role, site_standing
 from broker.wire.site_role import SiteRole, SiteStanding
-from failover.acl_freeze import Closing, close, open_again, standing_in_words, thaw_of, undo, unlock
+from failover.acl_freeze import close, open_again, undo, unlock
+from failover.closing import Closing, standing_in_words, thaw_of
 from failover.denials import SiteDenials
 from failover.errors import FreezeNotAllowed, GateRefused, LockedOut, OperationUnderWay, StillFrozen
 from failover.freezing import Freezing
@@ -43,6 +44,7 @@ class Freeze:
         self._operation_id = operation_id
         self._begun = False
         self._is_role_asked = False
+        self._closing = Closing()
         self.denied_principals: tuple[str, ...] = ()
         """Whom the source's ACLs keep from writing at the end."""
         self.not_closed = ""
@@ -68,7 +70,8 @@ class Freeze:
         """
         known, denials = self._plan.source, self._plan.source_denials
         if self._source is not None and denials is not None and self._plan.freezes:
-            await close(self._source, denials, self._plan.topics, self._operation_id, self._check_held)
+            who = (self._operation_id, self._check_held, self._closing)
+            await close(self._source, denials, self._plan.topics, *who)
         if self._source is None or known is None or not self._plan.is_by_role:
             return
         try:
@@ -98,13 +101,16 @@ class Freeze:
             if self._source is not None and before is not None:
                 await self._undo_role(self._source, before)
             if self._source is not None and self._source.site.freeze_principals:
-                await undo(self._source, self._operation_id, check=self._check_held)
+                await undo(self._source, self._operation_id, None, self._check_held, self._closing)
             if self._plan.hooks.thaw:
                 self._check_held()
                 await self._run_hook("thaw_hook", self._plan.hooks.thaw)
             await self._undo_forgotten()
         except (ClientError, GateRefused) as error:
-            raise self._still_frozen(because, str(error)) from because
+            why = "; ".join(filter(None, (str(error), self._closing.coming_in_words)))
+            raise self._still_frozen(because, why) from because
+        if self._source is not None and self._closing.may_come:
+            raise self._still_frozen(because, self._closing.coming_in_words) from because
         if self._source is None and (before is not None or self._link.source.freeze_principals):
             raise self._still_frozen(because, f"{site} does not answer") from because
 
@@ -130,9 +136,10 @@ class Freeze:
 
     def _still_frozen(self, because: BaseException, why: str) -> StillFrozen:
         site, said = self._link.source.name, str(because) or type(because).__name__
+        at = f"--site {site}"
         return StillFrozen(
             f"{said}; writes at {site} may be frozen still: {why}",
-            hint=f"`farshore site role`, then `farshore site thaw --site {site}`, or what the thaw_hook does",
+            hint=f"`farshore site role {at}`, then `farshore site thaw {at}`, or what the thaw_hook does",
         )
 
     async def hand_over(self, going: Freezing, *, even_without_source: bool) -> SiteStanding | None:
@@ -185,14 +192,15 @@ class Freeze:
         try:
             await asyncio.wait_for(closed, SOURCE_ROLE_S)
         except LockedOut as locked:  # the way back comes before the closed door
-            self.not_closed = await self._unlocked(self._source, locked)
+            self.not_closed = await self._unlocked(self._source, locked, closing)
         except (ClientError, FreezeNotAllowed, TimeoutError) as error:
             why = str(error) or f"it did not say so within {SOURCE_ROLE_S:g} s"
             self.not_closed = await standing_in_words(self._source, going.topics, why, closing)
 
-    async def _unlocked(self, source: Cluster, locked: LockedOut) -> str:
+    async def _unlocked(self, source: Cluster, locked: LockedOut, closing: Closing) -> str:
+        unlocking = unlock(source, self._operation_id, locked, closing, self._check_held)
         try:
-            await asyncio.wait_for(unlock(source, self._operation_id, locked, self._check_held), SOURCE_ROLE_S)
+            await asyncio.wait_for(unlocking, SOURCE_ROLE_S)
         except LockedOut as unsure:
             return f"{unsure} ({unsure.hint})"
         except TimeoutError:

@@ -15,7 +15,7 @@ from broker.client.site_role import site_standing
 from broker.client.topics import list_topics
 from broker.wire.errors import ErrorCode
 from broker.wire.site_role import EVERY_TOPIC, SiteRole, SiteStanding
-from failover.acl_freeze import denials_to_end, denials_to_make
+from failover.acl_looking import denials_to_end, denials_to_make
 from failover.denials import SiteDenials
 from failover.errors import FreezeNotAllowed
 from failover.hooks import Hooks

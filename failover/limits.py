@@ -45,6 +45,9 @@ SOURCE_ROLE_S: Final = 5.0
 """How long a source may take to tell its role, and one that is failed over from to take another."""
 LOCK_OUT_LOOK_S: Final = 3.0
 """How long a close by ACLs that was cut short looks whether it locked farshore out: a target may wait to be opened."""
+LATE_DENIALS_S: Final = 5.0
+"""How long who takes a freeze by ACLs back looks for those that were asked for and not answered."""
+LATE_DENIALS_POLL_S: Final = 0.5
 ELSEWHERE_S: Final = 5.0
 """How long a third site may take to say whether it took over what is to be moved,"""
 BACK_S: Final = 3.0

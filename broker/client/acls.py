@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Final, NamedTuple, TypeVar
 
@@ -59,6 +60,19 @@ class KnownDenials:
         return tuple(sorted(self.by_broker.keys() - {node for node, at in self.said.items() if at.issuperset(denials)}))
 
 
+@dataclass
+class Asked:
+    """How many requests were made for each denial, and how many of those were answered, be it with an error."""
+
+    sent: Counter[WriteDenial] = field(default_factory=Counter)
+    answered: Counter[WriteDenial] = field(default_factory=Counter)
+
+    @property
+    def unanswered(self) -> frozenset[WriteDenial]:
+        """What a broker may read, and make, when nobody waits for it any more."""
+        return frozenset(self.sent - self.answered)
+
+
 class DenialsNotEverywhere(ClientError):
     """The ACLs are changed, and some brokers of the site have not said that they go by them."""
 
@@ -87,19 +101,24 @@ async def known_denials(cluster: Cluster, behind: Collection[WriteDenial] = ()) 
 
 
 async def create_denials(
-    cluster: Cluster, denials: Iterable[WriteDenial], check: Callable[[], None] = lambda: None
+    cluster: Cluster,
+    denials: Iterable[WriteDenial],
+    check: Callable[[], None] = lambda: None,
+    asked: Asked | None = None,
 ) -> None:
     """What is there already may be made again. `check`: directly before each request, and raises where it is not to be
-    made. Raises ClientError.
+    made; `asked`: counts them. Raises ClientError.
     """
-    requests = [[AclCreation(*_denial(*one)) for one in each] for each in _in_requests(denials)]
+    asked, requests = asked or Asked(), list(_in_requests(denials))
 
     async def ask(connection: Connection) -> None:
-        for asked in requests:
+        for wanted in requests:
             check()
-            answer = await connection.request(CreateAclsRequest(asked))
-            for acl, result in zip(asked, answer.results, strict=True):
-                _check(cluster, result.error_code, result.error_message, f"deny {acl.principal} {acl.resource_name}")
+            asked.sent.update(wanted)
+            answer = await connection.request(CreateAclsRequest([AclCreation(*_denial(*one)) for one in wanted]))
+            asked.answered.update(wanted)
+            for (topic, principal), result in zip(wanted, answer.results, strict=True):
+                _check(cluster, result.error_code, result.error_message, f"deny {principal} {topic}")
 
     await ask_any_broker(cluster, ask)
 

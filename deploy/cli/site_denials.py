@@ -8,7 +8,9 @@ from dataclasses import replace
 from broker.client.acls import WriteDenial
 from broker.client.cluster import Cluster
 from broker.wire.site_role import SiteRole
-from failover.acl_freeze import close, denials_to_make, look, may_make_acls, named_topics, open_again, unlock
+from failover.acl_freeze import close, open_again, unlock
+from failover.acl_looking import denials_to_make, look, may_make_acls, named_topics
+from failover.closing import Closing
 from failover.denials import Denials, denials_of, is_named
 from failover.errors import LockedOut
 
@@ -26,17 +28,18 @@ async def change_denials(
         return await _open(cluster, topics, consent)
     denials = await denials_to_make(cluster, topics)
     assert denials is not None, "it has freeze_principals"
-    closing, operation_id = await named_topics(cluster, topics), f"site-{role.value}"
+    names, operation_id = await named_topics(cluster, topics), f"site-{role.value}"
     if consent is None:
         found = await look(cluster)
-        made = dict.fromkeys(found.to_hold(closing, denials.principals), frozenset({operation_id}))
-        there = found.there | denials_of(closing, denials.principals)
+        made = dict.fromkeys(found.to_hold(names, denials.principals), frozenset({operation_id}))
+        there = found.there | denials_of(names, denials.principals)
         return replace(found, there=there, marks={**found.marks, **made})
-    consent(f"{cluster.site.name}: {', '.join(denials.principals)} may write no more, and fail, to {_told(closing)}")
+    consent(f"{cluster.site.name}: {', '.join(denials.principals)} may write no more, and fail, to {_told(names)}")
+    closing = Closing()
     try:
-        await close(cluster, denials, topics, operation_id)
+        await close(cluster, denials, topics, operation_id, closing=closing)
     except LockedOut as locked:
-        await unlock(cluster, operation_id, locked)
+        await unlock(cluster, operation_id, locked, closing)
         raise
     return await look(cluster)
 

@@ -30,7 +30,7 @@ from deploy.cli.terminal import (
     run_async,
     yes_option,
 )
-from failover.acl_freeze import look
+from failover.acl_looking import look
 from failover.denials import EVERYBODY, Denials, is_named, names_of
 from failover.errors import FreezeNotAllowed, GateRefused
 

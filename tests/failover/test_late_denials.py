@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from failover.acl_freeze import Closing, close, look, open_again, standing_in_words
+from broker.client.acls import Asked
+from failover.acl_freeze import close, open_again
+from failover.acl_looking import look
+from failover.closing import Closing, standing_in_words
 from failover.denials import SiteDenials
 from failover.journal import Event, JournalEntry
 from failover.journal_log import OperationJournal
@@ -86,7 +90,8 @@ async def test_who_is_cut_short_looks_for_a_bounded_time_whether_it_locked_itsel
         done, _ = await asyncio.wait([cut], timeout=60)
         assert done
         assert cut.cancelled()
-        assert closing == Closing({EVERYBODY}, is_lock_out_known=False)
+        assert closing.may_come == {EVERYBODY}
+        assert not closing.is_lock_out_known
 
 
 async def test_how_a_site_stands_behind_a_close_that_was_cut_says_no_more_than_is_known(
@@ -96,14 +101,14 @@ async def test_how_a_site_stands_behind_a_close_that_was_cut_says_no_more_than_i
         cluster = there.stage.source
         told = await standing_in_words(cluster, [TOPIC], "it was late", Closing())
         assert told == "no ACL of a freeze keeps clients from writing at east (it was late)", "none was asked for"
-        asked = Closing({EVERYBODY}, is_lock_out_known=False)
+        asked = Closing(Asked(Counter([EVERYBODY])), is_lock_out_known=False)
         told = await standing_in_words(cluster, [TOPIC], "it was late", asked)
         assert told.startswith(
             "no ACL of a freeze keeps clients from writing at east yet (it was late); ACLs that deny"
         )
         assert "whether they deny farshore itself to write there, too, is not known" in told
         await close(cluster, SiteDenials((EVERYBODY.principal,)), [TOPIC], "a")
-        told = await standing_in_words(cluster, [TOPIC], "it was late", Closing({EVERYBODY}))
+        told = await standing_in_words(cluster, [TOPIC], "it was late", Closing(Asked(Counter([EVERYBODY]))))
         assert told.startswith(f"ACLs deny clients of east to write to {TOPIC} (it was late); ")
         assert "not known" not in told
         assert "may come yet" not in told

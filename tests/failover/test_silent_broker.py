@@ -16,7 +16,8 @@ from broker.client.cluster import Cluster
 from broker.wire.site_role import SiteRole
 from deploy.cli.site_denials import change_denials
 from deploy.cli.site_roles import row_by_denials
-from failover.acl_freeze import close, look, open_again
+from failover.acl_freeze import close, open_again
+from failover.acl_looking import look
 from failover.denials import mark_of
 from failover.errors import LockedOut
 from failover.journal import Event, JournalEntry
