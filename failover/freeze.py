@@ -115,7 +115,9 @@ class Freeze:
             raise self._still_frozen(because, f"{site} does not answer") from because
 
     async def _undo_role(self, source: Cluster, before: SiteStanding) -> None:
-        """What was asked for and not answered may come yet: it follows an epoch that is over then, and is refused."""
+        """What was asked for and not answered may come yet: it follows an epoch that is over then, and is refused. What
+        the freeze never changed is set as it is, with the reason of who set it.
+        """
         now = await site_standing(source)
         if now is None:
             return
@@ -123,8 +125,8 @@ class Freeze:
         known = self._plan.source
         may_come = self._is_role_asked and known is not None and now.epoch == known.epoch
         if is_ours or may_come:
-            then = before if is_ours else now
-            asked = (then.role, f"{self._operation_id} was given up", now, then.topics, then.standby)
+            then = replace(before, reason=f"{self._operation_id} was given up") if is_ours else now
+            asked = (then.role, then.reason, now, then.topics, then.standby)
             await set_site_role(source, *asked, check=self._check_held)
 
     async def _undo_forgotten(self) -> None:

@@ -13,10 +13,11 @@ import pytest
 
 from broker.client.cluster import Cluster
 from broker.client.connection import Connection
-from broker.client.site_role import site_standing
+from broker.client.site_role import set_site_role, site_standing
 from broker.wire.errors import ErrorCode
 from broker.wire.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
 from broker.wire.schema import Message
+from broker.wire.site_role import SiteRole
 from failover.freeze import Freeze
 from failover.freezing import read_roles
 from tests.failover.machines import VICTIM
@@ -60,3 +61,23 @@ async def test_a_freeze_that_comes_behind_its_undoing_is_refused(
         now = await site_standing(stage.source)
         assert now is not None
         assert now.is_as(before)
+
+
+@pytest.mark.parametrize("role", [SiteRole.ACTIVE, SiteRole.FROZEN])
+async def test_a_role_that_was_never_changed_keeps_its_reason_when_the_freeze_is_given_up(
+    tmp_path: Path, role: SiteRole
+) -> None:
+    """It was said to be given up by the operation: who had set it, and why, nobody could tell any more, and another
+    operation did not know its own freeze again.
+    """
+    async with two_sites(tmp_path) as stage:
+        topics = () if role is SiteRole.ACTIVE else ("other",)
+        before = await set_site_role(stage.source, role, "operation-7", await site_standing(stage.source), topics)
+        plan = replace(await read_roles(stage.link, stage.source, stage.target), freezes=True)
+        freeze = Freeze(plan, stage.link, (stage.source, stage.target), ID, lambda: None)
+        freeze.take_up()
+        await freeze.undo(RuntimeError("given up"))
+        now = await site_standing(stage.source)
+        assert now is not None
+        assert now.epoch > before.epoch, "a freeze that comes late is refused"
+        assert replace(now, epoch=before.epoch) == before
