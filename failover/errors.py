@@ -18,6 +18,7 @@ FailoverError
 │   ├── OperationEnded      there is nothing to go on with
 │   ├── PromotedMeanwhile   an abort that was to let the source go on found its link promoted
 │   └── WorldChanged        since the plan was written, what it was made from changed
+├── NotClosed          ACLs were asked for, and it is not known that they close the site (exit 1)
 ├── StillFrozen        given up before anything was moved, and writes at the source could not be let in again (exit 1)
 ├── NotAborted         whether the operation is behind its fence is not known: the source stays as it is (exit 1)
 ├── OperationTakenUp       another machine carries this operation on (exit 1)
@@ -110,6 +111,14 @@ class FreezeNotAllowed(GateRefused):
 
 class LockedOut(FreezeNotAllowed):
     """The ACLs of the freeze keep farshore itself from writing: they are taken back, and nothing was changed."""
+
+
+class NotClosed(FailoverError):
+    """ACLs that close a site were asked for, and it is not known that they do: all or some of them may be there, or
+    may come yet.
+    """
+
+    retriable = True
 
 
 class StillFrozen(FailoverError):

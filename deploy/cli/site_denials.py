@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
+import click
+
+from broker.base.ending import to_its_end
 from broker.client.acls import WriteDenial
 from broker.client.cluster import Cluster
+from broker.client.errors import ClientError
 from broker.wire.site_role import SiteRole
+from deploy.cli.failover_tables import filled
 from failover.acl_freeze import close, open_again, unlock
 from failover.acl_looking import denials_to_make, look, may_make_acls, named_topics
-from failover.closing import Closing
+from failover.closing import Closing, standing_in_words
 from failover.denials import Denials, denials_of, is_named
-from failover.errors import LockedOut
+from failover.errors import FreezeNotAllowed, LockedOut, NotClosed
 
 
 async def change_denials(
@@ -22,7 +28,7 @@ async def change_denials(
     then. `consent` is asked with what will be done, and raises where it is not given; None: nothing is done, and what
     would be denied is returned.
 
-    Raises FreezeNotAllowed, ClientError.
+    Raises NotClosed behind the first denial that was asked for, LockedOut, FreezeNotAllowed, ClientError.
     """
     if role is SiteRole.ACTIVE:
         return await _open(cluster, topics, consent)
@@ -40,6 +46,15 @@ async def change_denials(
         await close(cluster, denials, topics, operation_id, closing=closing)
     except LockedOut as locked:
         await unlock(cluster, operation_id, locked, closing)
+        raise
+    except (ClientError, FreezeNotAllowed) as error:
+        if not closing.asked.sent:
+            raise
+        raise NotClosed(await standing_in_words(cluster, topics, str(error), closing), hint=error.hint) from error
+    except asyncio.CancelledError:
+        if closing.asked.sent:  # whoever interrupts it has to know what he leaves
+            words = standing_in_words(cluster, topics, "it was interrupted", closing)
+            click.echo(filled(await to_its_end(words)), err=True)
         raise
     return await look(cluster)
 
