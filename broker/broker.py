@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from functools import partial
 from typing import Final
 from uuid import UUID
 
 from broker import descriptors
+from broker.access.listeners import EVERY_INTERFACE
 from broker.base.address import Address
 from broker.base.clock import steady_ms
 from broker.base.waiting import told_if_long
@@ -26,7 +27,7 @@ from broker.cluster.orders import BrokerOrders
 from broker.cluster.peers import Peers
 from broker.cluster.remote_broker import RemoteBrokers
 from broker.cluster.view import ClusterView
-from broker.config import EVERY_INTERFACE, BrokerConfig
+from broker.config import BrokerConfig
 from broker.controller.controller import ClusterController
 from broker.controller.errors import NotController
 from broker.controller.leaders import LeaderBalance
@@ -102,7 +103,7 @@ class Broker:
         self.broker_configs = BrokerConfigs(store, config.node_id)
         self.broker_configs.listeners.append(self._take_configs)
         self.own_controller = self._controller(store)
-        self.advertised = (config.advertised_host or config.listen_host, config.advertised_port or config.listen_port)
+        self._advertised = {each.name: each.advertised(each.address) for each in config.client_listeners()}
         self._remote = RemoteBrokers(self.peers.connect_to)
         self.order_ways = OrderWays()
         self.controller: ControllerRequests = RoutedController(
@@ -139,17 +140,28 @@ class Broker:
         descriptors.require(data.folders.segments(), f"the logs in {config.data_dir}")
         return cls(config, outside, data, await open_store(config, outside, data))
 
-    async def bound(self, clients: Address, brokers: Address | None = None) -> None:
-        """Tells where the server listens for clients and for other brokers, which it only knows when it does (port 0),
-        and registers the broker; `run` goes on beside it, as its session may end meanwhile. Raises LogStorageError,
-        NodeIdTaken, ZooKeeperError.
+    @property
+    def advertised(self) -> Address:
+        """The address of the first listener for clients, as they are told it."""
+        return next(iter(self._advertised.values()))
+
+    def advertised_at(self, listener: str) -> Address:
+        """What those are told who came by this listener."""
+        return self._advertised[listener]
+
+    async def bound(self, clients: Sequence[Address], brokers: Address | None = None) -> None:
+        """Tells where the server listens for clients, in the order of the config's listeners, and for other brokers,
+        which it only knows when it does (port 0), and registers the broker; `run` goes on beside it, as its session may
+        end meanwhile. Raises LogStorageError, NodeIdTaken, ZooKeeperError.
         """
-        host = self.config.advertised_host or clients.host
-        self.advertised = (host, self.config.advertised_port or clients.port)
-        endpoints = [Endpoint(CLIENT_LISTENER, *self.advertised)]
+        listeners = self.config.client_listeners()
+        told = {each.name: each.advertised(where) for each, where in zip(listeners, clients, strict=True)}
+        endpoints = [Endpoint(each.name, *told[each.name], each.protocol) for each in listeners]
         if brokers is not None:
-            dialled = host if brokers.host in EVERY_INTERFACE else brokers.host
+            dialled = endpoints[0].host if brokers.host in EVERY_INTERFACE else brokers.host
             endpoints.append(Endpoint(INTER_BROKER_LISTENER, dialled, brokers.port))
+            told[INTER_BROKER_LISTENER] = Address(dialled, brokers.port)
+        self._advertised = told
         registration = BrokerRegistration(self.config.node_id, tuple(endpoints), self.config.rack)
         await when_back(self.clock, partial(self._join, registration))
         self._joined.set()

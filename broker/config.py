@@ -7,10 +7,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from broker.access.listeners import EVERY_INTERFACE, Listener, SecurityProtocol, named_listeners
+from broker.base.address import Address
+from broker.cluster.metadata import CLIENT_LISTENER
 from broker.groups.model import MigrationPolicy
 from broker.limits import MIB, QUEUED_REQUEST_BYTES_MAX, SOCKET_REQUEST_BYTES_MAX
 
-EVERY_INTERFACE: Final = ("0.0.0.0", "::")
+DEFAULT_HOST: Final = "127.0.0.1"
+DEFAULT_PORT: Final = 9092
 FRAMING: Final = "framing"
 FULL: Final = "full"
 RECORD_VALIDATIONS: Final = (FRAMING, FULL)
@@ -38,10 +42,14 @@ class BrokerConfig:
     """
 
     data_dir: Path
-    listen_host: str = "127.0.0.1"
-    listen_port: int = 9092
+    listen_host: str = DEFAULT_HOST
+    listen_port: int = DEFAULT_PORT
     advertised_host: str | None = None
     advertised_port: int | None = None
+    # In place of these four: "NAME://host:port" each, and the protocol of those whose name is none.
+    listeners: tuple[str, ...] = ()
+    advertised_listeners: tuple[str, ...] = ()
+    listener_security_protocol_map: Mapping[str, str] = field(default_factory=dict)
     node_id: int = 1
     cluster_id: str | None = None
     rack: str | None = None
@@ -101,7 +109,7 @@ class BrokerConfig:
             port = getattr(self, name)
             if port is not None and not 0 <= port <= 65535:
                 raise ValueError(f"{name} {port} is outside 0..65535")
-        self._check_advertised()
+        self._check_listeners()
         for name in ("num_partitions", "leader_imbalance_check_interval_seconds", *cluster_defaults(1)):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} {getattr(self, name)} is below 1")
@@ -119,6 +127,31 @@ class BrokerConfig:
             raise ValueError("group_min_session_timeout_ms is above group_max_session_timeout_ms")
         if self.socket_request_max_bytes > self.queued_max_request_bytes:
             raise ValueError("socket_request_max_bytes is above queued_max_request_bytes: such a frame would never fit")
+
+    def client_listeners(self) -> tuple[Listener, ...]:
+        """At least one. Raises ValueError, naming the setting."""
+        if self.listeners:
+            return named_listeners(self.listeners, self.advertised_listeners, self.listener_security_protocol_map)
+        address = Address(self.listen_host, self.listen_port)
+        advertised = (self.advertised_host, self.advertised_port)
+        return (Listener(CLIENT_LISTENER, address, SecurityProtocol.PLAINTEXT, *advertised),)
+
+    def _check_listeners(self) -> None:
+        self._check_advertised()
+        if not self.listeners:
+            for name in ("advertised_listeners", "listener_security_protocol_map"):
+                if getattr(self, name):
+                    raise ValueError(f"{name} is there without listeners")
+            return
+        if self.zookeeper is not None:
+            raise ValueError("listeners are for a broker that is alone: one of a cluster has listen, for PLAINTEXT")
+        if (self.listen_host, self.listen_port) != (DEFAULT_HOST, DEFAULT_PORT):
+            raise ValueError("listen and listeners are both there: give one of them")
+        if (self.advertised_host, self.advertised_port) != (None, None):
+            raise ValueError("advertised is for listen: with listeners give advertised_listeners")
+        for listener in self.client_listeners():
+            if listener.protocol is not SecurityProtocol.PLAINTEXT:
+                raise ValueError(f"listeners: {listener.name} is {listener.protocol}, which this broker does not speak")
 
     def _check_advertised(self) -> None:
         """Clients dial what they are told: an address that means "every interface" leads them to themselves."""

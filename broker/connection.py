@@ -19,6 +19,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final, NamedTuple, Protocol, cast
 
+from broker.access.listeners import Entrance
 from broker.broker import Broker
 from broker.errors import BrokerError
 from broker.handlers.api_versions import unsupported_version
@@ -76,9 +77,10 @@ class _Begun(NamedTuple):
 class Connection(asyncio.BufferedProtocol):
     """`serve` runs in the server's task group from `connection_made` on; the other methods are asyncio's callbacks."""
 
-    def __init__(self, server: ConnectionServer, *, inter_broker: bool = False) -> None:
+    def __init__(self, server: ConnectionServer, entrance: Entrance) -> None:
         self._server = server
-        self.inter_broker = inter_broker
+        self._listener = entrance.name
+        self.inter_broker = inter_broker = entrance.inter_broker
         self._items_max = ORDER_ITEMS_MAX if inter_broker else REQUEST_ITEMS_MAX
         self._broker = server.broker
         self._held = False
@@ -332,7 +334,14 @@ class Connection(asyncio.BufferedProtocol):
             raise MalformedMessage(f"{handler.api.name} v{version} reads beyond its frame")
         behind = self._requests if self.inter_broker else ()
         context = RequestContext(
-            version, header.client_id, self.host, served, self.inter_broker, behind, self._behind_waiters
+            version,
+            header.client_id,
+            self.host,
+            served,
+            self.inter_broker,
+            behind,
+            self._behind_waiters,
+            self._listener,
         )
         response = await (begin or handler.handle)(self._broker, request, context)
         if isinstance(response, Unfinished):

@@ -12,8 +12,10 @@ from math import inf
 from typing import Final
 
 from broker import descriptors
+from broker.access.listeners import Entrance, SecurityProtocol
 from broker.base.address import Address
 from broker.broker import Broker
+from broker.cluster.metadata import INTER_BROKER_LISTENER
 from broker.config import BrokerConfig
 from broker.connection import Connection
 from broker.data_dir import DataDirectory
@@ -54,8 +56,7 @@ class Server:
     @property
     def address(self) -> str:
         """The advertised "host:port"."""
-        host, port = self.broker.advertised
-        return f"{host}:{port}"
+        return str(self.broker.advertised)
 
     def _take_limits(self) -> None:
         """Kafka's max.connections (KIP-402) and max.connections.per.ip, which are set also while the broker runs."""
@@ -173,6 +174,7 @@ async def serving(config: BrokerConfig, outside: Outside | None = None) -> Async
                 await listeners.serve_brokers()
                 await broker.ready()
                 await listeners.serve_clients()
+                _tell_who_is_let_in(config)
                 yield server
                 await broker.leave()
             finally:
@@ -194,52 +196,68 @@ def _alone(error: BaseException) -> BaseException:
     return error
 
 
+def _tell_who_is_let_in(config: BrokerConfig) -> None:
+    for listener in config.client_listeners():
+        if listener.is_open_to_others and listener.protocol is SecurityProtocol.PLAINTEXT:
+            log.warning(
+                "%s asks for neither TLS nor a login: whoever reaches it may read, write and delete everything",
+                listener,
+            )
+
+
+_Bound = tuple[asyncio.Server, Address]
+
+
 class _Listeners:
     """What is bound lets nobody in before it is served: what clients ask for may not be open yet."""
 
     def __init__(self) -> None:
         self.server: Server | None = None
         """There before anything is served."""
-        self._bound: list[tuple[asyncio.Server, Address]] = []
+        self._clients: list[_Bound] = []
+        self._brokers: list[_Bound] = []
 
-    async def bind_all(self, config: BrokerConfig) -> tuple[Address, Address | None]:
+    async def bind_all(self, config: BrokerConfig) -> tuple[list[Address], Address | None]:
         """-> where it listens for clients, and for other brokers, if there may be any. Raises CannotListen."""
-        clients = await self._bind(Address(config.listen_host, config.listen_port))
+        clients = [
+            await self._bind(self._clients, each.address, Entrance(each.name)) for each in config.client_listeners()
+        ]
         if config.zookeeper is None:
             return clients, None
-        host = config.inter_broker_listen_host or config.listen_host
-        return clients, await self._bind(Address(host, config.inter_broker_listen_port), inter_broker=True)
+        wanted = Address(config.inter_broker_listen_host or config.listen_host, config.inter_broker_listen_port)
+        return clients, await self._bind(self._brokers, wanted, Entrance(INTER_BROKER_LISTENER, inter_broker=True))
 
-    async def _bind(self, wanted: Address, *, inter_broker: bool = False) -> Address:
+    async def _bind(self, group: list[_Bound], wanted: Address, entrance: Entrance) -> Address:
         """-> where it listens. Raises CannotListen."""
 
         def connection() -> Connection:
             assert self.server is not None
-            return Connection(self.server, inter_broker=inter_broker)
+            return Connection(self.server, entrance)
 
         loop = asyncio.get_running_loop()
         try:
             bound = await loop.create_server(connection, *wanted, start_serving=False)
         except OSError as error:
             raise _cannot_listen(wanted, error) from error
-        self._bound.append((bound, wanted))
+        group.append((bound, wanted))
         return Address(wanted.host, bound.sockets[0].getsockname()[1])
 
     async def serve_clients(self) -> None:
         """Raises CannotListen."""
-        await _serve(*self._bound[0])
+        for listener in self._clients:
+            await _serve(*listener)
 
     async def serve_brokers(self) -> None:
         """Raises CannotListen."""
-        for listener in self._bound[1:]:
+        for listener in self._brokers:
             await _serve(*listener)
 
     def close(self) -> None:
-        for listener, _ in self._bound:
+        for listener, _ in (*self._clients, *self._brokers):
             listener.close()
 
     async def wait_closed(self) -> None:
-        for listener, _ in self._bound:
+        for listener, _ in (*self._clients, *self._brokers):
             await listener.wait_closed()
 
 

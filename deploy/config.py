@@ -15,9 +15,10 @@ from typing import Any, Final
 import click
 from pydantic import ValidationError
 
+from broker.access.listeners import EVERY_INTERFACE
 from broker.base.address import Address, parse_address
 from broker.client.site import Site
-from broker.config import EVERY_INTERFACE, BrokerConfig, cluster_defaults
+from broker.config import BrokerConfig, cluster_defaults
 from deploy.complaints import all_told, by_id
 from deploy.errors import ConfigError
 from deploy.security import security_of
@@ -114,18 +115,15 @@ class Configuration:
             raise click.UsageError(
                 f"site {site!r} has no [sites.{site}.broker] table in {self.file}: add data_dir there"
             )
-        listen = broker_address(self.model.sites[site])
-        assert listen is not None, "checked when the file was read"
-        advertised = None if table.advertised is None else parse_address(table.advertised)
         given = table.model_dump(exclude={"data_dir", "listen", "advertised"}, exclude_none=True)
-        config = BrokerConfig(
-            data_dir=self.path(table.data_dir),
-            listen_host=listen.host,
-            listen_port=listen.port,
-            advertised_host=advertised.host if advertised else None,
-            advertised_port=advertised.port if advertised else None,
-            **given,
-        )
+        if table.listen is not None or table.listeners is None:
+            listen = broker_address(self.model.sites[site])
+            assert listen is not None, "checked when the file was read"
+            given |= {"listen_host": listen.host, "listen_port": listen.port}
+        if table.advertised is not None:
+            advertised = parse_address(table.advertised)
+            given |= {"advertised_host": advertised.host, "advertised_port": advertised.port}
+        config = BrokerConfig(data_dir=self.path(table.data_dir), **given)
         if node_id not in (None, config.node_id):
             raise click.UsageError(f"site {site!r} has one broker, and it is not node {node_id}: leave out --node-id")
         return config
@@ -327,7 +325,8 @@ def _broker_problems(configuration: Configuration) -> list[str]:
             for index, table in enumerate(site.brokers)
         ]
         for path, data_dir, node_id in tables:
-            if node_id is None and broker_address(site) is None:
+            named = site.broker is not None and site.broker.listeners is not None
+            if node_id is None and not named and broker_address(site) is None:
                 problems.append(f"{path}.listen: is missing; bootstrap_servers names more than one address")
             elif (every_interface := _not_advertised(site, node_id)) is not None:
                 problems.append(f"{path}.advertised: {every_interface}")
@@ -355,6 +354,8 @@ def _not_advertised(site: SiteTable, node_id: int | None) -> str | None:
     table = site.broker if node_id is None else next(each for each in site.brokers if each.node_id == node_id)
     listen = broker_address(site) if table is None or table.listen is None else parse_address(table.listen)
     if table is None or table.advertised is not None or listen is None or listen.host not in EVERY_INTERFACE:
+        return None
+    if table.listen is None and site.broker is not None and site.broker.listeners is not None:
         return None
     named = [str(each) for each in map(parse_address, site.bootstrap_servers.split(",")) if each.port == listen.port]
     dialled = named[0] if len(named) == 1 and parse_address(named[0]).host not in EVERY_INTERFACE else None

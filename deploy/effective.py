@@ -67,7 +67,7 @@ def effective_configuration(configuration: Configuration) -> EffectiveConfigurat
                 mechanism=site.security.sasl.mechanism if site.security.sasl is not None else None,
                 username=(site.security.sasl.username or None) if site.security.sasl is not None else None,
                 freeze_principals=site.freeze_principals,
-                broker_listen=f"{broker.listen_host}:{broker.listen_port}" if broker else None,
+                broker_listen=", ".join(str(each.address) for each in broker.client_listeners()) if broker else None,
                 broker_data_dir=str(broker.data_dir) if broker else None,
                 zookeeper=table.cluster.zookeeper if table.cluster is not None else None,
                 brokers=tuple(

@@ -84,6 +84,9 @@ class BrokerTable(Table):
     data_dir: FilePath
     listen: AddressText | None = None
     advertised: AddressText | None = None
+    listeners: tuple[str, ...] | None = Field(None, min_length=1)
+    advertised_listeners: tuple[str, ...] | None = None
+    listener_security_protocol_map: dict[str, str] | None = None
     node_id: int | None = Field(None, ge=0, le=2**31 - 1)
     cluster_id: str | None = None
     rack: str | None = None

@@ -66,7 +66,7 @@ def _settings(broker: Broker, name: str) -> list[BrokerSetting]:
         return []
     if name != str(broker.config.node_id):
         raise InvalidTopicRequest(f"This is broker {broker.config.node_id}, not {name}.")
-    return broker_settings(broker.config, broker.advertised)
+    return broker_settings(broker.config, broker.advertised_at)
 
 
 def _dynamic_configs(

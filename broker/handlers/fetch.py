@@ -88,7 +88,7 @@ async def handle(broker: Broker, request: FetchRequest, context: RequestContext)
             break
     if answer.throttled_bytes:
         broker.leader_quota.record(answer.throttled_bytes, steady_ms(broker.clock))
-    return _response(broker, plan, answer)
+    return _response(broker, plan, answer, context)
 
 
 def _read(broker: Broker, request: FetchRequest, plan: FetchPlan, context: RequestContext) -> _Answer:
@@ -204,7 +204,7 @@ def _elsewhere(partition: Partition, asked: FetchPartition, node_id: int) -> Par
     )
 
 
-def _response(broker: Broker, plan: FetchPlan, answer: _Answer) -> FetchResponse:
+def _response(broker: Broker, plan: FetchPlan, answer: _Answer, context: RequestContext) -> FetchResponse:
     """What of the answer goes to the client: in a session that goes on, only what is news to it."""
     session_id, found = NO_SESSION, answer.found
     if plan.begins or plan.session is not None:
@@ -227,7 +227,9 @@ def _response(broker: Broker, plan: FetchPlan, answer: _Answer) -> FetchResponse
         topic.partitions.append(data)
     response = FetchResponse(session_id=session_id, responses=list(topics.values()))
     if any(data.current_leader is not None for _, data in found):
-        response.node_endpoints = [NodeEndpoint(broker.config.node_id, *broker.advertised, broker.config.rack)]
+        response.node_endpoints = [
+            NodeEndpoint(broker.config.node_id, *broker.advertised_at(context.listener), broker.config.rack)
+        ]
     return response
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from broker.broker import Broker
-from broker.cluster.metadata import CLIENT_LISTENER, INTER_BROKER_LISTENER
+from broker.cluster.metadata import CLIENT_LISTENER
 from broker.controller.requests import ControllerRequests
 from broker.errors import BrokerError
 from broker.limits import ITEMS_PER_TURN
@@ -32,11 +32,8 @@ class RequestContext:
     """Requests of another broker that wait, on the same connection, for the answer to this one."""
     behind_waiters: dict[asyncio.Event, None] = field(default_factory=dict)
     """Set whenever there is one more."""
-
-    @property
-    def listener(self) -> str:
-        """The one that he came by, and whose addresses of other brokers he is told."""
-        return INTER_BROKER_LISTENER if self.inter_broker else CLIENT_LISTENER
+    listener: str = CLIENT_LISTENER
+    """The one that he came by, and whose addresses of brokers he is told."""
 
 
 @dataclass(frozen=True, slots=True)

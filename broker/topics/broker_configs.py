@@ -4,11 +4,12 @@ broker that are set while it runs.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, fields, replace
 from types import MappingProxyType
 from typing import Final
 
+from broker.base.address import Address
 from broker.config import BrokerConfig
 from broker.topics.catalogue import CATALOGUE, INT_MAX, LONG_MAX, ConfigType, TopicConfig
 from broker.topics.errors import InvalidTopicRequest
@@ -35,6 +36,9 @@ _RENAMED = {
 }
 # Shown as one address, or elsewhere in the protocol.
 _LEFT_OUT = {
+    "listeners",
+    "advertised_listeners",
+    "listener_security_protocol_map",
     "listen_host",
     "listen_port",
     "advertised_host",
@@ -171,12 +175,16 @@ class BrokerSetting:
     documentation: str
 
 
-def broker_settings(config: BrokerConfig, advertised: tuple[str, int]) -> list[BrokerSetting]:
+def broker_settings(config: BrokerConfig, advertised_at: Callable[[str], Address]) -> list[BrokerSetting]:
     """Every setting, with the replication settings that follow from there being one broker."""
+    listeners = config.client_listeners()
+    told = ",".join(f"{each.name}://{advertised_at(each.name)}" for each in listeners)
+    protocols = ",".join(f"{each.name}:{each.protocol}" for each in listeners)
     settings = [
         _text("broker.id", str(config.node_id), ConfigType.INT),
-        _text("listeners", f"PLAINTEXT://{config.listen_host}:{config.listen_port}", ConfigType.STRING),
-        _text("advertised.listeners", f"PLAINTEXT://{advertised[0]}:{advertised[1]}", ConfigType.STRING),
+        _text("listeners", ",".join(map(str, listeners)), ConfigType.STRING),
+        _text("advertised.listeners", told, ConfigType.STRING),
+        _text("listener.security.protocol.map", protocols, ConfigType.STRING),
         _text("default.replication.factor", "1", ConfigType.INT),
         _text("delete.topic.enable", "true", ConfigType.BOOLEAN),
     ]

@@ -20,7 +20,8 @@ TIMEOUT_MS = 60_000
 async def running_server(data_dir: Path, clock: Clock | None = None, **config: Any) -> AsyncIterator[Server]:
     """A server on a free port; `config` are fields of BrokerConfig."""
     outside = Outside(clock) if clock else Outside()
-    async with serving(BrokerConfig(**{"data_dir": data_dir, "listen_port": 0, **config}), outside) as server:
+    somewhere = {} if "listeners" in config else {"listen_port": 0}
+    async with serving(BrokerConfig(**{"data_dir": data_dir, **somewhere, **config}), outside) as server:
         yield server
 
 

@@ -63,6 +63,18 @@ def test_a_broker_listens_where_its_site_is_reached() -> None:
     assert broker.data_dir == Path("/d")
 
 
+def test_a_broker_may_have_several_listeners_and_then_has_no_listen() -> None:
+    table = 'data_dir = "/d"\nlisteners = ["IN://127.0.0.1:9092", "PLAINTEXT://127.0.0.1:9093"]\n'
+    named = f'{table}listener_security_protocol_map = {{ IN = "PLAINTEXT" }}'
+    broker = parse(SITES.replace('data_dir = "var/east"', named), FILE).broker_config("east")
+    assert [str(each) for each in broker.client_listeners()] == ["IN://127.0.0.1:9092", "PLAINTEXT://127.0.0.1:9093"]
+    for lines, told in (
+        (table, "sites.east.broker: listener_security_protocol_map lacks IN"),
+        (f'{named}\nlisten = "127.0.0.1:1"', "sites.east.broker: listen and listeners are both there"),
+    ):
+        assert told in refused(SITES.replace('data_dir = "var/east"', lines))
+
+
 @pytest.mark.parametrize(
     ("lines", "told"),
     [

@@ -303,7 +303,7 @@ async def test_a_session_that_ends_while_the_broker_starts_takes_the_controllers
     config = BrokerConfig(tmp_path, listen_port=0, zookeeper="zk:2181")
     broker = await Broker.open(config, Outside(world.clock, world.open_session), DataDirectory.open(tmp_path))
     try:
-        await broker.bound(Address("127.0.0.1", 1))
+        await broker.bound([Address("127.0.0.1", 1)])
         world.server.expire(world.sessions[0])
         assert not await _elected(world)
         running = asyncio.create_task(broker.run())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from broker.base.address import Address
 from broker.config import BrokerConfig
 from broker.topics.broker_configs import broker_settings
 from broker.wire.messages import alter_configs as messages
@@ -22,7 +23,9 @@ from tests.interop.side_by_side.topic_cases import CONFIGS
 
 SET, DELETE, APPEND, SUBTRACT = ConfigOperation
 DEFAULT_SEGMENT_MS = str(7 * DAY_MS)
-BROKER_SETTINGS = {setting.name for setting in broker_settings(BrokerConfig(Path("data")), ("127.0.0.1", 0))}
+BROKER_SETTINGS = {
+    setting.name for setting in broker_settings(BrokerConfig(Path("data")), lambda _: Address("127.0.0.1", 0))
+}
 
 
 async def describe_configs(peer: Peer) -> None:

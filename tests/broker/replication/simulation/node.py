@@ -119,7 +119,7 @@ class Node:
             SimpleNamespace(
                 config=SimpleNamespace(fetch_max_bytes=1 << 20, node_id=self.node_id, rack=None),
                 unsent_bytes=0,
-                advertised=("node", self.node_id),
+                advertised_at=lambda _: ("node", self.node_id),
                 clock=self.clock,
                 fetch_sessions=self.sessions,
                 view=SimpleNamespace(require_by_id=self._topic),
