@@ -110,9 +110,12 @@ class MemoryLog:
         self.epochs.assign(self.epoch, self.end)
 
     def delete_to(self, offset: int, *, inside: bool = False) -> None:
-        """Retention: the batches before the one that holds the offset; `inside`: the log begins at it, cut by hand."""
+        """Retention: the batches before the one that holds the offset; `inside`: the log begins at it, cut by hand.
+
+        What was cut off inside of a batch does not come back: a log's start never falls, though the batch is kept.
+        """
         self.batches = [stored for stored in self.batches if stored.header.next_offset > offset]
-        self.start = self.batches[0].header.base_offset if self.batches else self.end
+        self.start = max(self.start, self.batches[0].header.base_offset if self.batches else self.end)
         if inside:
             self.start = max(self.start, offset)
         self.epochs.truncate_from_start(self.start)

@@ -360,3 +360,16 @@ def test_an_accepted_gap_that_became_another_needs_another_consent() -> None:
     histories.teardown()
     statuses = {gap.kind: gap.status for gap in histories.twins.folding.entries().gaps.values()}
     assert statuses == {GapKind.TRUNCATED_END: GapStatus.GONE, GapKind.RECREATED: GapStatus.PASSED}
+
+
+def test_what_a_source_cut_off_inside_of_a_batch_stays_gone_when_retention_keeps_the_batch() -> None:
+    """It is mirrored from inside of the batch, and by what comes later nothing before that is asked of the target."""
+    histories = begun(epochs_hold=False)
+    histories.write_at_source(2, 0)
+    histories.retention_at_source(1, True, inside=True)
+    histories.write_and_catch_up([])
+    histories.retention_at_source(1, True)
+    assert histories.twins.source.start == 1
+    histories.write_and_catch_up([1])
+    assert [record.value for record in histories.twins.target.records()] == [b"1", b"2"]
+    histories.teardown()
