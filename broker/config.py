@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Final
 
 from broker.access.listeners import EVERY_INTERFACE, Listener, SecurityProtocol, named_listeners
+from broker.access.principals import DEFAULT_RULES, PrincipalRules
+from broker.access.tls import ClientAuth, ServerTls
 from broker.base.address import Address
 from broker.cluster.metadata import CLIENT_LISTENER
 from broker.groups.model import MigrationPolicy
@@ -50,6 +52,12 @@ class BrokerConfig:
     listeners: tuple[str, ...] = ()
     advertised_listeners: tuple[str, ...] = ()
     listener_security_protocol_map: Mapping[str, str] = field(default_factory=dict)
+    # TLS of the listeners that have it; files in PEM, read again when they change.
+    ssl_certificate_file: Path | None = None
+    ssl_key_file: Path | None = None
+    ssl_client_ca_file: Path | None = None
+    ssl_client_auth: str = ClientAuth.NONE.value
+    ssl_principal_mapping_rules: str = DEFAULT_RULES
     node_id: int = 1
     cluster_id: str | None = None
     rack: str | None = None
@@ -110,6 +118,7 @@ class BrokerConfig:
             if port is not None and not 0 <= port <= 65535:
                 raise ValueError(f"{name} {port} is outside 0..65535")
         self._check_listeners()
+        self._check_tls()
         for name in ("num_partitions", "leader_imbalance_check_interval_seconds", *cluster_defaults(1)):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} {getattr(self, name)} is below 1")
@@ -150,8 +159,34 @@ class BrokerConfig:
         if (self.advertised_host, self.advertised_port) != (None, None):
             raise ValueError("advertised is for listen: with listeners give advertised_listeners")
         for listener in self.client_listeners():
-            if listener.protocol is not SecurityProtocol.PLAINTEXT:
+            if listener.protocol.has_login:
                 raise ValueError(f"listeners: {listener.name} is {listener.protocol}, which this broker does not speak")
+
+    def server_tls(self) -> ServerTls | None:
+        """What listeners with TLS have in common; None: there are none."""
+        if self.ssl_certificate_file is None:
+            return None
+        client_auth = ClientAuth(self.ssl_client_auth)
+        return ServerTls(self.ssl_certificate_file, self.ssl_key_file, self.ssl_client_ca_file, client_auth)
+
+    def _check_tls(self) -> None:
+        if self.ssl_client_auth not in set(ClientAuth):
+            raise ValueError(f"ssl_client_auth {self.ssl_client_auth!r} is none of {', '.join(ClientAuth)}")
+        try:
+            PrincipalRules(self.ssl_principal_mapping_rules)
+        except ValueError as error:
+            raise ValueError(f"ssl_principal_mapping_rules: {error}") from error
+        with_tls = [each.name for each in self.client_listeners() if each.protocol.has_tls]
+        if with_tls and self.ssl_certificate_file is None:
+            raise ValueError(f"ssl_certificate_file is missing; listener {with_tls[0]} needs it")
+        given = [name for name in ("ssl_certificate_file", "ssl_key_file", "ssl_client_ca_file") if getattr(self, name)]
+        if given and not with_tls:
+            raise ValueError(f"{given[0]} is there, and no listener has TLS: it would lock nothing")
+        asks = self.ssl_client_auth != ClientAuth.NONE
+        if asks and self.ssl_client_ca_file is None:
+            raise ValueError(f"ssl_client_ca_file is missing; ssl_client_auth is {self.ssl_client_auth}")
+        if self.ssl_client_ca_file is not None and not asks:
+            raise ValueError("ssl_client_ca_file is there, and ssl_client_auth is none: no client would be asked")
 
     def _check_advertised(self) -> None:
         """Clients dial what they are told: an address that means "every interface" leads them to themselves."""

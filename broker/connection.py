@@ -20,6 +20,7 @@ from contextlib import contextmanager
 from typing import Final, NamedTuple, Protocol, cast
 
 from broker.access.listeners import Entrance
+from broker.access.principals import ANONYMOUS
 from broker.broker import Broker
 from broker.errors import BrokerError
 from broker.handlers.api_versions import unsupported_version
@@ -79,7 +80,8 @@ class Connection(asyncio.BufferedProtocol):
 
     def __init__(self, server: ConnectionServer, entrance: Entrance) -> None:
         self._server = server
-        self._listener = entrance.name
+        self._entrance = entrance
+        self.principal = ANONYMOUS
         self.inter_broker = inter_broker = entrance.inter_broker
         self._items_max = ORDER_ITEMS_MAX if inter_broker else REQUEST_ITEMS_MAX
         self._broker = server.broker
@@ -122,6 +124,8 @@ class Connection(asyncio.BufferedProtocol):
         peer = transport.get_extra_info("peername")
         self.host = peer[0] if peer else ""
         self._server.opened(self)
+        with self._ended_by_errors():
+            self.principal = self._entrance.principal(transport)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._closed = True
@@ -341,7 +345,7 @@ class Connection(asyncio.BufferedProtocol):
             self.inter_broker,
             behind,
             self._behind_waiters,
-            self._listener,
+            self._entrance.name,
         )
         response = await (begin or handler.handle)(self._broker, request, context)
         if isinstance(response, Unfinished):
@@ -372,7 +376,7 @@ class Connection(asyncio.BufferedProtocol):
     def abort(self, reason: str) -> None:
         """Close at once. May be called again."""
         if not self._closed and self._transport is not None:
-            log.info("closing the connection of %s: %s", self.host, reason)
+            log.info("closing the connection of %s (%s): %s", self.host, self.principal, reason)
             self._closed = True
             self._arrived.set()
             self._writable.set()

@@ -75,6 +75,9 @@ FRAME_STALL_MS = 30 * 1000
 # Connections beyond max.connections that wait until another one goes; more are closed. As many as the kernel's queue of
 # connections that nobody has accepted would hold.
 CONNECTIONS_WAITING_MAX = 100
+# TLS handshakes that are under way, and how long one may take: its connection is not one of max.connections yet.
+TLS_HANDSHAKES_MAX = 1000
+TLS_HANDSHAKE_MS = 30 * 1000
 # How often it is said, at most, that clients are refused or wait.
 CLIENTS_REFUSED_WARN_MS = 60 * 1000
 # How often idle and stalled connections are looked for.

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import ExitStack, asynccontextmanager
 from heapq import nsmallest
 from math import inf
-from typing import Final
+from typing import Any, Final
 
 from broker import descriptors
 from broker.access.listeners import Entrance, SecurityProtocol
+from broker.access.principals import PrincipalRules
+from broker.access.tls import ServerContext
 from broker.base.address import Address
 from broker.broker import Broker
 from broker.cluster.metadata import INTER_BROKER_LISTENER
@@ -20,7 +23,7 @@ from broker.config import BrokerConfig
 from broker.connection import Connection
 from broker.data_dir import DataDirectory
 from broker.errors import BrokerError
-from broker.limits import CLIENTS_REFUSED_WARN_MS, CONNECTION_CHECK_MS, CONNECTIONS_WAITING_MAX
+from broker.limits import CLIENTS_REFUSED_WARN_MS, CONNECTION_CHECK_MS, CONNECTIONS_WAITING_MAX, TLS_HANDSHAKE_MS
 from broker.memory import RequestMemory
 from broker.outside import Outside
 from broker.topics.broker_configs import MAX_CONNECTIONS, MAX_CONNECTIONS_PER_IP
@@ -152,7 +155,7 @@ class Server:
 async def serving(config: BrokerConfig, outside: Outside | None = None) -> AsyncIterator[Server]:
     """A broker that serves for as long as the context is open; leaving it stops in order and closes the logs.
 
-    Raises DataDirectoryError, CannotListen, and what `Broker.open`, `bound` and `ready` raise.
+    Raises DataDirectoryError, AccessInvalid, CannotListen, and what `Broker.open`, `bound` and `ready` raise.
     """
     outside = outside or Outside()
     with ExitStack() as unstarted:
@@ -218,16 +221,25 @@ class _Listeners:
         self._brokers: list[_Bound] = []
 
     async def bind_all(self, config: BrokerConfig) -> tuple[list[Address], Address | None]:
-        """-> where it listens for clients, and for other brokers, if there may be any. Raises CannotListen."""
-        clients = [
-            await self._bind(self._clients, each.address, Entrance(each.name)) for each in config.client_listeners()
-        ]
+        """-> where it listens for clients, and for other brokers, if there may be any. Raises CannotListen,
+        AccessInvalid.
+        """
+        tls = config.server_tls()
+        context = None if tls is None else ServerContext.of(tls, time.monotonic)
+        rules = PrincipalRules(config.ssl_principal_mapping_rules)
+        clients = []
+        for each in config.client_listeners():
+            entrance = Entrance(each.name, certificates=rules if each.protocol.has_tls else None)
+            locked = context if each.protocol.has_tls else None
+            clients.append(await self._bind(self._clients, each.address, entrance, locked))
         if config.zookeeper is None:
             return clients, None
         wanted = Address(config.inter_broker_listen_host or config.listen_host, config.inter_broker_listen_port)
         return clients, await self._bind(self._brokers, wanted, Entrance(INTER_BROKER_LISTENER, inter_broker=True))
 
-    async def _bind(self, group: list[_Bound], wanted: Address, entrance: Entrance) -> Address:
+    async def _bind(
+        self, group: list[_Bound], wanted: Address, entrance: Entrance, tls: ServerContext | None = None
+    ) -> Address:
         """-> where it listens. Raises CannotListen."""
 
         def connection() -> Connection:
@@ -235,8 +247,9 @@ class _Listeners:
             return Connection(self.server, entrance)
 
         loop = asyncio.get_running_loop()
+        safely: dict[str, Any] = {} if tls is None else {"ssl": tls, "ssl_handshake_timeout": TLS_HANDSHAKE_MS / 1000}
         try:
-            bound = await loop.create_server(connection, *wanted, start_serving=False)
+            bound = await loop.create_server(connection, *wanted, start_serving=False, **safely)
         except OSError as error:
             raise _cannot_listen(wanted, error) from error
         group.append((bound, wanted))

@@ -115,7 +115,10 @@ class Configuration:
             raise click.UsageError(
                 f"site {site!r} has no [sites.{site}.broker] table in {self.file}: add data_dir there"
             )
-        given = table.model_dump(exclude={"data_dir", "listen", "advertised"}, exclude_none=True)
+        named = table.model_dump(exclude={"data_dir", "listen", "advertised"}, exclude_none=True)
+        given: dict[str, Any] = {
+            key: self.path(value) if isinstance(value, Path) else value for key, value in named.items()
+        }
         if table.listen is not None or table.listeners is None:
             listen = broker_address(self.model.sites[site])
             assert listen is not None, "checked when the file was read"
@@ -312,8 +315,9 @@ def _broker_problems(configuration: Configuration) -> list[str]:
     folders: dict[Path, str] = {}
     for name, site in configuration.model.sites.items():
         problems += _cluster_problems(name, site)
-        if site.security is not None and (site.broker is not None or site.brokers):
-            problems.append(f"sites.{name}.security: farshore's own brokers listen without TLS and logins; take it out")
+        plain = site.brokers or (site.broker is not None and site.broker.listeners is None)
+        if site.security is not None and plain:
+            problems.append(f"sites.{name}.security: farshore's brokers here have no TLS and no logins; take it out")
         if site.freeze_principals and (site.broker is not None or site.brokers):
             problems.append(f"sites.{name}.freeze_principals: farshore's own brokers freeze by their role; take it out")
         where = f"sites.{name}.broker"

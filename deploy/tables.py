@@ -8,6 +8,7 @@ from typing import Annotated, Final, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
+from broker.access.tls import ClientAuth
 from broker.base.address import AddressInvalid, parse_address
 from broker.client.security.settings import Mechanism, TlsVersion
 from broker.groups.model import MigrationPolicy
@@ -87,6 +88,11 @@ class BrokerTable(Table):
     listeners: tuple[str, ...] | None = Field(None, min_length=1)
     advertised_listeners: tuple[str, ...] | None = None
     listener_security_protocol_map: dict[str, str] | None = None
+    ssl_certificate_file: FilePath | None = None
+    ssl_key_file: FilePath | None = None
+    ssl_client_ca_file: FilePath | None = None
+    ssl_client_auth: ClientAuth | None = None
+    ssl_principal_mapping_rules: str | None = None
     node_id: int | None = Field(None, ge=0, le=2**31 - 1)
     cluster_id: str | None = None
     rack: str | None = None

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+from asyncio import BaseTransport
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from ipaddress import ip_address
 from typing import Final
 
+from broker.access.principals import ANONYMOUS, PrincipalRules
 from broker.base.address import Address, AddressInvalid, parse_address
 
 EVERY_INTERFACE: Final = ("0.0.0.0", "::")
@@ -114,3 +116,11 @@ class Entrance:
 
     name: str
     inter_broker: bool = False
+    certificates: PrincipalRules | None = None
+    """Who those are that show a certificate; None: nobody is asked for one."""
+
+    def principal(self, transport: BaseTransport) -> str:
+        """Who came, as far as the certificate tells. Raises PrincipalRefused."""
+        if self.certificates is None:
+            return ANONYMOUS
+        return self.certificates.principal(transport.get_extra_info("ssl_object").getpeercert())

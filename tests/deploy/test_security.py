@@ -103,8 +103,8 @@ def test_what_does_not_fit_together_is_refused(table: str, words: str) -> None:
     assert "hunter2" not in str(caught.value), "a password that was written into the file is not shown"
 
 
-def test_farshores_own_brokers_have_none_yet() -> None:
-    with pytest.raises(ConfigError, match=r"sites\.east\.security: farshore's own brokers"):
+def test_brokers_without_named_listeners_have_none() -> None:
+    with pytest.raises(ConfigError, match=r"sites\.east\.security: farshore's brokers here"):
         parse(f'{SITE}[sites.east.broker]\ndata_dir = "d"\n[sites.east.security]\nprotocol = "SSL"', FOLDER / "f.toml")
 
 

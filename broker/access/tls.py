@@ -1,0 +1,138 @@
+"""The broker's side of TLS: its certificate, and those that it asks clients for."""
+
+from __future__ import annotations
+
+import logging
+import ssl
+from collections.abc import Callable, MutableMapping
+from dataclasses import dataclass
+from enum import StrEnum
+from math import inf
+from pathlib import Path
+from typing import NoReturn, Self
+from weakref import WeakKeyDictionary
+
+from broker.access.reloaded import AccessInvalid, Reloaded
+from broker.limits import CLIENTS_REFUSED_WARN_MS, TLS_HANDSHAKE_MS, TLS_HANDSHAKES_MAX
+
+log = logging.getLogger(__name__)
+
+
+class ClientAuth(StrEnum):
+    """Kafka's `ssl.client.auth`. REQUESTED: who shows no certificate is anonymous."""
+
+    NONE = "none"
+    REQUESTED = "requested"
+    REQUIRED = "required"
+
+
+_VERIFIED = {
+    ClientAuth.NONE: ssl.CERT_NONE,
+    ClientAuth.REQUESTED: ssl.CERT_OPTIONAL,
+    ClientAuth.REQUIRED: ssl.CERT_REQUIRED,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ServerTls:
+    """Files in PEM. `key_file` None: the key stands beside the certificate."""
+
+    certificate_file: Path
+    key_file: Path | None = None
+    client_ca_file: Path | None = None
+    client_auth: ClientAuth = ClientAuth.NONE
+
+    def files(self) -> tuple[Path, ...]:
+        return tuple(file for file in (self.certificate_file, self.key_file, self.client_ca_file) if file is not None)
+
+    def context(self) -> ssl.SSLContext:
+        """Of the files as they are now. Raises AccessInvalid."""
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        context.options |= ssl.OP_NO_RENEGOTIATION
+        context.verify_mode = _VERIFIED[self.client_auth]
+        key_file = self.key_file or self.certificate_file
+        try:
+            context.load_cert_chain(self.certificate_file, key_file, password=lambda: _encrypted(key_file))
+            if self.client_ca_file is not None:
+                context.load_verify_locations(self.client_ca_file)
+        except OSError as error:  # ssl.SSLError is one
+            names = " and ".join(map(str, self.files()))
+            why = getattr(error, "reason", None) or error.strerror or "it is no PEM"
+            raise AccessInvalid(f"TLS cannot be had with {names}: {why}") from error
+        return context
+
+
+def _encrypted(key_file: Path) -> NoReturn:
+    raise AccessInvalid(f"the key in {key_file} is encrypted: give one that is not, readable by the broker alone")
+
+
+class _Handshaking(ssl.SSLObject):
+    """Says when its handshake is over: with None, or with why it failed."""
+
+    over: Callable[[ssl.SSLObject, ssl.SSLError | None], None]
+
+    def do_handshake(self) -> None:
+        try:
+            super().do_handshake()
+        except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
+            raise
+        except ssl.SSLError as error:
+            self.over(self, error)
+            raise
+        self.over(self, None)
+
+
+class ServerContext(ssl.SSLContext):
+    """Gives each connection the newest certificate: event loops ask their context for every one of them. Those that
+    stand keep theirs. Handshakes that are under way are counted, as nobody is a connection of the server before.
+    """
+
+    _contexts: Reloaded[ssl.SSLContext]
+    _now_s: Callable[[], float]
+    _begun_s: MutableMapping[ssl.SSLObject, float]
+    _told_s: float
+
+    @classmethod
+    def of(cls, tls: ServerTls, now_s: Callable[[], float]) -> Self:
+        """Raises AccessInvalid."""
+        found = cls(ssl.PROTOCOL_TLS_SERVER)
+        found._contexts, found._now_s = Reloaded(tls.files(), tls.context), now_s
+        found._begun_s, found._told_s = WeakKeyDictionary(), -inf
+        return found
+
+    def wrap_bio(
+        self,
+        incoming: ssl.MemoryBIO,
+        outgoing: ssl.MemoryBIO,
+        server_side: bool = False,
+        server_hostname: str | bytes | None = None,
+        session: ssl.SSLSession | None = None,
+    ) -> ssl.SSLObject:
+        """Raises ConnectionAbortedError, which ends the connection, where too many others shake hands."""
+        now_s = self._now_s()
+        if len(self._begun_s) >= TLS_HANDSHAKES_MAX:
+            for old in [each for each, begun_s in self._begun_s.items() if (now_s - begun_s) * 1000 > TLS_HANDSHAKE_MS]:
+                del self._begun_s[old]
+        if len(self._begun_s) >= TLS_HANDSHAKES_MAX:
+            self._tell(f"clients are refused: {TLS_HANDSHAKES_MAX} TLS handshakes are under way")
+            raise ConnectionAbortedError("too many TLS handshakes")
+        context = self._contexts.current()
+        context.sslobject_class = _Handshaking
+        found = context.wrap_bio(incoming, outgoing, server_side, server_hostname, session)
+        assert isinstance(found, _Handshaking)
+        found.over = self._over
+        self._begun_s[found] = now_s
+        return found
+
+    def _over(self, connection: ssl.SSLObject, error: ssl.SSLError | None) -> None:
+        self._begun_s.pop(connection, None)
+        if error is not None:
+            self._tell(f"a client and this broker agree on no TLS: {error.reason or error}")
+
+    def _tell(self, what: str) -> None:
+        """Not for each: who fails comes again and again."""
+        now_s = self._now_s()
+        if (now_s - self._told_s) * 1000 >= CLIENTS_REFUSED_WARN_MS:
+            self._told_s = now_s
+            log.warning("%s (said once in %d s at most)", what, CLIENTS_REFUSED_WARN_MS // 1000)
