@@ -30,7 +30,7 @@ from failover.sites import Sites
 from failover.standing import intent_of, role_before
 from failover.steps import OperationStep
 from failover.taking_up import begun_steps, is_promoted_by, run_behind_fence, still, until_unheard
-from mirror.api import LinkRun, MirrorError, read_entries
+from mirror.api import LinkRun, MirrorError, RunState, read_entries
 
 
 class AbortKind(StrEnum):
@@ -41,7 +41,11 @@ class AbortKind(StrEnum):
     """It was not promoted by the operation: its mirror goes on as before, or, where the fence was begun, in a new
     session.
     """
+    LINK_PAUSED = "link_paused"
+    """The operation did not promote it, and somebody paused it, or began to: it stands still until it is resumed."""
     LINK_PROMOTED = "link_promoted"
+    LINK_PROMOTED_ELSEWHERE = "link_promoted_elsewhere"
+    """By another operation, which the finding names: its mirror brings nothing more."""
     GROUPS_MOVED = "groups_moved"
     """They, or some of them, were set at the target, and stay there."""
     SOURCE_REFUSES_WRITES = "source_refuses_writes"
@@ -53,12 +57,15 @@ class AbortKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class AbortFinding:
-    """One thing that an abort undoes, or leaves changed (`stays`); `command` changes it, "" where none does."""
+    """One thing that an abort undoes, or leaves changed (`stays`); `command` changes it, or says more, "" where none
+    does. `by`: the other operation that changed it, "" where that is this one, or not known.
+    """
 
     kind: AbortKind
     subject: str
     stays: bool
     command: str = ""
+    by: str = ""
 
 
 async def plan_abort(log: OperationLog, sites: Sequence[Sites]) -> tuple[AbortFinding, ...]:
@@ -71,13 +78,7 @@ async def _findings(
     log: OperationLog, sites: Sequence[Sites], runs: Sequence[LinkRun | None]
 ) -> tuple[AbortFinding, ...]:
     """`runs`: what the link of each of these may do."""
-    found = []
-    for one, run in zip(sites, runs, strict=True):
-        name = one.link.name
-        if is_promoted_by(log, run):
-            found.append(_stays(AbortKind.LINK_PROMOTED, name, f"farshore link resume --link {name}"))
-        else:
-            found.append(AbortFinding(AbortKind.LINK_RUNS, name, stays=False))
+    found = [_link_finding(log, one.link.name, run) for one, run in zip(sites, runs, strict=True)]
     begun = begun_steps(log)
     # A link that was resumed since says nothing of it; applications may be at the target.
     is_moved = OperationStep.MOVE_GROUPS in begun
@@ -85,21 +86,34 @@ async def _findings(
     if is_moved:
         target = sites[0].link.target.name
         found.append(_stays(AbortKind.GROUPS_MOVED, target, f"farshore group list --site {target}"))
-    if OperationStep.FREEZE in begun:
+    if is_behind or OperationStep.FREEZE in begun:  # a failover freezes nothing, and its source may take writes
         found.append(await _role_finding(log.operation_id, sites[0], is_behind=is_behind))
     return tuple(found)
+
+
+def _link_finding(log: OperationLog, name: str, run: LinkRun | None) -> AbortFinding:
+    resumes = f"farshore link resume --link {name}"
+    if is_promoted_by(log, run):
+        return _stays(AbortKind.LINK_PROMOTED, name, resumes)
+    if run is not None and run.state is RunState.PROMOTED:
+        show = f"farshore operation show {run.operation_id}"
+        return AbortFinding(AbortKind.LINK_PROMOTED_ELSEWHERE, name, stays=True, command=show, by=run.operation_id)
+    if run is not None and run.state is RunState.PAUSED:
+        return AbortFinding(AbortKind.LINK_PAUSED, name, stays=False, command=resumes)
+    return AbortFinding(AbortKind.LINK_RUNS, name, stays=False)
 
 
 async def _role_finding(operation_id: str, sites: Sites, *, is_behind: bool) -> AbortFinding:
     """Behind the fence the source is not thawed: what it took would be carried nowhere."""
     name = sites.link.source.name
     thaw = f"farshore site thaw --site {name}"
+    look_first = f"farshore site role --site {name}" if is_behind else thaw
     try:
         roles = await read_roles(sites.link, sites.source, sites.target)
     except ClientError:
-        return _stays(AbortKind.SOURCE_UNKNOWN, name, thaw)
+        return _stays(AbortKind.SOURCE_UNKNOWN, name, look_first)
     if sites.source is None:
-        return _stays(AbortKind.SOURCE_UNKNOWN, name, thaw)
+        return _stays(AbortKind.SOURCE_UNKNOWN, name, look_first)
     role = roles.source
     if is_behind and (is_denied := await _is_denied(sites.source, roles.topics)) is not False:
         kind = AbortKind.SOURCE_REFUSES_WRITES if is_denied else AbortKind.SOURCE_UNKNOWN

@@ -32,7 +32,7 @@ from deploy.cli.terminal import (
     run_async,
     yes_option,
 )
-from failover.aborting import AbortFinding, abort, plan_abort
+from failover.aborting import AbortFinding, AbortKind, abort, plan_abort
 from failover.contact import CLIENT_ID
 from failover.errors import FailoverError
 from failover.hearing import Hearing, is_carried_on, is_doubtful, is_heard
@@ -59,7 +59,7 @@ from mirror.api import STATUS_LIMITS
 
 LIST_COLUMNS = ("operation_id", "state", "step", "started_at", "who")
 STEP_COLUMNS = ("step", "started_at", "done_at")
-FINDING_COLUMNS = ("kind", "subject", "stays", "command")
+FINDING_COLUMNS = ("kind", "subject", "stays", "by", "command")
 LOOK_AGAIN_S = 1.0
 EXIT_CODES: Mapping[OperationState, ExitCode] = {
     OperationState.VERIFIED: ExitCode.DONE,
@@ -199,8 +199,11 @@ def abort_command(context: AppContext, operation_id: str, dry_run: bool, yes: bo
 
 def _tell_findings(findings: Iterable[AbortFinding]) -> None:
     for finding in findings:
-        stays = "stays" if finding.stays else "undone, or never done"
-        click.echo(f"{finding.kind} {finding.subject}: {stays}", err=True)
+        if finding.kind is AbortKind.LINK_PAUSED:
+            told = "stays so: the operation did not pause it"
+        else:
+            told = "stays" if finding.stays else "undone, or never done"
+        click.echo(f"{finding.kind} {finding.subject}: {told}{f' ({finding.by})' if finding.by else ''}", err=True)
 
 
 def _targets(context: AppContext) -> list[Site]:
