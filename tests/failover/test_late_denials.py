@@ -5,28 +5,32 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from broker.client.acls import Asked
+from broker.client.cluster import Cluster
 from failover.acl_freeze import close, open_again
 from failover.acl_looking import look
 from failover.closing import Closing, standing_in_words
+from failover.contact import SOURCE_LIMITS
 from failover.denials import SiteDenials
 from failover.journal import Event, JournalEntry
 from failover.journal_log import OperationJournal
 from failover.result import OperationResult
 from failover.steps import Operation
+from tests.failover.machines import machine, operate
 from tests.failover.stage import TOPIC
-from tests.failover.test_acl_freeze import BEFORE, ID, Locked, locked, switch
+from tests.failover.test_acl_freeze import BEFORE, ID, SWITCHOVER, Locked, locked
 from tests.failover.test_unfinished_closes import EVERYBODY, patient
 from tests.mirror.harness import eventually
 
 
 async def failed_over(there: Locked, monkeypatch: pytest.MonkeyPatch) -> OperationResult:
-    """From a source that answers nobody who asks it to deny from the hand-over on."""
+    """From a source that answers nobody who asks it to deny from the hand-over on, with the limits of the command."""
     real = OperationJournal.record_all
 
     async def record_all(self: OperationJournal, noted: list[tuple[str, Mapping[str, Any]]]) -> list[JournalEntry]:
@@ -37,9 +41,14 @@ async def failed_over(there: Locked, monkeypatch: pytest.MonkeyPatch) -> Operati
 
     with monkeypatch.context() as patched:
         patched.setattr(OperationJournal, "record_all", record_all)
-        return await switch(
-            there.stage.link, operation=Operation.FAILOVER, allow_data_loss=True, even_if_source_answers=True
-        )
+        intent = replace(SWITCHOVER, operation=Operation.FAILOVER, allow_data_loss=True, even_if_source_answers=True)
+        link = there.stage.link
+        async with (
+            machine("farshore-test", link) as (sites,),
+            Cluster(link.source, client_id="farshore-test", limits=SOURCE_LIMITS) as source,
+        ):
+            (result,) = await operate(intent, [replace(sites, source=source)], ID)
+        return result
 
 
 async def test_what_was_asked_for_and_not_answered_is_told_as_what_may_come(
