@@ -8,6 +8,7 @@ operation between the same sites begins beside it.
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import ExitStack, asynccontextmanager, suppress
 from typing import Any, Final, TypeVar
@@ -166,6 +167,7 @@ class OperationJournal:
         self._sequence = len(log.entries) if log is not None else 0
         self._hash = log.next_hash if log is not None else GENESIS_HASH
         self._batch_sequence = 0
+        self._begun_appends = 0
         self._lock = asyncio.Lock()
         self._lost: FailoverError | None = None
         self._heard_at_s = target.clock.boottime()
@@ -183,8 +185,8 @@ class OperationJournal:
         return is_young and not isinstance(self._lost, OperationTakenUp)
 
     def check_held(self) -> None:
-        """Raises OperationTakenUp, JournalUnanswered where somebody else may have taken the operation up by now. It
-        does not wait: what is asked for right behind it, under a fence got before, is refused, or found by who has.
+        """Raises OperationTakenUp, JournalUnanswered where somebody else may have taken the operation up by now, as far
+        as this machine's clock tells. It does not wait; what must not be wrong where that stood still asks `renew`.
         """
         if not self.is_held:
             is_taken_up = isinstance(self._lost, OperationTakenUp)
@@ -279,8 +281,20 @@ class OperationJournal:
             except TimeoutError as error:
                 raise self._unanswered() from error
 
-    async def _renew(self) -> None:
+    async def renew(self) -> None:
+        """Whoever takes the operation up does so behind this, whatever the clocks say, and fences later than this
+        machine has: the journal takes it under this operation's epoch, or not at all. Those who ask meanwhile share
+        the next append. Raises OperationTakenUp, JournalUnanswered.
+        """
+        try:
+            await to_its_end(self._renew(self._begun_appends))
+        except ClientError as error:
+            raise self._unanswered() from error
+
+    async def _renew(self, unless_behind: float = math.inf) -> None:
         async with self._lock:
+            if self._begun_appends > unless_behind and self._lost is None:
+                return
             asked_at_s = self._target.clock.boottime()
             await self._append(self._lease_record())
             self._heard_at_s = asked_at_s
@@ -302,6 +316,7 @@ class OperationJournal:
         if self._lost is not None:
             raise self._lost
         self._lost = self._unanswered()
+        self._begun_appends += 1
         try:
             await self._send(self._batch(records))
         except KafkaError as error:

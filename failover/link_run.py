@@ -75,7 +75,7 @@ class LinkRun:
     """What the steps of one link have found so far; after a `failure` it takes none."""
 
     def __init__(
-        self, move: LinkMove, operation_id: str, drain_timeout_s: float, check_held: Callable[[], None]
+        self, move: LinkMove, operation_id: str, drain_timeout_s: float, renew: Callable[[], Awaitable[None]]
     ) -> None:
         self.plan = move.plan
         self.sites = move.sites
@@ -92,7 +92,7 @@ class LinkRun:
         self._move = move
         self._operation_id = operation_id
         self._drain_timeout_s = drain_timeout_s
-        self._check_held = check_held
+        self._renew = renew
         self._fenced_at_s = 0.0
         self._fenced: Promotion | None = None
         self._promote: Callable[[], Awaitable[Promotion]] | None = None
@@ -193,7 +193,7 @@ class LinkRun:
             ends = last_seen_ends(self.snapshot, is_told=True)
         after = stood_for(standing, plan.freezing.target, self.snapshot)
         state = sites.readers.states.of(sites.link)
-        asked = (self._operation_id, after, state, ends, self._check_held)
+        asked = (self._operation_id, after, state, ends, self._renew)
         self._promote = partial(promote_link, sites.link, sites.target, *asked)
         fence = await patiently(self._promote)
         self._fenced_at_s = asyncio.get_running_loop().time()

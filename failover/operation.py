@@ -118,7 +118,7 @@ class _Run:
         tell: Tell,
     ) -> None:
         operation_id, check_held = journal.operation_id, journal.check_held
-        self._links = [LinkRun(move, operation_id, drain_timeout_s, check_held) for move in moves]
+        self._links = [LinkRun(move, operation_id, drain_timeout_s, journal.renew) for move in moves]
         self._journal = journal
         self._operation = moves[0].plan.operation
         self._freezing = joined([move.plan.freezing for move in moves])

@@ -59,7 +59,7 @@ async def promote_link(
     after: Iterable[str] = (),
     reader: StateReader | None = None,
     ends: FenceEnds = NO_ENDS,
-    check: Callable[[], None] = lambda: None,
+    check: Callable[[], Awaitable[None]] | None = None,
 ) -> Promotion:
     """Make the target a site of its own: no worker of the link can write there any more, nor start again.
 
@@ -73,9 +73,10 @@ async def promote_link(
 
     `after`: operations that promoted links back, and stand, beside those that the link's state was told of. `reader`:
     of the link's state, of who asked before. `ends`: where the source's logs end now, as far as anybody knows: what
-    comes behind them came after the promotion (`mirror/split.py`). `check` raises where the operation may be another
-    machine's by now. It is asked without a wait, behind each fence of the state and before what is written under that:
-    who takes the link over after that machine may be there finds the promotion, or has refused it for good.
+    comes behind them came after the promotion (`mirror/split.py`). `check` raises where the operation is
+    another machine's by now. It is asked behind each fence of the state and before what is written under that, and
+    must have it from where that machine says so before it fences the link: who comes behind its answer fences later,
+    and finds the promotion, or has refused it for good.
     May be repeated, also by another operation: the first time counts, until the link is resumed, or clients went back
     along a link back, which `after` says was promoted since. Raises LinkFenced when
     others take the link over again and again, ClientError.
@@ -93,7 +94,7 @@ async def _promote_link(
     after: frozenset[str],
     reader: StateReader,
     ends: FenceEnds,
-    check: Callable[[], None],
+    check: Callable[[], Awaitable[None]] | None,
 ) -> Promotion:
     units, known = await both(state_units(link, target), reader.read(target, only=()))
     standing, after = after, after | {back.operation_id for back in known.backs.values()}
@@ -101,7 +102,8 @@ async def _promote_link(
     before = promotion_of(known)
     if before is not None and before.operation_id != operation_id and is_over(before, known, standing):
         before = None
-    check()  # what is kept has no fence
+    if check is not None:
+        await check()  # what is kept has no fence
     await keep_fence_ends(link, target, operation_id, ends, before)
     if before is not None:  # what came in between came after it
         promoted = before if before.operation_id == operation_id else replace(promoted, at_ms=before.at_ms)

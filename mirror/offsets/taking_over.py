@@ -8,7 +8,7 @@ first entry behind that marker.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 from broker.client.cluster import Cluster
@@ -34,7 +34,7 @@ async def claim_link(
     restarts: int = 0,
     restart_reason: str = "",
     also: Sequence[Entry] = (),
-    check: Callable[[], None] = lambda: None,
+    check: Callable[[], Awaitable[None]] | None = None,
 ) -> Claim:
     """Fence the unit's part of the state (its topic must exist) and write there who owns it now, with `also` in the
     same batch. `check` raises, behind the fence, where that is not to be written any more.
@@ -42,7 +42,8 @@ async def claim_link(
     Raises LinkFenced when somebody else takes the link over at the same time, ClientError.
     """
     writer = (await fence_link(target, link, [])).writer
-    check()
+    if check is not None:
+        await check()
     owner = Owner(writer, worker, target.clock.now_ms(), restarts, restart_reason)
     log = StateLog(target, link, writer)
     await log.append([owner, *also])

@@ -22,7 +22,7 @@ from broker.wire.messages.init_producer_id import InitProducerIdRequest
 from broker.wire.schema import Message
 from broker.wire.site_role import SiteRole
 from failover.aborting import AbortFinding, AbortKind, abort, plan_abort
-from failover.errors import GateRefused, JournalUnanswered, NotAborted, NotDrained, PromotedMeanwhile
+from failover.errors import GateRefused, NotAborted, NotDrained, OperationTakenUp, PromotedMeanwhile
 from failover.hooks import Hooks
 from failover.journal import Event
 from failover.journal_log import OperationJournal, claim, load_operations
@@ -193,11 +193,14 @@ async def aborted(stage: Stage, sites: list[Any], operation_id: str) -> str:
     return "aborted"
 
 
+@pytest.mark.parametrize("counted_s", [LEASE_S, 0.0], ids=["suspended", "stopped by its hypervisor"])
 async def test_a_machine_that_slept_in_its_fence_promotes_nothing_that_was_aborted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, counted_s: float
 ) -> None:
-    """Before each request of its promotion: when it woke, the source took writes, and it promoted the link."""
-    outcomes = set[str]()
+    """Before each request of its promotion: when it woke, the source took writes, and it promoted the link. Its clock
+    may have stood still meanwhile.
+    """
+    outcomes, refused = set[str](), set[str]()
     async with two_quiet_sites(tmp_path, monkeypatch) as stage:
         for at in count(1):
             operation_id = f"operation-{at}"
@@ -206,19 +209,23 @@ async def test_a_machine_that_slept_in_its_fence_promotes_nothing_that_was_abort
                 journal = await cut_in_its_fence(stage, target, operation_id)
 
                 async def abort_it(operation_id: str = operation_id, clock: SleepyClock = clock) -> None:
-                    clock.slept_s = LEASE_S
+                    clock.slept_s = counted_s
                     async with machine(HEIR, stage.link) as sites:
                         outcomes.add(await aborted(stage, sites, operation_id))
 
                 asleep = Asleep(at, abort_it)
-                with before_a_request(monkeypatch, VICTIM, asleep), suppress(JournalUnanswered):
-                    await promote_link(stage.link, target, operation_id, check=journal.check_held)
+                with before_a_request(monkeypatch, VICTIM, asleep):
+                    try:
+                        await promote_link(stage.link, target, operation_id, check=journal.renew)
+                    except OperationTakenUp as error:
+                        refused.add(str(error).replace(operation_id, "it"))
             if asleep.requests < at:
                 assert await is_promoted(stage)
                 break
             assert await is_promoted(stage) is not await takes_writes(stage), at
             await begin_anew(stage)
     assert outcomes == {"promoted meanwhile", "aborted"}
+    assert refused == {str(OperationTakenUp("it"))}
 
 
 @pytest.mark.parametrize("answered", [False, True])

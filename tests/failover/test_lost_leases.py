@@ -24,19 +24,23 @@ from failover.hooks import Hooks
 from failover.journal import Event
 from failover.journal_log import OperationJournal, claim
 from failover.limits import HEARTBEAT_S, LEASE_S, UNHEARD_S
+from failover.moving import promoted_again
 from failover.standing import role_before
 from failover.steps import OperationStep
 from failover.taking_up import resume
-from mirror.api import promote_link
-from tests.failover.machines import HEIR, VICTIM
+from mirror.api import promote_link, resume_link
+from mirror.offsets.taking_over import claim_link
+from tests.failover.machines import HEIR, VICTIM, machine
 from tests.failover.stage import Stage, now_ms, two_sites
 from tests.failover.test_late_promotions import (
     Asleep,
     SleepyClock,
     before_a_request,
     begin_anew,
+    cut_in_its_fence,
     is_promoted,
     takes_writes,
+    two_quiet_sites,
 )
 from tests.failover.test_taking_up import ID, SWITCHOVER
 from tests.mirror.harness import eventually
@@ -73,7 +77,7 @@ async def take_up_and_move(stage: Stage, operation_id: str) -> None:
     plan = replace(roles, freezes=True, before=role_before(log))
     freeze = Freeze(plan, stage.link, (stage.source, stage.target), operation_id, journal.check_held)
     await freeze.refuse_writes()
-    await promote_link(stage.link, stage.target, operation_id, check=journal.check_held)
+    await promote_link(stage.link, stage.target, operation_id, check=journal.renew)
 
 
 async def test_a_freeze_is_not_undone_by_who_slept_in_that_while_its_heir_moved_the_link(
@@ -195,3 +199,36 @@ async def test_of_two_machines_only_one_writes_on_whatever_their_clocks_say(
         standing = await site_standing(stage.source)
         assert standing is not None
         assert standing.takes_writes
+
+
+async def test_a_link_that_was_resumed_behind_an_abort_is_not_promoted_again_by_who_was_stopped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before each request of its second promotion, by a clock that stood still: the mirror was stopped by it."""
+    refused = set[str]()
+    async with two_quiet_sites(tmp_path, monkeypatch) as stage:
+        for at in count(1):
+            operation_id = f"operation-{at}"
+            async with machine(VICTIM, stage.link) as (sites,):
+                journal = await cut_in_its_fence(stage, sites.target, operation_id)
+                promote = partial(promote_link, stage.link, sites.target, operation_id, check=journal.renew)
+                first = await promote()
+                await claim_link(stage.target, stage.link, "a worker")
+
+                async def aborted_and_resumed(operation_id: str = operation_id) -> None:
+                    log = await stage.log(operation_id)
+                    await abort(log, [stage.sites], await plan_abort(log, [stage.sites]), Hooks(), "an heir")
+                    await resume_link(stage.link, stage.target, "resume-1")
+
+                asleep = Asleep(at, aborted_and_resumed)
+                with before_a_request(monkeypatch, VICTIM, asleep):
+                    try:
+                        await promoted_again(sites, operation_id, first, promote)
+                    except OperationTakenUp as error:
+                        refused.add(str(error).replace(operation_id, "it"))
+            if asleep.requests < at:
+                assert await is_promoted(stage)
+                break
+            assert not await is_promoted(stage), at
+            await begin_anew(stage)
+    assert refused == {str(OperationTakenUp("it"))}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -27,7 +28,9 @@ from tests.failover.test_contact import Far, served
 LOOK_MAX = 7
 """Round trips of a look that is not the first: at 100 ms each it takes less than a second."""
 LOOK_ALONE_MAX = 7
-PROMOTION_MAX = 12
+PROMOTION_MAX = 14
+"""With two renewals of the operation's lease."""
+RENEWALS = 5
 MOVE_MAX = 7
 """Round trips of the move of many groups, what is written into the link's state apart."""
 GROUPS = 1_000
@@ -91,14 +94,31 @@ async def test_a_promotion_takes_few_round_trips(tmp_path: Path) -> None:
         async with far_target(stage) as (far, target):
             readers = Readers()
             await readers.begin(stage.link, target)
+            writer, _ = await claim(target, ("east", "west"), lambda _: None)
+            journal = OperationJournal(target, "failover-1", "ann", writer, ("east", "west"))
+            await journal.renew()
+            reader = readers.states.of(stage.link)
             far.round_trips = 0
-            fence = await promote_link(stage.link, target, "failover-1", reader=readers.states.of(stage.link))
+            fence = await promote_link(stage.link, target, "failover-1", reader=reader, check=journal.renew)
             taken = far.round_trips
         run = (await read_entries(stage.link, stage.target)).run
     assert taken <= PROMOTION_MAX
     assert not fence.left_out
     assert run is not None
     assert run.state is RunState.PROMOTED
+
+
+async def test_renewals_that_are_asked_for_at_once_share_their_round_trips(tmp_path: Path) -> None:
+    """A site's links ask side by side. Whoever comes amid an append waits for one that begins behind him."""
+    async with two_sites(tmp_path) as stage, far_target(stage) as (far, target):
+        writer, _ = await claim(target, ("east", "west"), lambda _: None)
+        journal = OperationJournal(target, "failover-1", "ann", writer, ("east", "west"))
+        await journal.renew()
+        far.round_trips = 0
+        await asyncio.gather(*(journal.renew() for _ in range(RENEWALS)))
+        together = far.round_trips
+        await journal.renew()
+    assert (together, far.round_trips) == (1, 2)
 
 
 async def test_a_thousand_groups_are_moved_in_a_few_round_trips() -> None:
