@@ -8,9 +8,14 @@ from pathlib import Path
 from typing import Final
 
 from broker.access.listeners import EVERY_INTERFACE, Listener, SecurityProtocol, named_listeners
+from broker.access.logins import SERVED_MECHANISMS, Logins
 from broker.access.principals import DEFAULT_RULES, PrincipalRules
+from broker.access.reloaded import Reloaded
 from broker.access.tls import ClientAuth, ServerTls
+from broker.access.users import read_users
 from broker.base.address import Address
+from broker.base.clock import Clock
+from broker.client.security.settings import Mechanism
 from broker.cluster.metadata import CLIENT_LISTENER
 from broker.groups.model import MigrationPolicy
 from broker.limits import MIB, QUEUED_REQUEST_BYTES_MAX, SOCKET_REQUEST_BYTES_MAX
@@ -58,6 +63,10 @@ class BrokerConfig:
     ssl_client_ca_file: Path | None = None
     ssl_client_auth: str = ClientAuth.NONE.value
     ssl_principal_mapping_rules: str = DEFAULT_RULES
+    # Logins of the listeners that ask for them; 0: a session has no end. The file is read again when it changes.
+    sasl_enabled_mechanisms: tuple[str, ...] = ()
+    sasl_users_file: Path | None = None
+    connections_max_reauth_ms: int = 0
     node_id: int = 1
     cluster_id: str | None = None
     rack: str | None = None
@@ -119,6 +128,7 @@ class BrokerConfig:
                 raise ValueError(f"{name} {port} is outside 0..65535")
         self._check_listeners()
         self._check_tls()
+        self._check_logins()
         for name in ("num_partitions", "leader_imbalance_check_interval_seconds", *cluster_defaults(1)):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} {getattr(self, name)} is below 1")
@@ -158,9 +168,7 @@ class BrokerConfig:
             raise ValueError("listen and listeners are both there: give one of them")
         if (self.advertised_host, self.advertised_port) != (None, None):
             raise ValueError("advertised is for listen: with listeners give advertised_listeners")
-        for listener in self.client_listeners():
-            if listener.protocol.has_login:
-                raise ValueError(f"listeners: {listener.name} is {listener.protocol}, which this broker does not speak")
+        self.client_listeners()
 
     def server_tls(self) -> ServerTls | None:
         """What listeners with TLS have in common; None: there are none."""
@@ -187,6 +195,28 @@ class BrokerConfig:
             raise ValueError(f"ssl_client_ca_file is missing; ssl_client_auth is {self.ssl_client_auth}")
         if self.ssl_client_ca_file is not None and not asks:
             raise ValueError("ssl_client_ca_file is there, and ssl_client_auth is none: no client would be asked")
+
+    def logins(self, clock: Clock) -> Logins | None:
+        """What listeners with logins have in common; None: there are none. Raises AccessInvalid."""
+        file = self.sasl_users_file
+        if file is None:
+            return None
+        mechanisms = [Mechanism(each) for each in self.sasl_enabled_mechanisms]
+        return Logins(mechanisms, Reloaded([file], lambda: read_users(file)), self.connections_max_reauth_ms, clock)
+
+    def _check_logins(self) -> None:
+        for mechanism in self.sasl_enabled_mechanisms:
+            if mechanism not in SERVED_MECHANISMS:
+                known = ", ".join(SERVED_MECHANISMS)
+                raise ValueError(f"sasl_enabled_mechanisms has {mechanism!r}, which is none of {known}")
+        if self.connections_max_reauth_ms < 0:
+            raise ValueError(f"connections_max_reauth_ms {self.connections_max_reauth_ms} is below 0")
+        with_login = [each.name for each in self.client_listeners() if each.protocol.has_login]
+        for name in ("sasl_enabled_mechanisms", "sasl_users_file"):
+            if with_login and not getattr(self, name):
+                raise ValueError(f"{name} is missing; listener {with_login[0]} needs it")
+            if getattr(self, name) and not with_login:
+                raise ValueError(f"{name} is there, and no listener asks for a login: it would lock nothing")
 
     def _check_advertised(self) -> None:
         """Clients dial what they are told: an address that means "every interface" leads them to themselves."""

@@ -20,6 +20,7 @@ from contextlib import contextmanager
 from typing import Final, NamedTuple, Protocol, cast
 
 from broker.access.listeners import Entrance
+from broker.access.logins import Login
 from broker.access.principals import ANONYMOUS
 from broker.broker import Broker
 from broker.errors import BrokerError
@@ -85,16 +86,16 @@ class Connection(asyncio.BufferedProtocol):
         self.inter_broker = inter_broker = entrance.inter_broker
         self._items_max = ORDER_ITEMS_MAX if inter_broker else REQUEST_ITEMS_MAX
         self._broker = server.broker
+        self._served = INTER_BROKER_HANDLERS if inter_broker else HANDLERS
+        self._login: Login | None = None
+        self._queued_max = CONNECTION_REQUESTS_QUEUED_MAX
         self._held = False
         self._transport: asyncio.Transport | None = None
         self.host = ""
         self.fd = -1
         # Receiving. The head takes sizes and small frames; `_frame` is the larger frame that is coming in.
-        self._head = FrameHead(
-            RECEIVE_HEAD_BYTES,
-            size_min_bytes=HEADER_BYTES_MIN,
-            size_max_bytes=self._broker.config.socket_request_max_bytes,
-        )
+        size_max_bytes = self._broker.config.socket_request_max_bytes
+        self._head = FrameHead(RECEIVE_HEAD_BYTES, size_min_bytes=HEADER_BYTES_MIN, size_max_bytes=size_max_bytes)
         self._frame: bytearray | None = None
         self._frame_filled = 0
         self._frame_bytes = 0
@@ -226,7 +227,7 @@ class Connection(asyncio.BufferedProtocol):
         """Read only while there is room for what comes."""
         if self._closed or self._transport is None:
             return
-        room = not self._awaited_bytes and len(self._requests) < CONNECTION_REQUESTS_QUEUED_MAX
+        room = not self._awaited_bytes and len(self._requests) < self._queued_max
         wanted = room and not self._held
         if wanted != self._reading:
             self._reading = wanted
@@ -241,6 +242,11 @@ class Connection(asyncio.BufferedProtocol):
     @property
     def closed(self) -> bool:
         return self._closed
+
+    @property
+    def is_stranger(self) -> bool:
+        """Who has to log in, and has not."""
+        return False
 
     @property
     def busy(self) -> bool:
@@ -323,7 +329,7 @@ class Connection(asyncio.BufferedProtocol):
         """
         header, offset = decode_request_header(frame)
         key, version = header.api_key, header.api_version
-        served = INTER_BROKER_HANDLERS if self.inter_broker else HANDLERS
+        served = self._served
         handler = served.get(key)
         begin = None if handler is None else handler.begin
         await self._until_replied(0 if begin is None else CONNECTION_REQUESTS_QUEUED_MAX - 1)
@@ -337,15 +343,9 @@ class Connection(asyncio.BufferedProtocol):
         if end > len(frame):
             raise MalformedMessage(f"{handler.api.name} v{version} reads beyond its frame")
         behind = self._requests if self.inter_broker else ()
+        here, login = self._entrance.name, self._login
         context = RequestContext(
-            version,
-            header.client_id,
-            self.host,
-            served,
-            self.inter_broker,
-            behind,
-            self._behind_waiters,
-            self._entrance.name,
+            version, header.client_id, self.host, served, self.inter_broker, behind, self._behind_waiters, here, login
         )
         response = await (begin or handler.handle)(self._broker, request, context)
         if isinstance(response, Unfinished):

@@ -78,6 +78,14 @@ CONNECTIONS_WAITING_MAX = 100
 # TLS handshakes that are under way, and how long one may take: its connection is not one of max.connections yet.
 TLS_HANDSHAKES_MAX = 1000
 TLS_HANDSHAKE_MS = 30 * 1000
+# At listeners with logins, of connections without one: how many there may be, what one may send in a request, of which
+# one at a time is kept, and how long the login may take.
+STRANGERS_MAX = 1000
+LOGIN_REQUEST_BYTES_MAX = 512 * KIB
+LOGIN_MS = 30 * 1000
+# Kafka's connection.failed.authentication.delay.ms; and how long its answer may take to be taken.
+LOGIN_REFUSED_MS = 100
+CLOSE_MS = 1000
 # How often it is said, at most, that clients are refused or wait.
 CLIENTS_REFUSED_WARN_MS = 60 * 1000
 # How often idle and stalled connections are looked for.

@@ -17,13 +17,22 @@ from broker.access.listeners import Entrance, SecurityProtocol
 from broker.access.principals import PrincipalRules
 from broker.access.tls import ServerContext
 from broker.base.address import Address
+from broker.base.clock import Clock
 from broker.broker import Broker
+from broker.client.security.settings import Mechanism
 from broker.cluster.metadata import INTER_BROKER_LISTENER
 from broker.config import BrokerConfig
 from broker.connection import Connection
 from broker.data_dir import DataDirectory
 from broker.errors import BrokerError
-from broker.limits import CLIENTS_REFUSED_WARN_MS, CONNECTION_CHECK_MS, CONNECTIONS_WAITING_MAX, TLS_HANDSHAKE_MS
+from broker.limits import (
+    CLIENTS_REFUSED_WARN_MS,
+    CONNECTION_CHECK_MS,
+    CONNECTIONS_WAITING_MAX,
+    STRANGERS_MAX,
+    TLS_HANDSHAKE_MS,
+)
+from broker.login_connection import LoginConnection
 from broker.memory import RequestMemory
 from broker.outside import Outside
 from broker.topics.broker_configs import MAX_CONNECTIONS, MAX_CONNECTIONS_PER_IP
@@ -49,6 +58,8 @@ class Server:
         self.connections: dict[Connection, asyncio.Task[None] | None] = {}
         """Those that are served; None: refused, and not gone yet."""
         self._waiting: dict[Connection, None] = {}
+        self._strangers: set[Connection] = set()
+        """All that have not logged in where they have to, and some that have."""
         self._of_host: Counter[str] = Counter()
         self._tasks = tasks
         self._stopping = False
@@ -83,6 +94,9 @@ class Server:
         elif descriptors.nearly_all_used(connection.fd):
             self._warn(f"clients are refused: {NO_MORE_FILES}")
             self._refuse(connection, NO_MORE_FILES)
+        elif connection.is_stranger and self._too_many_strangers(connection):
+            self._warn(f"clients are refused: {STRANGERS_MAX} connections have not logged in yet")
+            self._refuse(connection, f"{STRANGERS_MAX} connections have not logged in yet")
         elif self._of_host[connection.host] > self._most_of_host:
             self._refuse(connection, f"{self._most_of_host} connections come from there ({MAX_CONNECTIONS_PER_IP})")
         elif len(self.connections) < self._most:
@@ -93,6 +107,14 @@ class Server:
             self._waiting[connection] = None
         else:
             self._refuse(connection, f"there are {self._most} connections ({MAX_CONNECTIONS}), and others wait")
+
+    def _too_many_strangers(self, connection: Connection) -> bool:
+        if len(self._strangers) >= STRANGERS_MAX:
+            self._strangers = {each for each in self._strangers if each.is_stranger and not each.closed}
+        if len(self._strangers) >= STRANGERS_MAX:
+            return True
+        self._strangers.add(connection)
+        return False
 
     def _warn(self, what: str) -> None:
         """Not for each: who is refused comes again and again."""
@@ -131,6 +153,7 @@ class Server:
         if not self._of_host[connection.host]:
             del self._of_host[connection.host]
         self._waiting.pop(connection, None)
+        self._strangers.discard(connection)
         task = self.connections.pop(connection, None)
         if task is not None:
             task.cancel()
@@ -164,7 +187,7 @@ async def serving(config: BrokerConfig, outside: Outside | None = None) -> Async
         listeners = _Listeners()
         unstarted.callback(listeners.close)
         # Before all that a start waits for: a port that another program has is known now.
-        clients, brokers = await listeners.bind_all(config)
+        clients, brokers = await listeners.bind_all(config, outside.clock)
         broker = await Broker.open(config, outside, data)
         unstarted.pop_all()
     try:
@@ -201,11 +224,15 @@ def _alone(error: BaseException) -> BaseException:
 
 def _tell_who_is_let_in(config: BrokerConfig) -> None:
     for listener in config.client_listeners():
-        if listener.is_open_to_others and listener.protocol is SecurityProtocol.PLAINTEXT:
+        if not listener.is_open_to_others:
+            continue
+        if listener.protocol is SecurityProtocol.PLAINTEXT:
             log.warning(
                 "%s asks for neither TLS nor a login: whoever reaches it may read, write and delete everything",
                 listener,
             )
+        elif not listener.protocol.has_tls and Mechanism.PLAIN in config.sasl_enabled_mechanisms:
+            log.warning("%s lets clients log in by PLAIN without TLS: their passwords pass unencrypted", listener)
 
 
 _Bound = tuple[asyncio.Server, Address]
@@ -220,16 +247,21 @@ class _Listeners:
         self._clients: list[_Bound] = []
         self._brokers: list[_Bound] = []
 
-    async def bind_all(self, config: BrokerConfig) -> tuple[list[Address], Address | None]:
+    async def bind_all(self, config: BrokerConfig, clock: Clock) -> tuple[list[Address], Address | None]:
         """-> where it listens for clients, and for other brokers, if there may be any. Raises CannotListen,
         AccessInvalid.
         """
         tls = config.server_tls()
         context = None if tls is None else ServerContext.of(tls, time.monotonic)
+        logins = config.logins(clock)
         rules = PrincipalRules(config.ssl_principal_mapping_rules)
         clients = []
         for each in config.client_listeners():
-            entrance = Entrance(each.name, certificates=rules if each.protocol.has_tls else None)
+            entrance = Entrance(
+                each.name,
+                certificates=rules if each.protocol.has_tls else None,
+                logins=logins if each.protocol.has_login else None,
+            )
             locked = context if each.protocol.has_tls else None
             clients.append(await self._bind(self._clients, each.address, entrance, locked))
         if config.zookeeper is None:
@@ -244,6 +276,8 @@ class _Listeners:
 
         def connection() -> Connection:
             assert self.server is not None
+            if entrance.logins is not None:
+                return LoginConnection(self.server, entrance, entrance.logins.begin())
             return Connection(self.server, entrance)
 
         loop = asyncio.get_running_loop()

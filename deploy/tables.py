@@ -93,6 +93,9 @@ class BrokerTable(Table):
     ssl_client_ca_file: FilePath | None = None
     ssl_client_auth: ClientAuth | None = None
     ssl_principal_mapping_rules: str | None = None
+    sasl_enabled_mechanisms: tuple[Mechanism, ...] | None = None
+    sasl_users_file: FilePath | None = None
+    connections_max_reauth_ms: int | None = Field(None, ge=0)
     node_id: int | None = Field(None, ge=0, le=2**31 - 1)
     cluster_id: str | None = None
     rack: str | None = None

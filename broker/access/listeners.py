@@ -10,6 +10,7 @@ from enum import StrEnum
 from ipaddress import ip_address
 from typing import Final
 
+from broker.access.logins import Logins
 from broker.access.principals import ANONYMOUS, PrincipalRules
 from broker.base.address import Address, AddressInvalid, parse_address
 
@@ -118,6 +119,7 @@ class Entrance:
     inter_broker: bool = False
     certificates: PrincipalRules | None = None
     """Who those are that show a certificate; None: nobody is asked for one."""
+    logins: Logins | None = None
 
     def principal(self, transport: BaseTransport) -> str:
         """Who came, as far as the certificate tells. Raises PrincipalRefused."""

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iter
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from broker.access.logins import Login
 from broker.broker import Broker
 from broker.cluster.metadata import CLIENT_LISTENER
 from broker.controller.requests import ControllerRequests
@@ -34,6 +35,8 @@ class RequestContext:
     """Set whenever there is one more."""
     listener: str = CLIENT_LISTENER
     """The one that he came by, and whose addresses of brokers he is told."""
+    login: Login | None = None
+    """At listeners that ask for one."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,6 +48,8 @@ from broker.handlers import (
     offset_fetch,
     offset_for_leader_epoch,
     produce,
+    sasl_authenticate,
+    sasl_handshake,
     stop_replica,
     sync_group,
     txn_offset_commit,
@@ -103,6 +105,15 @@ HANDLERS: Final[Mapping[int, Handler]] = MappingProxyType(
         ApiKey.DESCRIBE_TOPIC_PARTITIONS: describe_topic_partitions.HANDLER,
     }
 )
+
+LOGIN_HANDLERS: Final[Mapping[int, Handler]] = MappingProxyType(
+    {
+        **HANDLERS,
+        ApiKey.SASL_HANDSHAKE: sasl_handshake.HANDLER,
+        ApiKey.SASL_AUTHENTICATE: sasl_authenticate.HANDLER,
+    }
+)
+"""What is served at listeners with logins: the login before all else, and again before a session ends."""
 
 INTER_BROKER_HANDLERS: Final[Mapping[int, Handler]] = MappingProxyType(
     {

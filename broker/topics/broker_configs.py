@@ -39,6 +39,8 @@ _LEFT_OUT = {
     "listeners",
     "advertised_listeners",
     "listener_security_protocol_map",
+    "sasl_enabled_mechanisms",
+    "sasl_users_file",
     "ssl_certificate_file",
     "ssl_key_file",
     "ssl_client_ca_file",
@@ -53,6 +55,7 @@ _LEFT_OUT = {
 }
 # Where Kafka's type is LONG; its other numbers are INT.
 _LONGS = {
+    "connections_max_reauth_ms",
     "log_retention_check_interval_ms",
     "log_cleaner_backoff_ms",
     "replica_lag_time_max_ms",

@@ -42,6 +42,10 @@ class FrameHead:
         self._size_min_bytes = size_min_bytes
         self._size_max_bytes = size_max_bytes
 
+    def bound(self, size_min_bytes: int, size_max_bytes: int) -> None:
+        """From the next frame on they are of these sizes."""
+        self._size_min_bytes, self._size_max_bytes = size_min_bytes, size_max_bytes
+
     @property
     def is_empty(self) -> bool:
         """Whether no frame has begun to come in."""

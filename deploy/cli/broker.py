@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -14,6 +15,8 @@ from typing import Any, Final, Protocol
 import click
 import uvloop
 
+from broker.access.reloaded import AccessInvalid
+from broker.access.users import new_credentials, read_users, write_users
 from broker.base.address import Address
 from broker.base.garbage import passing_over_what_stays
 from broker.config import BrokerConfig
@@ -76,6 +79,48 @@ def run(
         ctx.exit(FAILED)
     except ValueError as error:
         raise click.UsageError(str(error)) from error
+
+
+@broker.command()
+@click.option(
+    "--file", required=True, type=click.Path(dir_okay=False, path_type=Path), help="The broker's sasl_users_file."
+)
+@click.option("--name", required=True, help="Who logs in.")
+@click.option("--remove", is_flag=True, help="Take the user out, in place of giving a password.")
+@click.pass_context
+def user(ctx: click.Context, file: Path, name: str, remove: bool) -> None:
+    """Give a user of a broker a password, or take the user out.
+
+    The password is one line of standard input, and does not stand in the file. A broker that runs takes the change for
+    the next login; who is logged in stays so until the session ends.
+    """
+    try:
+        users = dict(read_users(file)) if file.exists() else {}
+        if remove:
+            if users.pop(name, None) is None:
+                raise AccessInvalid(f"there is no user {name!r} in {file}", hint="look for the name in the file")
+        else:
+            users[name] = new_credentials(_password(name))
+        write_users(file, users)
+    except BrokerError as error:
+        click.echo(f"error: {error}\nhint: {error.hint}", err=True)
+        ctx.exit(FAILED)
+    except OSError as error:
+        click.echo(f"error: {file} cannot be written: {error.strerror}\nhint: look at its folder", err=True)
+        ctx.exit(FAILED)
+    click.echo(f"user {name} {'is out of' if remove else 'stands in'} {file}")
+
+
+def _password(name: str) -> str:
+    if not name:
+        raise click.UsageError("--name is empty")
+    if sys.stdin.isatty():
+        given: str = click.prompt("Password", hide_input=True, confirmation_prompt=True, err=True)
+        return given
+    line = sys.stdin.readline().rstrip("\r\n")
+    if not line:
+        raise click.UsageError("standard input has no password: write it there, on one line")
+    return line
 
 
 def _config(

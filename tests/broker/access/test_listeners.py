@@ -66,7 +66,6 @@ def test_whether_other_machines_reach_it(host: str, is_open: bool) -> None:
             {"listeners": ("SSL://h:1",), "listener_security_protocol_map": {"OUT": "SSL"}},
             "listener_security_protocol_map names OUT",
         ),
-        ({"listeners": ("SASL_SSL://h:1",)}, "SASL_SSL is SASL_SSL, which this broker does not speak"),
         ({"advertised_listeners": ("PLAINTEXT://h:1",)}, "advertised_listeners is there without listeners"),
         ({"listeners": ("PLAINTEXT://h:1",), "listen_port": 9}, "listen and listeners are both there"),
         ({"listeners": ("PLAINTEXT://h:1",), "advertised_host": "h"}, "give advertised_listeners"),

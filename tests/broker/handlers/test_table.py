@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import broker.handlers as folder
-from broker.handlers.table import HANDLERS, INTER_BROKER_HANDLERS
+from broker.handlers.table import HANDLERS, INTER_BROKER_HANDLERS, LOGIN_HANDLERS
 from broker.wire.api import API, ApiKey
 from broker.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from tests.broker.running import running_broker
@@ -20,7 +20,8 @@ def test_every_module_of_the_folder_is_the_handler_of_its_name() -> None:
         "ordered",
         "table",
     }
-    assert {handler.api.name.lower() for handler in INTER_BROKER_HANDLERS.values()} == modules
+    served = [*INTER_BROKER_HANDLERS.values(), *LOGIN_HANDLERS.values()]
+    assert {handler.api.name.lower() for handler in served} == modules
     assert all(int(handler.api) == key for key, handler in INTER_BROKER_HANDLERS.items())
     assert HANDLERS.items() <= INTER_BROKER_HANDLERS.items()
 

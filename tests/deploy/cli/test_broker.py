@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from broker.access.users import read_users
 from broker.wire.messages.produce import ProduceResponse
 from tests.broker.running import running_broker
 from tests.broker.wire_client import WireClient, batch_of, connect, produce_request, values_in
@@ -171,3 +172,32 @@ def test_every_interface_needs_an_address_for_clients(tmp_path: Path) -> None:
     assert process.returncode == 2
     assert "--advertised HOST:PORT" in process.stderr
     assert not (tmp_path / "d").exists()
+
+
+def user(file: Path, *arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*RUN[:-1], "user", "--file", str(file), *arguments],
+        cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE_S, check=False, input=stdin,
+    )  # fmt: skip
+
+
+def test_users_come_into_the_file_and_go_and_no_password_is_shown(tmp_path: Path) -> None:
+    file = tmp_path / "users.json"
+    given = user(file, "--name", "shop", stdin="hunter2-and-more\n")
+    assert (given.returncode, given.stdout, given.stderr) == (0, f"user shop stands in {file}\n", "")
+    assert user(file, "--name", "reader", stdin="another").returncode == 0
+    users = read_users(file)
+    assert set(users) == {"shop", "reader"}
+    assert all(one.is_of(mechanism, "hunter2-and-more") for mechanism, one in users["shop"].items())
+    assert "hunter2" not in file.read_text()
+    assert user(file, "--name", "shop", "--remove").stdout == f"user shop is out of {file}\n"
+    assert set(read_users(file)) == {"reader"}
+    gone = user(file, "--name", "shop", "--remove")
+    assert gone.returncode == 1
+    assert "there is no user 'shop'" in gone.stderr
+    none = user(file, "--name", "shop")
+    assert none.returncode == 2
+    assert "standard input has no password" in none.stderr
+    file.write_text("half")
+    assert user(file, "--name", "shop", stdin="x").returncode == 1
+    assert file.read_text() == "half", "what cannot be read is not written over"

@@ -1,0 +1,173 @@
+"""Logins by SASL, at listeners that ask for them: what all share, and the state of one connection (KIP-152, 368)."""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import secrets
+from collections.abc import Sequence
+from math import inf
+from typing import Final, NamedTuple, Protocol
+
+from broker.access.reloaded import Reloaded
+from broker.access.scram import LoginRefused, ScramServer
+from broker.access.users import ITERATIONS, Credential, Users
+from broker.base.clock import Clock
+from broker.client.security.scram import HASHES
+from broker.client.security.settings import Mechanism
+from broker.limits import LOGIN_REFUSED_MS
+from broker.wire.api import ApiKey
+from broker.wire.errors import ErrorCode
+
+SERVED_MECHANISMS: Final = (Mechanism.PLAIN, *HASHES)
+NONCE_BYTES: Final = 24
+_OF_LOGINS: Final = (ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE)
+
+
+class Exchange(Protocol):
+    """The broker's side of a mechanism."""
+
+    @property
+    def user(self) -> str | None:
+        """Who has proven who he is."""
+
+    async def step(self, message: bytes) -> bytes:
+        """What to answer. Raises LoginRefused."""
+
+
+class Answer(NamedTuple):
+    """To a token. `lifetime_ms` 0: the session has no end."""
+
+    error: ErrorCode
+    text: str | None
+    token: bytes
+    lifetime_ms: int
+
+
+class Logins:
+    """What the connections of the listeners with logins share."""
+
+    def __init__(self, mechanisms: Sequence[Mechanism], users: Reloaded[Users], session_ms: int, clock: Clock) -> None:
+        self.mechanisms, self.session_ms, self.clock = tuple(mechanisms), session_ms, clock
+        self._users = users
+        self._made_up = secrets.token_bytes()
+        self._turn = asyncio.Lock()
+
+    def begin(self) -> Login:
+        return Login(self)
+
+    def exchange(self, mechanism: Mechanism) -> Exchange:
+        if mechanism is Mechanism.PLAIN:
+            return _Plain(self)
+        return ScramServer(mechanism, lambda user: self.credential(mechanism, user), secrets.token_urlsafe(NONCE_BYTES))
+
+    def credential(self, mechanism: Mechanism, user: str) -> Credential:
+        """A made-up one, the same each time, for who is not known: asking does not tell who there is."""
+        found = self._users.current().get(user, {}).get(mechanism)
+        if found is not None:
+            return found
+        made_up = hmac.digest(self._made_up, f"{mechanism} {user}".encode(), HASHES[mechanism])
+        key = hmac.digest(self._made_up, made_up, HASHES[mechanism])
+        return Credential(made_up[:24], key, key, ITERATIONS)
+
+    async def is_password(self, user: str, password: str) -> bool:
+        """One at a time, in a thread: it takes milliseconds on purpose."""
+        known = self._users.current().get(user, {})
+        mechanism = next(iter(known), Mechanism.SCRAM_SHA_512)
+        one = self.credential(mechanism, user)
+        async with self._turn:
+            return await asyncio.to_thread(one.is_of, mechanism, password)
+
+
+class _Plain:
+    """RFC 4616, in one message."""
+
+    def __init__(self, logins: Logins) -> None:
+        self._logins = logins
+        self.user: str | None = None
+
+    async def step(self, message: bytes) -> bytes:
+        try:
+            for_whom, user, password = message.decode().split("\0")
+        except ValueError:
+            raise LoginRefused("Authentication failed: what was sent is not PLAIN") from None
+        if for_whom not in ("", user) or not user or not password:
+            raise LoginRefused("Authentication failed: PLAIN needs one user name and a password")
+        if not await self._logins.is_password(user, password):
+            raise LoginRefused("Authentication failed: Invalid username or password")
+        self.user = user
+        return b""
+
+
+class Login:
+    """Of one connection: who it is, until when, and what it may ask meanwhile."""
+
+    def __init__(self, logins: Logins) -> None:
+        self._logins, self._clock = logins, logins.clock
+        self._mechanism: Mechanism | None = None
+        self._exchange: Exchange | None = None
+        self._ends_s = inf
+        self.principal: str | None = None
+        self.is_bare = False
+        """The next frame is a token and nothing else, as a handshake of version 0 has it."""
+        self.is_refused = False
+        """The connection ends when this is answered."""
+
+    @property
+    def mechanisms(self) -> list[str]:
+        return [str(each) for each in self._logins.mechanisms]
+
+    def check(self, api_key: int) -> None:
+        """Whether such a request may be asked now. Raises LoginRefused, which closes the connection."""
+        if self.is_refused:
+            raise LoginRefused("a request behind a login that was refused")
+        if api_key in _OF_LOGINS:
+            return
+        if self._exchange is not None:
+            raise LoginRefused(f"a request with API key {api_key} in the middle of a login")
+        if self.principal is None and api_key != ApiKey.API_VERSIONS:
+            raise LoginRefused(f"a request with API key {api_key} before a login")
+        if self._clock.monotonic() >= self._ends_s:
+            raise LoginRefused(f"the session of {self.principal} is over, and no new login came")
+
+    async def handshake(self, mechanism: str, version: int) -> ErrorCode:
+        """`mechanism` is what the client wants to log in by; again, where a session is to go on."""
+        if self._exchange is None and self.principal is not None and not self._logins.session_ms:
+            return ErrorCode.ILLEGAL_SASL_STATE
+        is_another = self._mechanism is not None and mechanism != self._mechanism
+        if self._exchange is not None or is_another:
+            return await self._refused(ErrorCode.ILLEGAL_SASL_STATE)
+        if mechanism not in self.mechanisms:
+            return await self._refused(ErrorCode.UNSUPPORTED_SASL_MECHANISM)
+        self._mechanism = Mechanism(mechanism)
+        self._exchange = self._logins.exchange(self._mechanism)
+        self.is_bare = version == 0
+        return ErrorCode.NONE
+
+    async def present(self, token: bytes) -> Answer:
+        """A token of the mechanism that the handshake named."""
+        exchange = self._exchange
+        if exchange is None:
+            error = await self._refused(ErrorCode.ILLEGAL_SASL_STATE)
+            return Answer(error, "SaslAuthenticate request received before a SaslHandshake", b"", 0)
+        try:
+            answer = await exchange.step(token)
+            lifetime_ms = 0 if exchange.user is None else self._logged_in(f"User:{exchange.user}")
+        except LoginRefused as refused:
+            return Answer(await self._refused(refused.error_code), str(refused), b"", 0)
+        return Answer(ErrorCode.NONE, None, answer, lifetime_ms)
+
+    def _logged_in(self, principal: str) -> int:
+        if self.principal not in (None, principal):
+            raise LoginRefused("Authentication failed: Cannot change principals during re-authentication")
+        self.principal = principal
+        self._exchange, self.is_bare = None, False
+        if self._logins.session_ms:
+            self._ends_s = self._clock.monotonic() + self._logins.session_ms / 1000
+        return self._logins.session_ms
+
+    async def _refused(self, error: ErrorCode) -> ErrorCode:
+        """Later than it is known: who guesses passwords guesses slowly."""
+        self.is_refused = True
+        await self._clock.sleep(LOGIN_REFUSED_MS / 1000)
+        return error

@@ -1,0 +1,112 @@
+"""Who may log in, in a file that holds no password: salted credentials of SCRAM (RFC 5802, section 3)."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import hmac
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from broker.access.reloaded import AccessInvalid
+from broker.client.security.scram import HASHES, ITERATIONS_MAX, ITERATIONS_MIN
+from broker.client.security.settings import Mechanism
+
+ITERATIONS: Final = 8192
+SALT_BYTES: Final = 24
+
+
+@dataclass(frozen=True, slots=True)
+class Credential:
+    """Of one user for one hash. Who has it may not log in by it, and may try passwords: it is not shown."""
+
+    salt: bytes = field(repr=False)
+    stored_key: bytes = field(repr=False)
+    server_key: bytes = field(repr=False)
+    iterations: int
+
+    @classmethod
+    def of(cls, mechanism: Mechanism, password: str, salt: bytes, iterations: int = ITERATIONS) -> Credential:
+        """Takes milliseconds: that is its purpose."""
+        name = HASHES[mechanism]
+        salted = hashlib.pbkdf2_hmac(name, password.encode(), salt, iterations)
+        stored_key = hashlib.new(name, hmac.digest(salted, b"Client Key", name)).digest()
+        return cls(salt, stored_key, hmac.digest(salted, b"Server Key", name), iterations)
+
+    def is_of(self, mechanism: Mechanism, password: str) -> bool:
+        """As long as `of`, whatever the answer."""
+        made = Credential.of(mechanism, password, self.salt, self.iterations)
+        return hmac.compare_digest(made.stored_key, self.stored_key)
+
+
+Users = Mapping[str, Mapping[Mechanism, Credential]]
+
+
+def new_credentials(password: str) -> dict[Mechanism, Credential]:
+    """For every hash, each with a salt of its own."""
+    return {mechanism: Credential.of(mechanism, password, os.urandom(SALT_BYTES)) for mechanism in HASHES}
+
+
+def read_users(file: Path) -> Users:
+    """Raises AccessInvalid, which shows nothing that stands in the file but names."""
+    try:
+        document = json.loads(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise AccessInvalid(f"the users in {file} cannot be read: {error.strerror}") from None
+    except ValueError:
+        raise AccessInvalid(f"the users in {file} cannot be read: it is no JSON") from None
+    if not isinstance(document, dict):
+        raise AccessInvalid(f"the users in {file} cannot be read: it is no object of users")
+    return {user: _credentials(file, user, of_user) for user, of_user in document.items()}
+
+
+def _credentials(file: Path, user: str, document: Any) -> dict[Mechanism, Credential]:
+    try:
+        found = {
+            Mechanism(name): Credential(
+                base64.b64decode(given["salt"], validate=True),
+                base64.b64decode(given["stored_key"], validate=True),
+                base64.b64decode(given["server_key"], validate=True),
+                given["iterations"],
+            )
+            for name, given in document.items()
+        }
+    except (AttributeError, KeyError, TypeError, ValueError, binascii.Error):
+        raise AccessInvalid(f"user {user!r} in {file} has no credentials that can be read") from None
+    for mechanism, one in found.items():
+        size = hashlib.new(HASHES[mechanism]).digest_size if mechanism in HASHES else -1
+        whole = isinstance(one.iterations, int) and ITERATIONS_MIN <= one.iterations <= ITERATIONS_MAX and one.salt
+        if not whole or {len(one.stored_key), len(one.server_key)} != {size}:
+            raise AccessInvalid(f"user {user!r} in {file} has credentials for {mechanism} that are none")
+    if not found or not user:
+        raise AccessInvalid(f"user {user!r} in {file} has no credentials")
+    return found
+
+
+def write_users(file: Path, users: Users) -> None:
+    """Readable by its owner alone, and never half of it. Raises OSError."""
+    document = {
+        user: {
+            str(mechanism): {
+                "salt": base64.b64encode(one.salt).decode(),
+                "stored_key": base64.b64encode(one.stored_key).decode(),
+                "server_key": base64.b64encode(one.server_key).decode(),
+                "iterations": one.iterations,
+            }
+            for mechanism, one in sorted(of_user.items())
+        }
+        for user, of_user in sorted(users.items())
+    }
+    beside = file.with_name(f"{file.name}.new")
+    beside.unlink(missing_ok=True)
+    descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "w", encoding="utf-8") as out:
+        json.dump(document, out, indent=2)
+        out.flush()
+        os.fsync(out.fileno())
+    beside.replace(file)

@@ -1,0 +1,118 @@
+"""The broker's side of SCRAM against the example of RFC 7677, our own client, and clients that cheat."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+
+import pytest
+
+from broker.access.scram import LoginRefused, ScramServer
+from broker.access.users import Credential
+from broker.client.security.scram import HASHES, ScramClient
+from broker.client.security.settings import Mechanism
+
+SALT = base64.b64decode("W22ZaJ0SNY7soEsUEjb6gQ==")
+FIRST = b"n,,n=user,r=rOprNGfwEbeRWgbNEkqO"
+FINAL = b"c=biws,r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,p=dHzbZapWIk4jUhN+Ute9ytag9zjfMHgsqmmiz7AndVQ="
+NONCE = "%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0"
+
+
+def a_server(mechanism: Mechanism = Mechanism.SCRAM_SHA_256, password: str = "pencil") -> ScramServer:
+    return ScramServer(mechanism, lambda _: Credential.of(mechanism, password, SALT, 4096), NONCE)
+
+
+async def test_the_exchange_of_rfc_7677() -> None:
+    server = a_server()
+    first = await server.step(FIRST)
+    assert first == f"r=rOprNGfwEbeRWgbNEkqO{NONCE},s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096".encode()
+    assert server.user is None
+    assert await server.step(FINAL) == b"v=6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4="
+    assert server.user == "user"
+
+
+@pytest.mark.parametrize("mechanism", HASHES)
+@pytest.mark.parametrize("user", ["shop", "a=b,c", "Ünï code"])
+async def test_our_client_logs_in(mechanism: Mechanism, user: str) -> None:
+    server, client = a_server(mechanism, "pässword"), ScramClient(mechanism, user, "pässword", "abc")
+    token: bytes | None = client.begin()
+    while token is not None:
+        token = client.step(await server.step(token))
+    assert server.user == user
+
+
+@pytest.mark.parametrize("mechanism", HASHES)
+async def test_another_password_is_refused(mechanism: Mechanism) -> None:
+    server, client = a_server(mechanism), ScramClient(mechanism, "user", "pen", "abc")
+    final = client.step(await server.step(client.begin()))
+    assert final is not None
+    with pytest.raises(LoginRefused, match="invalid credentials"):
+        await server.step(final)
+    assert server.user is None
+
+
+@pytest.mark.parametrize(
+    "first",
+    [
+        b"",
+        b"\xff\xfe",
+        b"n,,n=user",
+        b"n,,n=user,r=",
+        b"n,,n=,r=abc",
+        b"n,,m=must,n=user,r=abc",
+        b"p=tls-unique,,n=user,r=abc",
+        b"n,a=other,n=user,r=abc",
+        b"n,,n=us=er,r=abc",
+        b"n,,n=user,r=a c",
+        FIRST[:-22],
+        FINAL,
+    ],
+)
+async def test_what_does_not_begin_an_exchange_is_refused(first: bytes) -> None:
+    with pytest.raises(LoginRefused):
+        await a_server().step(first)
+
+
+@pytest.mark.parametrize(
+    "final",
+    [
+        b"",
+        FIRST,
+        FINAL.replace(b"c=biws", b"c=eSws"),
+        FINAL.replace(b"c=biws", b"c=!!"),
+        FINAL.replace(NONCE.encode(), b"stale"),
+        FINAL.replace(b"p=dHz", b"p=dHy"),
+        FINAL[:-5],
+        FINAL.split(b",p=", maxsplit=1)[0],
+        FINAL.split(b"p=", maxsplit=1)[0] + b"p=",
+    ],
+)
+async def test_what_does_not_end_it_well_is_refused(final: bytes) -> None:
+    server = a_server()
+    await server.step(FIRST)
+    with pytest.raises(LoginRefused):
+        await server.step(final)
+    assert server.user is None
+
+
+async def test_a_nonce_with_the_clients_own_before_it_once_more_is_taken() -> None:
+    """As librdkafka before 2.6.1 sends it; what it signs has it, too."""
+    password, own = "pencil", "rOprNGfwEbeRWgbNEkqO"
+    server = a_server(password=password)
+    first = (await server.step(FIRST)).decode()
+    bare = f"c=biws,r={own}{own}{NONCE}"
+    signed = f"n=user,r={own},{first},{bare}".encode()
+    client_key = hmac.digest(hashlib.pbkdf2_hmac("sha256", password.encode(), SALT, 4096), b"Client Key", "sha256")
+    signature = hmac.digest(hashlib.sha256(client_key).digest(), signed, "sha256")
+    proof = base64.b64encode(bytes(a ^ b for a, b in zip(client_key, signature, strict=True))).decode()
+    assert (await server.step(f"{bare},p={proof}".encode())).startswith(b"v=")
+    assert server.user == "user"
+
+
+async def test_nothing_comes_behind_the_end() -> None:
+    server = a_server()
+    await server.step(FIRST)
+    await server.step(FINAL)
+    with pytest.raises(LoginRefused):
+        await server.step(FINAL)
