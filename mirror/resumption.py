@@ -138,4 +138,4 @@ def _named(
         return gap
     if gap.kind is not GapKind.TARGET_NOT_EMPTY:
         raise GapNotOpen(f"link {link.name}: where {name_of(gap)} goes on is no choice, it is a gap of kind {gap.kind}")
-    return replace(gap, source_to=max(start_at, gap.source_from))
+    return replace(gap, source_to=start_at) if start_at > gap.source_from else gap

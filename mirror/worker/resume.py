@@ -159,7 +159,9 @@ def open_partition(evidence: Evidence, writer: Writer) -> Opening:
 
 def _passed(gap: Gap, accepted: Gap, source: SourceLog) -> Gap:
     """The gap as it is now, from where it was accepted; where another link came between, up to the chosen start."""
-    if gap.kind is GapKind.TARGET_NOT_EMPTY:
+    # In a source that is another log by now, a start that nobody chose says nothing.
+    counts = accepted.source_to > accepted.source_from or gap.source_to >= gap.source_from
+    if gap.kind is GapKind.TARGET_NOT_EMPTY and counts:
         gap = replace(gap, source_to=max(gap.source_to, min(accepted.source_to, source.end)))
     return replace(gap, source_from=accepted.source_from, status=GapStatus.PASSED)
 
@@ -214,13 +216,13 @@ def find_gaps(evidence: Evidence, checkpoint: Checkpoint, found: Recovered) -> l
         target_offset = min(end for end in ends if end is not None)
         gaps.append(_gap(evidence, GapKind.TARGET_TRUNCATED, (position, agreed_to), target_offset, detail))
     if comparison.source_parted:
-        detail = comparison.source_parted
-        gaps.append(_gap(evidence, GapKind.TRUNCATED_END, (position, agreed_to), target_next, detail))
+        gaps.append(_gap(evidence, GapKind.TRUNCATED_END, (position, agreed_to), target_next, comparison.source_parted))
     if source.start > max(position, _left_at_source(evidence, found)[1]):
         detail = f"the source's log starts at {source.start}"
         gaps.append(_gap(evidence, GapKind.TRUNCATED_START, (position, source.start), target_next, detail))
     if (occupant := evidence.occupant or evidence.tail.unclear) and not comparison.target_lost:
-        gaps.append(_gap(evidence, GapKind.TARGET_NOT_EMPTY, (position, position), target_next, occupant))
+        goes_on_at = agreed_to if comparison.source_parted else position
+        gaps.append(_gap(evidence, GapKind.TARGET_NOT_EMPTY, (position, goes_on_at), target_next, occupant))
     elif found.foreign and not evidence.shared and not comparison.target_lost:
         first, last = found.foreign[0].first, found.foreign[-1].last
         detail = f"another producer wrote target offsets {first} to {last}"
@@ -319,8 +321,6 @@ def _proceed(evidence: Evidence, writer: Writer, found: Recovered, passed: list[
     opening = _go_on(evidence, writer, behind, force=bool(passed), anew=anew)
     done = {(gap.kind, gap.source_from) for gap in passed}
     gone = [_gone(gap) for gap in evidence.gaps if (gap.kind, gap.source_from) not in done]
-    if not passed and not gone:
-        return opening
     return replace(opening, changes=(*opening.changes, *passed, *gone), passed=tuple(passed))
 
 

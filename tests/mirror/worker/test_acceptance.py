@@ -373,3 +373,23 @@ def test_what_a_source_cut_off_inside_of_a_batch_stays_gone_when_retention_keeps
     histories.write_and_catch_up([1])
     assert [record.value for record in histories.twins.target.records()] == [b"1", b"2"]
     histories.teardown()
+
+
+@pytest.mark.parametrize("accepted_before", [False, True])
+def test_a_target_with_others_records_does_not_hide_what_a_source_has_since_it_lost_its_end(
+    accepted_before: bool,
+) -> None:
+    """Both gaps are accepted: what the source has behind where the logs part is mirrored, and not left out."""
+    histories = begun()
+    histories.write_and_catch_up([2])
+    if not accepted_before:
+        histories.source_loses_its_end(2, "go on", [2])
+    for _ in range(3):
+        histories.twins.fence()
+    histories.twins.target.delete_to(histories.twins.target.end)  # nothing says how many of them were records
+    histories.open()
+    if accepted_before:
+        assert histories.twins.accept() is GapKind.TARGET_NOT_EMPTY
+        histories.source_loses_its_end(2, "go on", [2])
+    histories.teardown()
+    assert [record.value for record in histories.twins.target.records()] == [b"2", b"3"]
