@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Final, NamedTuple, Protocol, cast
 
@@ -25,7 +25,7 @@ from broker.access.principals import ANONYMOUS
 from broker.broker import Broker
 from broker.errors import BrokerError
 from broker.handlers.api_versions import unsupported_version
-from broker.handlers.handler import RequestContext, Unfinished
+from broker.handlers.handler import Handler, RequestContext, Unfinished
 from broker.handlers.table import HANDLERS, INTER_BROKER_HANDLERS
 from broker.limits import (
     CONNECTION_REQUESTS_QUEUED_MAX,
@@ -83,10 +83,9 @@ class Connection(asyncio.BufferedProtocol):
         self._server = server
         self._entrance = entrance
         self.principal = ANONYMOUS
-        self.inter_broker = inter_broker = entrance.inter_broker
-        self._items_max = ORDER_ITEMS_MAX if inter_broker else REQUEST_ITEMS_MAX
+        self.inter_broker = entrance.inter_broker
+        self._items_max = ORDER_ITEMS_MAX if self.inter_broker else REQUEST_ITEMS_MAX
         self._broker = server.broker
-        self._served = INTER_BROKER_HANDLERS if inter_broker else HANDLERS
         self._login: Login | None = None
         self._queued_max = CONNECTION_REQUESTS_QUEUED_MAX
         self._held = False
@@ -323,13 +322,16 @@ class Connection(asyncio.BufferedProtocol):
                 # Little is left, of which nothing more is heard.
                 self._taken()
 
+    def _served(self) -> Mapping[int, Handler]:
+        return INTER_BROKER_HANDLERS if self.inter_broker else HANDLERS
+
     async def _answer(self, frame: bytearray, tasks: asyncio.TaskGroup) -> list[Buffer]:
         """The response frame, empty when there is none, or `_reply` will write it. Raises WireError and BrokerError for
         what closes a connection.
         """
         header, offset = decode_request_header(frame)
         key, version = header.api_key, header.api_version
-        served = self._served
+        served = self._served()
         handler = served.get(key)
         begin = None if handler is None else handler.begin
         await self._until_replied(0 if begin is None else CONNECTION_REQUESTS_QUEUED_MAX - 1)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import struct
+from collections.abc import Mapping
 from typing import Final
 
 from broker.access.listeners import Entrance
 from broker.access.logins import Login
 from broker.access.scram import LoginRefused
 from broker.connection import HEADER_BYTES_MIN, Connection, ConnectionServer
+from broker.handlers.handler import Handler
 from broker.handlers.table import LOGIN_HANDLERS
 from broker.limits import CLOSE_MS, CONNECTION_REQUESTS_QUEUED_MAX, LOGIN_MS, LOGIN_REQUEST_BYTES_MAX
 from broker.wire.buffers import Buffer
@@ -26,7 +28,6 @@ class LoginConnection(Connection):
     def __init__(self, server: ConnectionServer, entrance: Entrance, login: Login) -> None:
         super().__init__(server, entrance)
         self._login = login
-        self._served = LOGIN_HANDLERS
         # One request at a time is held, and the next is not read before it is answered. A bare token may be empty.
         self._queued_max = 1
         self._head.bound(0, min(LOGIN_REQUEST_BYTES_MAX, self._broker.config.socket_request_max_bytes))
@@ -35,6 +36,9 @@ class LoginConnection(Connection):
     @property
     def is_stranger(self) -> bool:
         return self._login.principal is None
+
+    def _served(self) -> Mapping[int, Handler]:
+        return LOGIN_HANDLERS
 
     async def _answer(self, frame: bytearray, tasks: asyncio.TaskGroup) -> list[Buffer]:
         login, was_stranger = self._login, self.is_stranger

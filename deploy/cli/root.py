@@ -26,7 +26,7 @@ class CommandPlace(NamedTuple):
 COMMANDS: dict[str, CommandPlace] = {
     "demo": CommandPlace("deploy.cli.demo", "demo", "Show everything on two local sites with real data."),
     "config": CommandPlace("deploy.cli.config", "config_group", "Check the configuration file."),
-    "broker": CommandPlace("deploy.cli.broker", "broker", "Run a broker."),
+    "broker": CommandPlace("deploy.cli.broker", "broker", "Run a broker; the passwords of a user."),
     "mirror": CommandPlace("deploy.cli.mirror", "mirror_group", "Run the mirror."),
     "fleet": CommandPlace("deploy.cli.fleet", "fleet_group", "Status, plan, drain, undrain and rebalance of workers."),
     "status": CommandPlace("deploy.cli.status", "status", "Show links, lag and what needs a decision."),
