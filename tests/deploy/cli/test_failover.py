@@ -167,6 +167,11 @@ def _mirrored(shell: Shell) -> bool:
     return plan.returncode == ExitCode.DONE and json.loads(plan.stdout)["losses"] != []
 
 
+def _states_no_loss(shell: Shell) -> bool:
+    plan = json.loads(shell.run("switchover --dry-run -o json", ExitCode.DONE).stdout)
+    return bool(plan["loss"]["offsets"] == 0)
+
+
 def append_records(site: FarshoreBroker, value: str, count: int) -> None:
     async def append_all() -> None:
         async with Cluster(Site("site", site.bootstrap)) as cluster:
@@ -241,6 +246,7 @@ def test_a_drill_is_ready_where_all_is_carried_and_names_what_is_not(shell: Shel
 
 
 def test_without_a_terminal_the_flag_is_named(shell: Shell) -> None:
+    wait_until(lambda: _states_no_loss(shell), DEADLINE_S, "the mirror to have what the tests before wrote")
     before = shell.operations
     refused = shell.run("switchover -o json", ExitCode.REFUSED)
     assert "--yes" in refused.stderr

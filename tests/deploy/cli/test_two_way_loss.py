@@ -18,7 +18,9 @@ target = "east"
 topics = ["flights"]
 topic_names = "same"
 """
-CAME_BACK, LOST, BEFORE = 40, 5, 3
+# More are lost than the mirror had transactions: each had a marker in the target's log, and what is no record of the
+# link's may be what its link back brought.
+CAME_BACK, LOST, BEFORE = 40, 100, 3
 
 
 def test_what_a_link_back_brought_is_told_to_be_unclear_and_what_only_the_lost_site_has_to_be_lost(
