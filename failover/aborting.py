@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -21,11 +22,13 @@ from failover.errors import (
     PromotedMeanwhile,
     StillFrozen,
 )
-from failover.freeze import Freeze
+from failover.freeze import Freeze, refuse_late_changes
 from failover.freezing import read_roles
 from failover.hooks import Hooks
 from failover.journal import Event, OperationLog
 from failover.journal_log import OperationJournal, claim
+from failover.limits import SOURCE_ROLE_S
+from failover.patience import uncounted
 from failover.sites import Sites
 from failover.standing import intent_of, role_before
 from failover.steps import OperationStep
@@ -184,7 +187,34 @@ async def _decided(
         meanwhile = PromotedMeanwhile(log.operation_id, unheard, sites[0].link.source.name)
         await _left(journal, OperationStep.FENCE, meanwhile)
         raise meanwhile
-    return await _findings(log, sites, runs)
+    is_source_settled = await _refuse_late_roles(log, sites[0], journal)
+    found = await _findings(log, sites, runs)
+    return found if is_source_settled else tuple(_unsettled(one) for one in found)
+
+
+async def _refuse_late_roles(log: OperationLog, sites: Sites, journal: OperationJournal) -> bool:
+    """What a machine before this one may have asked for and not been told: roles are not changed by it any more. Of the
+    source in the time that it has; False: that is not known. Raises ClientError where the target does not take it.
+    """
+    begun = begun_steps(log)
+    if begun.isdisjoint((OperationStep.FREEZE, OperationStep.HAND_OVER)):
+        return True
+    if OperationStep.HAND_OVER in begun:
+        await refuse_late_changes(sites.target, journal.renew)
+    if sites.source is None:
+        return False
+    with suppress(ClientError, TimeoutError):
+        async with asyncio.timeout(SOURCE_ROLE_S) as limit:
+            await refuse_late_changes(sites.source, partial(uncounted, limit, journal.renew))
+            return True
+    return False
+
+
+def _unsettled(found: AbortFinding) -> AbortFinding:
+    """Of a source that did not take it that nothing more comes: how it stands now is not how it will."""
+    if not found.stays or found.kind not in (AbortKind.SOURCE_REFUSES_WRITES, AbortKind.SOURCE_TAKES_WRITES):
+        return found
+    return _stays(AbortKind.SOURCE_UNKNOWN, found.subject, f"farshore site role --site {found.subject}")
 
 
 async def _left(journal: OperationJournal, step: OperationStep, error: FarshoreError) -> None:
@@ -197,7 +227,7 @@ async def _thaw(log: OperationLog, sites: Sites, hooks: Hooks, journal: Operatio
     roles = await read_roles(sites.link, sites.source, sites.target)
     freezing = replace(roles, freezes=True, hooks=hooks, before=role_before(log))
     named = replace(sites.link, name=",".join(intent_of(log).links))
-    freeze = Freeze(freezing, named, (sites.source, sites.target), log.operation_id, journal.check_held)
+    freeze = Freeze(freezing, named, (sites.source, sites.target), log.operation_id, journal.renew)
     freeze.take_up()
     try:
         await journal.while_held(freeze.undo(OperationEnded(f"{log.operation_id} was aborted")))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -13,13 +13,13 @@ from broker.client.errors import ClientError
 from broker.client.fanout import both
 from broker.client.site_role import SiteRoleChanged, await_site_role, has_no_roles, set_site_role, site_standing
 from broker.wire.site_role import SiteRole, SiteStanding
-from failover.acl_freeze import close, open_again, undo, unlock
+from failover.acl_freeze import AclFreeze, open_again
 from failover.closing import Closing, standing_in_words, thaw_of
-from failover.denials import SiteDenials
 from failover.errors import FreezeNotAllowed, GateRefused, LockedOut, OperationUnderWay, StillFrozen
-from failover.freezing import Freezing
+from failover.freezing import Freezing, known_standing
 from failover.hooks import run_hook
 from failover.limits import SOURCE_ROLE_S
+from failover.patience import uncounted
 from mirror.api import Link
 
 
@@ -32,13 +32,13 @@ class Freeze:
         link: Link,
         clusters: tuple[Cluster | None, Cluster],
         operation_id: str,
-        check_held: Callable[[], None],
+        renew: Callable[[], Awaitable[None]],
     ) -> None:
-        """`check_held` raises where the operation may be another machine's by now: what that one keeps frozen is not
-        let in here.
+        """`renew` is awaited between each look and what is changed by it, and raises where the operation may be another
+        machine's by now: what that one keeps frozen is not let in here.
         """
         self._plan = plan
-        self._check_held = check_held
+        self._renew = renew
         self._link = link
         self._source, self._target = clusters
         self._operation_id = operation_id
@@ -66,32 +66,31 @@ class Freeze:
 
     async def refuse_writes(self) -> None:
         """Returns when no broker of the source takes records of clients. Raises OperationUnderWay, FreezeNotAllowed,
-        ClientError, and what `check_held` does.
+        ClientError, and what `renew` does.
         """
         known, denials = self._plan.source, self._plan.source_denials
         if self._source is not None and denials is not None and self._plan.freezes:
-            who = (self._operation_id, self._check_held, self._closing)
-            await close(self._source, denials, self._plan.topics, *who)
+            await self._denials_at(self._source, self._closing).close(denials, self._plan.topics)
         if self._source is None or known is None or not self._plan.is_by_role:
             return
         try:
             if known.covers(self._plan.topics) and known.reason == self._operation_id:
                 # Anew: a machine that had the operation before, and takes its freeze back late, knows the role's epoch.
                 asked = (known.role, self._operation_id, known, known.topics, known.standby)
-                await set_site_role(self._source, *asked, check=self._check_held)
+                await set_site_role(self._source, *asked, check=self._renew)
             elif known.covers(self._plan.topics):
                 await await_site_role(self._source, known)
             else:
                 frozen = known.closed(SiteRole.FROZEN, self._operation_id, self._plan.topics)
                 asked = (frozen.role, self._operation_id, known, frozen.topics, frozen.standby)
                 self._is_role_asked = True
-                await set_site_role(self._source, *asked, check=self._check_held)
+                await set_site_role(self._source, *asked, check=self._renew)
         except SiteRoleChanged as error:
             raise OperationUnderWay(str(error), hint=error.hint) from error
 
     async def undo(self, because: BaseException) -> None:
         """Nothing else was changed, and is not going to be: clients write again. Raises StillFrozen, and what
-        `check_held` does.
+        `renew` does.
         """
         if not self._begun:
             return
@@ -101,9 +100,9 @@ class Freeze:
             if self._source is not None and before is not None:
                 await self._undo_role(self._source, before)
             if self._source is not None and self._source.site.freeze_principals:
-                await undo(self._source, self._operation_id, None, self._check_held, self._closing)
+                await self._denials_at(self._source, self._closing).undo()
             if self._plan.hooks.thaw:
-                self._check_held()
+                await self._renew()
                 await self._run_hook("thaw_hook", self._plan.hooks.thaw)
             await self._undo_forgotten()
         except (ClientError, GateRefused) as error:
@@ -127,14 +126,14 @@ class Freeze:
         if is_ours or may_come:
             then = replace(before, reason=f"{self._operation_id} was given up") if is_ours else now
             asked = (then.role, then.reason, now, then.topics, then.standby)
-            await set_site_role(source, *asked, check=self._check_held)
+            await set_site_role(source, *asked, check=self._renew)
 
     async def _undo_forgotten(self) -> None:
         """The file may have had its freeze_principals taken out since, as far as the site tells in time."""
         if self._source is not None and not self._source.site.freeze_principals:
             with suppress(ClientError, FreezeNotAllowed, TimeoutError):
-                undoing = undo(self._source, self._operation_id, check=self._check_held)
-                await asyncio.wait_for(undoing, SOURCE_ROLE_S)
+                async with asyncio.timeout(SOURCE_ROLE_S) as limit:
+                    await self._denials_at(self._source, Closing(), limit).undo()
 
     def _still_frozen(self, because: BaseException, why: str) -> StillFrozen:
         site, said = self._link.source.name, str(because) or type(because).__name__
@@ -148,7 +147,7 @@ class Freeze:
         """The source becomes standby, then the target active -> the source's standing, None where it was not told. As
         far as their topics are moved: `going` is of the links that go, and what was frozen for the others is let in.
 
-        `even_without_source`: one that does not take it in time is left. Raises ClientError, what `check_held` does.
+        `even_without_source`: one that does not take it in time is left. Raises ClientError, what `renew` does.
         """
         leaving = self._leave(going, even_without_source=even_without_source)
         if self._plan.target is None:
@@ -156,9 +155,9 @@ class Freeze:
         else:
             told, is_active = await both(leaving, self._is_active(going))
             if not is_active:
-                await _become(self._target, going.begun, self._operation_id, self._check_held)
+                await _become(self._target, going.begun, self._operation_id, self._renew)
         if going.target_denials is not None:
-            await open_again(self._target, going.target_topics, self._check_held)
+            await open_again(self._target, going.target_topics, self._renew)
         return told
 
     async def _is_active(self, going: Freezing) -> bool:
@@ -173,11 +172,12 @@ class Freeze:
         await self._close_for_good(going, even_without_source=even_without_source)
         if self._source is None or not self._plan.is_by_role:
             return None
-        becoming = _become(self._source, partial(self._left, going), self._operation_id, self._check_held)
+        becoming = partial(_become, self._source, partial(self._left, going), self._operation_id)
         if not even_without_source:
-            return await becoming
+            return await becoming(self._renew)
         with suppress(ClientError, TimeoutError):
-            return await asyncio.wait_for(becoming, SOURCE_ROLE_S)
+            async with asyncio.timeout(SOURCE_ROLE_S) as limit:
+                return await becoming(partial(uncounted, limit, self._renew))
         return None
 
     async def _close_for_good(self, going: Freezing, *, even_without_source: bool) -> None:
@@ -186,13 +186,13 @@ class Freeze:
         if self._source is None or denials is None or not going.is_by_acls:
             return
         closing = Closing()
-        closed = self._closed_for_good(self._source, denials, going, closing)
         self.not_closed = ""
         if not even_without_source:
-            await closed
+            await self._closed_for_good(self._denials_at(self._source, closing), going)
             return
         try:
-            await asyncio.wait_for(closed, SOURCE_ROLE_S)
+            async with asyncio.timeout(SOURCE_ROLE_S) as limit:
+                await self._closed_for_good(self._denials_at(self._source, closing, limit), going)
         except LockedOut as locked:  # the way back comes before the closed door
             self.not_closed = await self._unlocked(self._source, locked, closing)
         except (ClientError, FreezeNotAllowed, TimeoutError) as error:
@@ -200,19 +200,25 @@ class Freeze:
             self.not_closed = await standing_in_words(self._source, going.topics, why, closing)
 
     async def _unlocked(self, source: Cluster, locked: LockedOut, closing: Closing) -> str:
-        unlocking = unlock(source, self._operation_id, locked, closing, self._check_held)
         try:
-            await asyncio.wait_for(unlocking, SOURCE_ROLE_S)
+            async with asyncio.timeout(SOURCE_ROLE_S) as limit:
+                await self._denials_at(source, closing, limit).unlock(locked)
         except LockedOut as unsure:
             return f"{unsure} ({unsure.hint})"
         except TimeoutError:
             return f"{locked}; that the ACLs were taken back no broker said in time: {thaw_of(source)}"
         return f"{source.site.name} was not closed to its clients: {locked}; the ACLs were taken back ({locked.hint})"
 
-    async def _closed_for_good(self, source: Cluster, denials: SiteDenials, going: Freezing, closing: Closing) -> None:
-        await close(source, denials, going.topics, self._operation_id, self._check_held, closing)
-        await undo(source, self._operation_id, going.topics, self._check_held)
-        self.denied_principals = denials.principals
+    async def _closed_for_good(self, denying: AclFreeze, going: Freezing) -> None:
+        assert going.source_denials is not None, "it is closed by them"
+        await denying.close(going.source_denials, going.topics)
+        await replace(denying, closing=Closing()).undo(going.topics)
+        self.denied_principals = going.source_denials.principals
+
+    def _denials_at(self, source: Cluster, closing: Closing, limit: asyncio.Timeout | None = None) -> AclFreeze:
+        """`limit`: of the time that the source has, in which the target's answers do not count."""
+        renew = self._renew if limit is None else partial(uncounted, limit, self._renew)
+        return AclFreeze(source, self._operation_id, renew, closing)
 
     def _left(self, going: Freezing, now: SiteStanding, reason: str) -> SiteStanding:
         before = self._plan.before or self._plan.source
@@ -233,7 +239,10 @@ class Freeze:
 
 
 async def _become(
-    cluster: Cluster, change: Callable[[SiteStanding, str], SiteStanding], reason: str, check: Callable[[], None]
+    cluster: Cluster,
+    change: Callable[[SiteStanding, str], SiteStanding],
+    reason: str,
+    renew: Callable[[], Awaitable[None]],
 ) -> SiteStanding | None:
     now = await site_standing(cluster)
     if now is None:
@@ -242,4 +251,14 @@ async def _become(
     if wanted.is_as(now):
         await await_site_role(cluster, now)
         return now
-    return await set_site_role(cluster, wanted.role, reason, now, wanted.topics, wanted.standby, check)
+    return await set_site_role(cluster, wanted.role, reason, now, wanted.topics, wanted.standby, renew)
+
+
+async def refuse_late_changes(cluster: Cluster, renew: Callable[[], Awaitable[None]]) -> None:
+    """The site's role is set once more as it stands, so that a change that was asked for before, and has not come,
+    follows an epoch that is over. Nothing where the site has no role. Raises ClientError, and what `renew` does.
+    """
+    while (now := await known_standing(cluster)) is not None:
+        with suppress(SiteRoleChanged):  # it has just come
+            await set_site_role(cluster, now.role, now.reason, now, now.topics, now.standby, renew)
+            return

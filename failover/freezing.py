@@ -131,7 +131,7 @@ async def read_roles(
             known, others = await asyncio.wait_for(_known(link, source), SOURCE_ROLE_S)
     elif source is not None:
         known, others = await _known(link, source)
-    standing = await _standing(target)
+    standing = await known_standing(target)
     if whole_site or ".*" in link.topics:
         return Freezing(known, standing, others=others)
     prefix = "" if link.topic_names == "same" else re.escape(f"{link.source.name}.")
@@ -158,10 +158,11 @@ async def with_denials(
 async def _known(link: Link, source: Cluster) -> tuple[SiteStanding | None, tuple[str, ...]]:
     """The source's role, and its topics that the link does not carry."""
     names = [name for name in await list_topics(source) if not name.startswith("__") and not link.selects_topic(name)]
-    return await _standing(source), tuple(sorted(names))
+    return await known_standing(source), tuple(sorted(names))
 
 
-async def _standing(cluster: Cluster) -> SiteStanding | None:
+async def known_standing(cluster: Cluster) -> SiteStanding | None:
+    """As `site_standing`; None, too, of a cluster that does not let farshore ask: it is none of farshore's own."""
     try:
         return await site_standing(cluster)
     except KafkaError as error:

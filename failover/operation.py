@@ -117,7 +117,7 @@ class _Run:
         drain_timeout_s: float,
         tell: Tell,
     ) -> None:
-        operation_id, check_held = journal.operation_id, journal.check_held
+        operation_id = journal.operation_id
         self._links = [LinkRun(move, operation_id, drain_timeout_s, journal.renew) for move in moves]
         self._journal = journal
         self._operation = moves[0].plan.operation
@@ -126,7 +126,7 @@ class _Run:
         sites = next((move.sites for move in moves if move.sites.source is not None), moves[0].sites)
         self._named = replace(sites.link, name=",".join(move.sites.link.name for move in moves))
         clusters = (sites.source, sites.target)
-        self._freeze = Freeze(self._freezing, self._named, clusters, operation_id, check_held)
+        self._freeze = Freeze(self._freezing, self._named, clusters, operation_id, journal.renew)
         if opening.is_freeze_begun:
             self._freeze.take_up()
         self._source_role: SiteStanding | None = None

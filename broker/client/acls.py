@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Final, NamedTuple, TypeVar
@@ -103,17 +103,18 @@ async def known_denials(cluster: Cluster, behind: Collection[WriteDenial] = ()) 
 async def create_denials(
     cluster: Cluster,
     denials: Iterable[WriteDenial],
-    check: Callable[[], None] = lambda: None,
+    check: Callable[[], Awaitable[None]] | None = None,
     asked: Asked | None = None,
 ) -> None:
-    """What is there already may be made again. `check`: directly before each request, and raises where it is not to be
-    made; `asked`: counts them. Raises ClientError.
+    """What is there already may be made again. `check`: awaited directly before each request, and raises where that is
+    not to be made; `asked`: counts them. Raises ClientError.
     """
     asked, requests = asked or Asked(), list(_in_requests(denials))
 
     async def ask(connection: Connection) -> None:
         for wanted in requests:
-            check()
+            if check is not None:
+                await check()
             asked.sent.update(wanted)
             answer = await connection.request(CreateAclsRequest([AclCreation(*_denial(*one)) for one in wanted]))
             asked.answered.update(wanted)
@@ -124,14 +125,15 @@ async def create_denials(
 
 
 async def delete_denials(
-    cluster: Cluster, denials: Iterable[WriteDenial], check: Callable[[], None] = lambda: None
+    cluster: Cluster, denials: Iterable[WriteDenial], check: Callable[[], Awaitable[None]] | None = None
 ) -> None:
     """Just these; what is not there need not be. `check` as in `create_denials`. Raises ClientError."""
     requests = [[DeleteAclsFilter(*_denial(*one)) for one in each] for each in _in_requests(denials)]
 
     async def ask(connection: Connection) -> None:
         for asked in requests:
-            check()
+            if check is not None:
+                await check()
             answer = await connection.request(DeleteAclsRequest(asked))
             for one, result in zip(asked, answer.filter_results, strict=True):
                 what = f"let {one.principal_filter} write to {one.resource_name_filter}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from broker.base.errors import first_of
 from broker.client.cluster import Cluster
@@ -74,11 +74,11 @@ async def set_site_role(
     known: SiteStanding | None,
     topics: Sequence[str] = (),
     standby: Sequence[str] = (),
-    check: Callable[[], None] = lambda: None,
+    check: Callable[[], Awaitable[None]] | None = None,
 ) -> SiteStanding:
     """Follows `known`, and returns when every broker of the site has said that it goes by it. `topics`: regular
-    expressions of those that the role is of; none: all. `standby`: as `SiteStanding` has it. `check`: directly before
-    each request to change it, and raises where it is not to be.
+    expressions of those that the role is of; none: all. `standby`: as `SiteStanding` has it. `check`: awaited directly
+    before each request to change it, behind the look that `known` comes from; raises where it is not to be changed.
 
     Raises SiteHasNoRoles (`known` is None), SiteRoleChanged, SiteRoleNotEverywhere, and ClientError where it is not
     known whether it was changed.
@@ -93,7 +93,8 @@ async def set_site_role(
     while True:  # what was done already may be asked for again
         try:
             connection = await cluster.any_connection()
-            check()
+            if check is not None:
+                await check()
             (answer,) = (await connection.request(request)).responses
             if not answer.error_code:
                 break

@@ -14,9 +14,9 @@ from broker.client.cluster import Cluster
 from broker.client.errors import ClientError
 from broker.wire.site_role import SiteRole
 from deploy.cli.failover_tables import filled
-from failover.acl_freeze import close, open_again, unlock
+from failover.acl_freeze import AclFreeze, open_again
 from failover.acl_looking import denials_to_make, look, may_make_acls, named_topics
-from failover.closing import Closing, standing_in_words
+from failover.closing import standing_in_words
 from failover.denials import Denials, denials_of, is_named
 from failover.errors import FreezeNotAllowed, LockedOut, NotClosed
 
@@ -41,11 +41,12 @@ async def change_denials(
         there = found.there | denials_of(names, denials.principals)
         return replace(found, there=there, marks={**found.marks, **made})
     consent(f"{cluster.site.name}: {', '.join(denials.principals)} may write no more, and fail, to {_told(names)}")
-    closing = Closing()
+    freeze = AclFreeze(cluster, operation_id)
+    closing = freeze.closing
     try:
-        await close(cluster, denials, topics, operation_id, closing=closing)
+        await freeze.close(denials, topics)
     except LockedOut as locked:
-        await unlock(cluster, operation_id, locked, closing)
+        await freeze.unlock(locked)
         raise
     except (ClientError, FreezeNotAllowed) as error:
         if not closing.asked.sent:

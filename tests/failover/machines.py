@@ -14,7 +14,7 @@ from broker.client.connection import Connection
 from broker.client.errors import ConnectionLost
 from broker.wire.messages.produce import ProduceRequest
 from broker.wire.schema import Message
-from failover.errors import GateRefused
+from failover.errors import GateRefused, JournalUnanswered
 from failover.hooks import Hooks
 from failover.intent import Intent
 from failover.operation import Tell, tell_nobody
@@ -28,6 +28,17 @@ from tests.failover.stage import Stage, now_ms
 
 VICTIM = "farshore-victim"
 HEIR = "farshore-heir"
+
+
+@dataclass
+class Lease:
+    """On an operation of which nobody else knows; where it is lost, `renew` says so."""
+
+    is_held: bool = True
+
+    async def renew(self) -> None:
+        if not self.is_held:
+            raise JournalUnanswered("an operation", "west")
 
 
 class PlanRefused(GateRefused):

@@ -20,7 +20,7 @@ from broker.wire.errors import ErrorCode
 from broker.wire.records import Record, encode_batch
 from broker.wire.vocabulary import CLUSTER_OPERATIONS, AclOperation
 from failover.aborting import AbortKind, abort, plan_abort
-from failover.acl_freeze import close, undo
+from failover.acl_freeze import AclFreeze
 from failover.denials import SiteDenials, read_denials
 from failover.errors import CutShort, FreezeNotAllowed, LockedOut, NotDrained
 from failover.hooks import Hooks
@@ -350,15 +350,15 @@ async def test_what_was_closed_for_a_link_that_is_given_up_is_let_in_again(
         source = site.stage.source
         await make_topic(source, "trips", 1)
         denials = SiteDenials(("User:*",))
-        await close(source, denials, ("flights", "trips"), "one")
+        await AclFreeze(source, "one").close(denials, ("flights", "trips"))
         site.east.acls |= {Acl(2, "trips", 3, "User:farshore-freeze/two/User:*", "*", AclOperation.WRITE, 2)}
-        await undo(source, "one", keep=("flights",))
+        await AclFreeze(source, "one").undo(keep=("flights",))
         closed = {WriteDenial(topic, "User:*") for topic in ("flights", "trips", "orders")}
         found = read_denials(await known_denials(source))
         assert found.there == closed | {WriteDenial(TOPIC, "User:intern")}
         assert found.marks == {WriteDenial("flights", "User:*"): {"one"}, WriteDenial("trips", "User:*"): {"two"}}
-        await undo(source, "two")
-        await undo(source, "one")
+        await AclFreeze(source, "two").undo()
+        await AclFreeze(source, "one").undo()
         assert site.east.acls == BEFORE
 
 

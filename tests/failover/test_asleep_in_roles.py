@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -26,22 +26,13 @@ from failover.denials import SiteDenials, mark_of
 from failover.errors import JournalUnanswered, OperationTakenUp
 from failover.freeze import Freeze
 from failover.freezing import Freezing, read_roles
-from tests.failover.machines import VICTIM
+from tests.failover.machines import VICTIM, Lease
 from tests.failover.stage import TOPIC, two_sites
 from tests.failover.test_acl_freeze import locked
 from tests.failover.test_taking_up import ID
 from tests.failover.test_unfinished_closes import DENIALS, EVERYBODY
 
 CHANGES = (IncrementalAlterConfigsRequest, CreateAclsRequest, DeleteAclsRequest)
-
-
-@dataclass
-class Lease:
-    is_held: bool = True
-
-    def check(self) -> None:
-        if not self.is_held:
-            raise JournalUnanswered(ID, "west")
 
 
 @contextmanager
@@ -77,7 +68,7 @@ async def test_a_target_stays_as_it_is_and_so_does_the_source(
             Cluster(stage.link.target, client_id=VICTIM) as target,
         ):
             plan = replace(await read_roles(stage.link, source, target), freezes=True)
-            freeze = Freeze(plan, stage.link, (source, target), ID, lease.check)
+            freeze = Freeze(plan, stage.link, (source, target), ID, lease.renew)
             await freeze.refuse_writes()
             before = await site_standing(stage.source), await site_standing(stage.target)
             with asleep_at(monkeypatch, lease, DescribeConfigsRequest) as changing, pytest.raises(JournalUnanswered):
@@ -90,7 +81,7 @@ async def test_a_source_is_not_frozen(tmp_path: Path) -> None:
     async with two_sites(tmp_path) as stage:
         lease = Lease()
         plan = replace(await read_roles(stage.link, stage.source, stage.target), freezes=True)
-        freeze = Freeze(plan, stage.link, (stage.source, stage.target), ID, lease.check)
+        freeze = Freeze(plan, stage.link, (stage.source, stage.target), ID, lease.renew)
         lease.is_held = False
         with pytest.raises(JournalUnanswered):
             await freeze.refuse_writes()
@@ -104,7 +95,7 @@ async def test_no_acl_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, a
         lease, link = Lease(), there.stage.link
         async with Cluster(link.source, client_id=VICTIM) as source:
             plan = Freezing(freezes=True, topics=(TOPIC,), source_denials=DENIALS)
-            freeze = Freeze(plan, link, (source, there.stage.target), ID, lease.check)
+            freeze = Freeze(plan, link, (source, there.stage.target), ID, lease.renew)
             hand_over = partial(freeze.hand_over, plan, even_without_source=True)
             take = freeze.refuse_writes if step == "freeze" else hand_over
             with asleep_at(monkeypatch, lease, at) as changing, pytest.raises(JournalUnanswered):
@@ -119,7 +110,7 @@ async def test_no_acl_is_taken_back(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         before = set(there.west.acls)
         async with Cluster(link.target, client_id=VICTIM) as target:
             plan = Freezing(target_topics=(TOPIC,), target_denials=SiteDenials(DENIALS.principals, (TOPIC,)))
-            freeze = Freeze(plan, link, (there.stage.source, target), ID, lease.check)
+            freeze = Freeze(plan, link, (there.stage.source, target), ID, lease.renew)
             with asleep_at(monkeypatch, lease, DescribeAclsRequest) as changing, pytest.raises(JournalUnanswered):
                 await freeze.hand_over(plan, even_without_source=False)
         assert (changing, there.west.acls) == ([], before)

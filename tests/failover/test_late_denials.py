@@ -13,7 +13,7 @@ import pytest
 
 from broker.client.acls import Asked
 from broker.client.cluster import Cluster
-from failover.acl_freeze import close, open_again
+from failover.acl_freeze import AclFreeze, open_again
 from failover.acl_looking import look
 from failover.closing import Closing, standing_in_words
 from failover.contact import SOURCE_LIMITS
@@ -93,7 +93,7 @@ async def test_who_is_cut_short_looks_for_a_bounded_time_whether_it_locked_itsel
             return bool(there.east.unanswered)
 
         denials = SiteDenials((EVERYBODY.principal,), is_writable=True)
-        cut = asyncio.create_task(close(waiting, denials, [TOPIC], "a", closing=closing))
+        cut = asyncio.create_task(AclFreeze(waiting, "a", closing=closing).close(denials, [TOPIC]))
         await eventually(is_asked, "the denial to be asked for")
         cut.cancel()
         done, _ = await asyncio.wait([cut], timeout=60)
@@ -116,7 +116,7 @@ async def test_how_a_site_stands_behind_a_close_that_was_cut_says_no_more_than_i
             "no ACL of a freeze keeps clients from writing at east yet (it was late); ACLs that deny"
         )
         assert "whether they deny farshore itself to write there, too, is not known" in told
-        await close(cluster, SiteDenials((EVERYBODY.principal,)), [TOPIC], "a")
+        await AclFreeze(cluster, "a").close(SiteDenials((EVERYBODY.principal,)), [TOPIC])
         told = await standing_in_words(cluster, [TOPIC], "it was late", Closing(Asked(Counter([EVERYBODY]))))
         assert told.startswith(f"ACLs deny clients of east to write to {TOPIC} (it was late); ")
         assert "not known" not in told

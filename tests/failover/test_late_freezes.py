@@ -20,7 +20,7 @@ from broker.wire.schema import Message
 from broker.wire.site_role import SiteRole
 from failover.freeze import Freeze
 from failover.freezing import read_roles
-from tests.failover.machines import VICTIM
+from tests.failover.machines import VICTIM, Lease
 from tests.failover.stage import two_sites
 from tests.failover.test_late_promotions import takes_writes
 from tests.failover.test_taking_up import ID
@@ -45,7 +45,7 @@ async def test_a_freeze_that_comes_behind_its_undoing_is_refused(
         before = await site_standing(source)
         assert before is not None
         plan = replace(await read_roles(stage.link, source, stage.target), freezes=True)
-        freeze = Freeze(plan, stage.link, (source, stage.target), ID, lambda: None)
+        freeze = Freeze(plan, stage.link, (source, stage.target), ID, Lease().renew)
         await freeze.begin()
         with monkeypatch.context() as patched:
             patched.setattr(Connection, "send", send)
@@ -74,7 +74,7 @@ async def test_a_role_that_was_never_changed_keeps_its_reason_when_the_freeze_is
         topics = () if role is SiteRole.ACTIVE else ("other",)
         before = await set_site_role(stage.source, role, "operation-7", await site_standing(stage.source), topics)
         plan = replace(await read_roles(stage.link, stage.source, stage.target), freezes=True)
-        freeze = Freeze(plan, stage.link, (stage.source, stage.target), ID, lambda: None)
+        freeze = Freeze(plan, stage.link, (stage.source, stage.target), ID, Lease().renew)
         freeze.take_up()
         await freeze.undo(RuntimeError("given up"))
         now = await site_standing(stage.source)

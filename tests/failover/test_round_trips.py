@@ -11,7 +11,11 @@ from pathlib import Path
 from broker.client.cluster import Cluster
 from broker.client.model import CommittedOffset
 from broker.client.site import Site
+from broker.client.site_role import set_site_role, site_standing
+from broker.wire.site_role import SiteRole
 from broker.wire.vocabulary import TopicPartition
+from failover.freeze import Freeze
+from failover.freezing import read_roles
 from failover.journal import Event
 from failover.journal_log import OperationJournal, OperationsReader, claim, load_operations
 from failover.moves import GroupMove, MoveKind
@@ -31,6 +35,10 @@ LOOK_ALONE_MAX = 7
 PROMOTION_MAX = 14
 """With two renewals of the operation's lease."""
 RENEWALS = 5
+FREEZE_MAX = 1
+"""At the target: a renewal. The freeze itself is at the source."""
+HAND_OVER_MAX = 6
+"""At the target: a renewal for each site, two looks (one beside the source's change), a change, and its word."""
 MOVE_MAX = 7
 """Round trips of the move of many groups, what is written into the link's state apart."""
 GROUPS = 1_000
@@ -106,6 +114,23 @@ async def test_a_promotion_takes_few_round_trips(tmp_path: Path) -> None:
     assert not fence.left_out
     assert run is not None
     assert run.state is RunState.PROMOTED
+
+
+async def test_roles_are_changed_in_few_round_trips(tmp_path: Path) -> None:
+    async with two_sites(tmp_path) as stage, far_target(stage) as (far, target):
+        await set_site_role(stage.target, SiteRole.STANDBY, "a test", await site_standing(stage.target))
+        writer, _ = await claim(target, ("east", "west"), lambda _: None)
+        journal = OperationJournal(target, "failover-1", "ann", writer, ("east", "west"))
+        await journal.renew()
+        plan = replace(await read_roles(stage.link, stage.source, target), freezes=True)
+        freeze = Freeze(plan, stage.link, (stage.source, target), "failover-1", journal.renew)
+        far.round_trips = 0
+        await freeze.refuse_writes()
+        of_freeze = far.round_trips
+        await freeze.hand_over(plan, even_without_source=False)
+        of_hand_over = far.round_trips - of_freeze
+    assert of_freeze <= FREEZE_MAX
+    assert of_hand_over <= HAND_OVER_MAX
 
 
 async def test_renewals_that_are_asked_for_at_once_share_their_round_trips(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from broker.client.cluster import Cluster
 from broker.wire.site_role import SiteRole
 from deploy.cli.site_denials import change_denials
 from deploy.cli.site_roles import row_by_denials
-from failover.acl_freeze import close, open_again
+from failover.acl_freeze import AclFreeze, open_again
 from failover.acl_looking import look
 from failover.denials import mark_of
 from failover.errors import LockedOut
@@ -65,7 +65,7 @@ async def test_who_did_not_confirm_is_named_and_a_thaw_lets_in_all_the_same(
         with silent(there) as port:
             async with impatient(there.stage.source) as cluster:
                 with pytest.raises(DenialsNotEverywhere, match=str(port)):
-                    await close(cluster, DENIALS, [TOPIC], "a")
+                    await AclFreeze(cluster, "a").close(DENIALS, [TOPIC])
                 row = row_by_denials(cluster.site, await look(cluster))
                 assert (row.role, row.takes_writes, row.differing, row.topics) == ("standby", None, (port,), (TOPIC,))
                 with pytest.raises(DenialsNotEverywhere, match=f"not said by broker {port}$"):

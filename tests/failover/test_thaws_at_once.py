@@ -15,7 +15,7 @@ import pytest
 import failover.acl_freeze
 from broker.client.acls import WriteDenial, known_denials
 from broker.client.cluster import Cluster
-from failover.acl_freeze import ThawUnderWay, close, open_again, undo
+from failover.acl_freeze import AclFreeze, ThawUnderWay, open_again
 from failover.denials import Denials, SiteDenials, read_denials
 from tests.failover.stage import TOPIC
 from tests.failover.test_acl_freeze import BEFORE, locked
@@ -86,11 +86,11 @@ async def both(cluster: Cluster, one: Action, other: Action, steps: tuple[int, i
 
 
 def closing(operation_id: str) -> Action:
-    return lambda cluster: close(cluster, DENIALS, [TOPIC], operation_id)
+    return lambda cluster: AclFreeze(cluster, operation_id).close(DENIALS, [TOPIC])
 
 
 def thawing(operation_id: str) -> Action:
-    return lambda cluster: undo(cluster, operation_id)
+    return lambda cluster: AclFreeze(cluster, operation_id).undo()
 
 
 async def denied(cluster: Cluster) -> Denials:

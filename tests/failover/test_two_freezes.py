@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from broker.client.acls import WriteDenial, known_denials
-from failover.acl_freeze import close, undo
+from failover.acl_freeze import AclFreeze
 from failover.denials import SiteDenials, read_denials
 from tests.failover.stage import TOPIC
 from tests.failover.test_acl_freeze import BEFORE, locked
@@ -20,13 +20,13 @@ async def test_of_two_that_closed_the_same_topic_the_last_to_thaw_opens_it(
     async with locked(tmp_path, monkeypatch) as there:
         cluster, denials = there.stage.source, SiteDenials(("User:*",))
         for operation_id in ("a", "b", "b"):
-            await close(cluster, denials, [TOPIC], operation_id)
+            await AclFreeze(cluster, operation_id).close(denials, [TOPIC])
         everybody = WriteDenial(TOPIC, "User:*")
         assert read_denials(await known_denials(cluster)).marks == {everybody: {"a", "b"}}
-        await undo(cluster, first)
+        await AclFreeze(cluster, first).undo()
         left = read_denials(await known_denials(cluster))
         assert everybody in left.there, "the other one still holds it"
         assert left.marks == {everybody: {"a", "b"} - {first}}
         for operation_id in ("a", "b"):
-            await undo(cluster, operation_id)
+            await AclFreeze(cluster, operation_id).undo()
         assert there.east.acls == BEFORE

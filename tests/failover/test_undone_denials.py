@@ -18,14 +18,14 @@ from broker.client.cluster import Cluster
 from broker.client.connection import Connection
 from broker.wire.messages.create_acls import CreateAclsRequest
 from broker.wire.schema import Message
-from failover.acl_freeze import open_again, undo
+from failover.acl_freeze import AclFreeze, open_again
 from failover.acl_looking import look
 from failover.denials import mark_of
 from failover.errors import StillFrozen
 from failover.freeze import Freeze
 from failover.freezing import Freezing
 from failover.limits import LATE_DENIALS_POLL_S, LATE_DENIALS_S
-from tests.failover.machines import VICTIM
+from tests.failover.machines import VICTIM, Lease
 from tests.failover.stage import TOPIC
 from tests.failover.test_acl_freeze import BEFORE, ID, Locked, locked
 from tests.failover.test_late_promotions import Asleep, before_a_request
@@ -33,7 +33,7 @@ from tests.failover.test_unfinished_closes import DENIALS, EVERYBODY
 
 
 @pytest.mark.parametrize("acls_per_request", [1, 1_000])
-@pytest.mark.parametrize("take_back", [lambda at: undo(at, ID), lambda at: open_again(at, [TOPIC])])
+@pytest.mark.parametrize("take_back", [lambda at: AclFreeze(at, ID).undo(), lambda at: open_again(at, [TOPIC])])
 async def test_what_comes_amid_its_taking_back_is_gone_with_it_or_known_as_a_freezes(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -99,7 +99,7 @@ async def given_up(there: Locked, monkeypatch: pytest.MonkeyPatch, clock: Waitin
 
     async with Cluster(stage.link.source, client_id=VICTIM, clock=clock) as source:
         plan = Freezing(freezes=True, topics=(TOPIC,), source_denials=DENIALS)
-        freeze = Freeze(plan, stage.link, (source, stage.target), ID, lambda: None)
+        freeze = Freeze(plan, stage.link, (source, stage.target), ID, Lease().renew)
         await freeze.begin()
         with monkeypatch.context() as patched:
             patched.setattr(Connection, "send", send)

@@ -15,7 +15,7 @@ from broker.client.acls import WriteDenial, create_denials, known_denials
 from broker.client.cluster import Cluster
 from broker.wire.site_role import SiteRole
 from deploy.cli.site_roles import changed, row_of
-from failover.acl_freeze import close
+from failover.acl_freeze import AclFreeze
 from failover.denials import Denials, SiteDenials, leaving_mark_of, mark_of, read_denials
 from tests.failover.stage import TOPIC
 from tests.failover.test_acl_freeze import BEFORE, locked
@@ -53,7 +53,7 @@ async def closed_by(waiting: Cluster, asked: Cluster, operation_id: str) -> None
         found = await denied(asked)
         return EVERYBODY in found.there and operation_id in found.marks.get(EVERYBODY, ())
 
-    closing = asyncio.create_task(close(waiting, DENIALS, [TOPIC], operation_id))
+    closing = asyncio.create_task(AclFreeze(waiting, operation_id).close(DENIALS, [TOPIC]))
     try:
         await eventually(is_denied, "the denial to be made")
         assert not closing.done(), "not every broker, or everybody, has said that it is closed"
