@@ -15,6 +15,7 @@ from broker.client.cluster import Cluster
 from broker.client.errors import ClientError
 from failover.acl_looking import look
 from failover.errors import (
+    DenialsMayCome,
     FreezeNotAllowed,
     JournalUnanswered,
     NotAborted,
@@ -30,7 +31,7 @@ from failover.journal_log import OperationJournal, claim
 from failover.limits import SOURCE_ROLE_S
 from failover.patience import uncounted
 from failover.sites import Sites
-from failover.standing import intent_of, role_before
+from failover.standing import intent_of, late_denials, role_before
 from failover.steps import OperationStep
 from failover.taking_up import begun_steps, is_promoted_by, run_behind_fence, still, until_unheard
 from mirror.api import LinkRun, MirrorError, RunState, read_entries
@@ -56,6 +57,8 @@ class AbortKind(StrEnum):
     """Behind the fence: what comes is carried nowhere."""
     SOURCE_UNKNOWN = "source_unknown"
     """Whether it still refuses writes is not known: it does not answer, or only the hooks know."""
+    DENIALS_MAY_COME = "denials_may_come"
+    """ACLs of the freeze may have been asked for that nobody was told of: if one comes yet, it denies writes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +94,9 @@ async def _findings(
         found.append(_stays(AbortKind.GROUPS_MOVED, target, f"farshore group list --site {target}"))
     if is_behind or OperationStep.FREEZE in begun:  # a failover freezes nothing, and its source may take writes
         found.append(await _role_finding(log.operation_id, sites[0], is_behind=is_behind))
+    if late_denials(log):
+        source = sites[0].link.source.name
+        found.append(_stays(AbortKind.DENIALS_MAY_COME, source, f"farshore site role --site {source}"))
     return tuple(found)
 
 
@@ -228,9 +234,10 @@ async def _thaw(log: OperationLog, sites: Sites, hooks: Hooks, journal: Operatio
     freezing = replace(roles, freezes=True, hooks=hooks, before=role_before(log))
     named = replace(sites.link, name=",".join(intent_of(log).links))
     freeze = Freeze(freezing, named, (sites.source, sites.target), log.operation_id, journal.renew)
-    freeze.take_up()
+    freeze.take_up(late_denials(log))
     try:
-        await journal.while_held(freeze.undo(OperationEnded(f"{log.operation_id} was aborted")))
+        with suppress(DenialsMayCome):  # a finding says so
+            await journal.while_held(freeze.undo(OperationEnded(f"{log.operation_id} was aborted")))
     except StillFrozen as error:
         await journal.record(Event.CUT_SHORT, {"step": OperationStep.FREEZE.value, "error": str(error)})
         raise

@@ -111,14 +111,14 @@ class AclFreeze:
         What another one holds, too, stays denied, until the last of them goes. Of several that go at once each sees
         that the others do, but for one that looked before the others said so: and that one is gone for those, or goes.
 
-        What its `closing` asked for and nobody answered is looked for again, for LATE_DENIALS_S; then it may come yet,
-        as `closing` says. Raises FreezeNotAllowed, ClientError.
+        What its `closing` asked for, or inherited, and nobody answered is looked for again, for LATE_DENIALS_S; then it
+        may come yet, as `closing` says. Raises FreezeNotAllowed, ClientError.
         """
         undone, clock = set[WriteDenial](), self.cluster.clock
         until_s = clock.boottime() + LATE_DENIALS_S
         while True:
             await self._undo(keep, undone)
-            if not self.closing.may_come or clock.boottime() >= until_s:
+            if not self.closing.topics_to_come or clock.boottime() >= until_s:
                 return
             await clock.sleep(LATE_DENIALS_POLL_S)
 

@@ -21,11 +21,13 @@ MAY_COME: Final = "were asked for, and may come yet"
 @dataclass
 class Closing:
     """What a close knows of itself that may be cut short. `asked`: denials that it asked for, with their marks;
-    `is_lock_out_known`: whether it is known that farshore itself is, or is not, denied to write by what came of them.
+    `is_lock_out_known`: whether it is known that farshore itself is, or is not, denied to write by what came of them;
+    `inherited`: topics (regular expressions) of which a machine before this one may have asked for denials, too.
     """
 
     asked: Asked = field(default_factory=Asked)
     is_lock_out_known: bool = True
+    inherited: tuple[str, ...] = ()
 
     @property
     def may_come(self) -> frozenset[WriteDenial]:
@@ -33,9 +35,14 @@ class Closing:
         return without_marks(self.asked.unanswered)
 
     @property
+    def topics_to_come(self) -> tuple[str, ...]:
+        """Of those, and of what is inherited: how many that were, and which of them came, nobody can tell."""
+        return tuple(sorted({*self.inherited, *(one.topic for one in self.may_come)}))
+
+    @property
     def coming_in_words(self) -> str:
         """Of those; none where nothing may come."""
-        return _coming(self.may_come) if self.may_come else ""
+        return _coming(self.topics_to_come) if self.topics_to_come else ""
 
     def note_seen(self, found: Denials, operation_id: str, undone: Collection[WriteDenial]) -> None:
         """One request has come of each denial that is seen now, and was not before it was asked for, or is among those
@@ -65,21 +72,22 @@ async def standing_in_words(cluster: Cluster, topics: Sequence[str], why: str, c
     coming = closing.may_come - found.there
     if not closed and not coming:
         return f"no ACL of a freeze keeps clients from writing at {site} ({why})"
+    topics_to_come = sorted({one.topic for one in coming})
     if not closed:
-        return f"no ACL of a freeze keeps clients from writing at {site} yet ({why}); {_coming(coming)}; {takes_back}"
+        not_yet = f"no ACL of a freeze keeps clients from writing at {site} yet ({why})"
+        return f"{not_yet}; {_coming(topics_to_come)}; {takes_back}"
     told = f"ACLs deny clients of {site} to write to {', '.join(closed)}"
     if found.differing:
         told += f", and brokers {', '.join(map(str, found.differing))} have not said that they go by them"
     for topic, still in found.in_part(cluster.site.freeze_principals).items():
         told += f"; {topic} is closed in part: {names_of(still)} can still write"
     if coming:
-        told += f"; {_coming(coming)}"
+        told += f"; {_coming(topics_to_come)}"
     return f"{told} ({why}); {takes_back}"
 
 
-def _coming(asked: Collection[WriteDenial]) -> str:
-    topics = ", ".join(sorted({one.topic for one in asked}))
-    return f"ACLs that deny to write to {topics} {MAY_COME}"
+def _coming(topics: Sequence[str]) -> str:
+    return f"ACLs that deny to write to {', '.join(topics)} {MAY_COME}"
 
 
 def role_of(cluster: Cluster) -> str:

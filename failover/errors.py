@@ -20,6 +20,7 @@ FailoverError
 │   └── WorldChanged        since the plan was written, what it was made from changed
 ├── NotClosed          ACLs were asked for, and it is not known that they close the site (exit 1)
 ├── StillFrozen        given up before anything was moved, and writes at the source could not be let in again (exit 1)
+│   └── DenialsMayCome     or they were, and ACLs that deny them may come yet
 ├── NotAborted         whether the operation is behind its fence is not known: the source stays as it is (exit 1)
 ├── OperationTakenUp       another machine carries this operation on (exit 1)
 ├── JournalUnanswered      nobody could be told for too long that the operation is carried on (exit 1)
@@ -123,6 +124,10 @@ class NotClosed(FailoverError):
 
 class StillFrozen(FailoverError):
     """The operation was given up before it moved anything, and clients of the source may still be kept from writing."""
+
+
+class DenialsMayCome(StillFrozen):
+    """What was there of the freeze is undone; ACLs that were asked for, and not answered, may deny writes yet."""
 
 
 def leave_options(groups: Iterable[str]) -> str:

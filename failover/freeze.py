@@ -12,12 +12,13 @@ from broker.client.cluster import Cluster
 from broker.client.errors import ClientError
 from broker.client.fanout import both
 from broker.client.site_role import SiteRoleChanged, await_site_role, has_no_roles, set_site_role, site_standing
-from broker.wire.site_role import SiteRole, SiteStanding
+from broker.wire.site_role import EVERY_TOPIC, SiteRole, SiteStanding
 from failover.acl_freeze import AclFreeze, open_again
 from failover.closing import Closing, standing_in_words, thaw_of
-from failover.errors import FreezeNotAllowed, GateRefused, LockedOut, OperationUnderWay, StillFrozen
+from failover.errors import DenialsMayCome, FreezeNotAllowed, GateRefused, LockedOut, OperationUnderWay, StillFrozen
 from failover.freezing import Freezing, known_standing
 from failover.hooks import run_hook
+from failover.journal import LATE_DENIALS
 from failover.limits import SOURCE_ROLE_S
 from failover.patience import uncounted
 from mirror.api import Link
@@ -45,6 +46,7 @@ class Freeze:
         self._begun = False
         self._is_role_asked = False
         self._closing = Closing()
+        self._closings = [self._closing]
         self.denied_principals: tuple[str, ...] = ()
         """Whom the source's ACLs keep from writing at the end."""
         self.not_closed = ""
@@ -54,9 +56,21 @@ class Freeze:
     def is_begun(self) -> bool:
         return self._begun
 
-    def take_up(self) -> None:
-        """What another process of this operation began is this one's to undo."""
+    def take_up(self, late_denials: tuple[str, ...] = ()) -> None:
+        """What another process of this operation began is this one's to undo; `late_denials`: as `noted` of that one
+        said last.
+        """
         self._begun = self._is_role_asked = True
+        self._closing.inherited = late_denials
+
+    def noted(self, *, asking: bool = False) -> dict[str, list[str]]:
+        """For the journal, where the source is closed by ACLs: the topics (regular expressions) of which denials were
+        asked for that may come when nobody waits for them any more; `asking`: or are from now on.
+        """
+        if self._source is None or not self._plan.is_by_acls:
+            return {}
+        late = {topic for closing in self._closings for topic in closing.topics_to_come}
+        return {LATE_DENIALS: sorted(late.union(self._plan.topics or (EVERY_TOPIC,)) if asking else late)}
 
     async def begin(self) -> None:
         """Runs the hook. Raises HookFailed; `undo` then, and where `refuse_writes` fails."""
@@ -89,8 +103,8 @@ class Freeze:
             raise OperationUnderWay(str(error), hint=error.hint) from error
 
     async def undo(self, because: BaseException) -> None:
-        """Nothing else was changed, and is not going to be: clients write again. Raises StillFrozen, and what
-        `renew` does.
+        """Nothing else was changed, and is not going to be: clients write again. Raises StillFrozen
+        (DenialsMayCome where all that is there is undone), and what `renew` does.
         """
         if not self._begun:
             return
@@ -108,8 +122,8 @@ class Freeze:
         except (ClientError, GateRefused) as error:
             why = "; ".join(filter(None, (str(error), self._closing.coming_in_words)))
             raise self._still_frozen(because, why) from because
-        if self._source is not None and self._closing.may_come:
-            raise self._still_frozen(because, self._closing.coming_in_words) from because
+        if self._source is not None and self._closing.topics_to_come:
+            raise self._still_frozen(because, self._closing.coming_in_words, DenialsMayCome) from because
         if self._source is None and (before is not None or self._link.source.freeze_principals):
             raise self._still_frozen(because, f"{site} does not answer") from because
 
@@ -135,10 +149,10 @@ class Freeze:
                 async with asyncio.timeout(SOURCE_ROLE_S) as limit:
                     await self._denials_at(self._source, Closing(), limit).undo()
 
-    def _still_frozen(self, because: BaseException, why: str) -> StillFrozen:
+    def _still_frozen(self, because: BaseException, why: str, kind: type[StillFrozen] = StillFrozen) -> StillFrozen:
         site, said = self._link.source.name, str(because) or type(because).__name__
         at = f"--site {site}"
-        return StillFrozen(
+        return kind(
             f"{said}; writes at {site} may be frozen still: {why}",
             hint=f"`farshore site role {at}`, then `farshore site thaw {at}`, or what the thaw_hook does",
         )
@@ -186,6 +200,7 @@ class Freeze:
         if self._source is None or denials is None or not going.is_by_acls:
             return
         closing = Closing()
+        self._closings.append(closing)
         self.not_closed = ""
         if not even_without_source:
             await self._closed_for_good(self._denials_at(self._source, closing), going)

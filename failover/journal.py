@@ -27,6 +27,8 @@ PART_MAX_BYTES: Final = 512 * 1024
 BATCH_MAX_BYTES: Final = 16 * 1024 * 1024
 """Of an entry in one batch, before compression: who compacts the topic opens it."""
 LEASE_KEY: Final = "lease"
+LATE_DENIALS: Final = "late_denials"
+"""In an entry's detail: topics (regular expressions) of which ACLs that deny to write may come, from that entry on."""
 AT_MAX_MS: Final = 253_402_300_799_999
 """The end of year 9999: what was said later, by its own clock, nobody has said."""
 

@@ -78,6 +78,8 @@ class Opening:
     given_up: Mapping[str, str] = field(default_factory=dict)
     is_freeze_begun: bool = False
     staying: tuple[StayingLink, ...] = ()
+    late_denials: tuple[str, ...] = ()
+    """Topics whose denials an earlier run may have asked for that come yet."""
 
 
 async def carry_out(
@@ -128,7 +130,7 @@ class _Run:
         clusters = (sites.source, sites.target)
         self._freeze = Freeze(self._freezing, self._named, clusters, operation_id, journal.renew)
         if opening.is_freeze_begun:
-            self._freeze.take_up()
+            self._freeze.take_up(opening.late_denials)
         self._source_role: SiteStanding | None = None
         self._hook_error = ""
         self._staying = opening.staying
@@ -174,7 +176,8 @@ class _Run:
             for link in self._live:
                 link.choose_moves()
             starting["moves"] = self._moves()
-        await self._note(Event.STARTED, starting)
+        closes = step in (OperationStep.FREEZE, OperationStep.HAND_OVER)
+        await self._note(Event.STARTED, starting | (self._freeze.noted(asking=True) if closes else {}))
         match step:
             case OperationStep.BEFORE_HOOK:
                 await self._run_hook("before_hook", self._freezing.hooks.before)
@@ -199,7 +202,7 @@ class _Run:
             detail["moves"] = self._moves()
         if step is OperationStep.MOVE_GROUPS:
             detail["uncommitted"] = {link.sites.link.name: sorted(link.uncommitted) for link in self._live}
-        self._done = [(Event.DONE, detail)]
+        self._done = [(Event.DONE, detail | (self._freeze.noted() if closes else {}))]
 
     async def _let_in(self) -> None:
         """Applications may start from here on: the journal says so before anybody is told."""
@@ -266,7 +269,7 @@ class _Run:
         """
         if isinstance(error, OperationTakenUp):  # it is another machine's: whatever is to be undone, too
             return
-        said = {"step": step.value, "error": str(error) or type(error).__name__}
+        said = {"step": step.value, "error": str(error) or type(error).__name__, **self._freeze.noted()}
         is_before = step in BEFORE_FENCE or isinstance(error, OperationUnderWay)
         if any(link.is_promoted for link in self._links) or not is_before:
             with suppress(FarshoreError):  # nobody carries it on then, which the lease will say
@@ -288,7 +291,7 @@ class _Run:
             raise self._may_be_frozen(said, lost) from error
         except StillFrozen:
             with suppress(FarshoreError):
-                await self._note(Event.CUT_SHORT, said)
+                await self._note(Event.CUT_SHORT, said | self._freeze.noted())
             raise
         with suppress(FarshoreError):
             await self._note(Event.GIVEN_UP, said)

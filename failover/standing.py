@@ -11,7 +11,7 @@ from typing import Any, Final
 from broker.wire.site_role import SiteStanding
 from failover.errors import JournalDamaged, NewerVersion, OperationUnderWay
 from failover.intent import INTENT_FIELDS, Intent, read_intent
-from failover.journal import Event, OperationLog, as_told, is_sound
+from failover.journal import LATE_DENIALS, Event, OperationLog, as_told, is_sound
 from failover.limits import UNHEARD_S
 from failover.moves import GroupMove, MoveKind
 from failover.steps import BEFORE_FENCE, OperationStep
@@ -226,6 +226,19 @@ def uncommitted_groups(log: OperationLog) -> dict[str, frozenset[str]]:
             said = f"entry {entry.sequence} has groups that are none"
             raise JournalDamaged(f"the journal of {log.operation_id} is damaged: {said}")
     return {}
+
+
+def late_denials(log: OperationLog) -> tuple[str, ...]:
+    """Topics of the source (regular expressions) of which a machine that carried it on may have asked for denials, and
+    not been told that they are there. Raises JournalDamaged where they are none.
+    """
+    for entry in reversed(log.entries):
+        if LATE_DENIALS in entry.detail:
+            if _are_names(found := entry.detail[LATE_DENIALS]):
+                return tuple(found)
+            said = f"entry {entry.sequence} has topics that are none"
+            raise JournalDamaged(f"the journal of {log.operation_id} is damaged: {said}")
+    return ()
 
 
 def _are_names(found: object) -> bool:

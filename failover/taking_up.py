@@ -41,6 +41,7 @@ from failover.standing import (
     given_up_links,
     intent_of,
     is_behind_fence,
+    late_denials,
     refuse_second,
     role_before,
     standing_of,
@@ -175,7 +176,8 @@ async def resume(
     writer, log = await claim(target, between, partial(still, log))
     journal = OperationJournal(target, log.operation_id, who, writer, between, log)
     staying = staying_links(log.entries[0].detail, [*given_up, *refused])
-    opening = Opening(Event.TAKEN_UP, {"who": who}, refused, OperationStep.FREEZE in begun_steps(log), staying)
+    is_frozen, late = OperationStep.FREEZE in begun_steps(log), late_denials(log)
+    opening = Opening(Event.TAKEN_UP, {"who": who}, refused, is_frozen, staying, late)
     return await carry_out(moves, journal, opening, intent.drain_timeout_s, _done(log, moves), tell)
 
 

@@ -269,6 +269,7 @@ async def die_at(stage: Stage, monkeypatch: pytest.MonkeyPatch, step: str, reque
 async def test_killed_in_the_freeze_it_ends_the_same_resumed_and_aborted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request_at: int, answered: bool
 ) -> None:
+    monkeypatch.setattr("failover.acl_freeze.LATE_DENIALS_S", 0.2)
     async with locked(tmp_path, monkeypatch) as site:
         stage = site.stage
         assert await die_at(stage, monkeypatch, "freeze", request_at, answered=answered), "the step has fewer requests"
