@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
-from contextlib import ExitStack, asynccontextmanager, suppress
+from contextlib import ExitStack, asynccontextmanager
 from typing import Any, Final, TypeVar
 
 from broker.base.ending import to_its_end
@@ -23,7 +23,6 @@ from broker.client.model import Topic
 from broker.client.offsets import LogSpan, log_spans
 from broker.client.producers import ProducerIdAndEpoch, add_partitions_to_txn, end_txn, init_producer_id
 from broker.client.scan import OffsetSpan, scan_batches
-from broker.client.topics import NewTopic, create_topics, describe_topics
 from broker.wire.batch import BatchHeader
 from broker.wire.buffers import Buffer
 from broker.wire.compression import Compression
@@ -41,14 +40,11 @@ from failover.journal import (
     OperationsFolding,
     hash_of,
 )
-from failover.limits import DRAIN_POLL_S, HEARTBEAT_S, JOURNAL_REPLICATION_FACTOR, LEASE_S, TAKEN_OVER_S
-from mirror.api import check_compacted
+from failover.journal_topic import WHERE, is_journal_there, journal_topic, make_journal
+from failover.limits import DRAIN_POLL_S, HEARTBEAT_S, LEASE_S, TAKEN_OVER_S
 
 T = TypeVar("T")
 
-OPERATIONS_TOPIC: Final = "__farshore-operations"
-WHERE: Final = TopicPartition(OPERATIONS_TOPIC, 0)
-TOPIC_CONFIGS: Final = {"cleanup.policy": "compact"}
 FENCED: Final = frozenset(
     {ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_ID_MAPPING}
 )
@@ -76,9 +72,9 @@ class OperationsReader:
         """All that the target keeps, by id; none where there never was one. Raises ClientError."""
         async with self._turn:
             if self._topic is None:
-                topic, span = await _journal_topic(target), None
+                topic, span = await journal_topic(target), None
             else:  # side by side: of one that was deleted since, the end is not asked for in vain every time
-                topic, span = await both(_journal_topic(target), _journal_span(target))
+                topic, span = await both(journal_topic(target), _journal_span(target))
             if topic is None:
                 self._begin(None)
                 return {}
@@ -131,10 +127,6 @@ class OperationsReader:
 async def load_operations(target: Cluster, reader: OperationsReader | None = None) -> dict[str, OperationLog]:
     """As `OperationsReader.read`; `reader`: of who asks again and again."""
     return await (reader or OperationsReader()).read(target)
-
-
-async def _journal_topic(target: Cluster) -> Topic | None:
-    return (await describe_topics(target, [OPERATIONS_TOPIC])).get(OPERATIONS_TOPIC)
 
 
 async def _journal_span(target: Cluster) -> LogSpan | ClientError:
@@ -362,11 +354,11 @@ async def claim(
     """
     reader = reader or OperationsReader()
     # One that is being made meanwhile is empty, or read behind the fence.
-    _, before = await both(_ensure_topic(target), reader.read(target))
+    is_there, before = await both(is_journal_there(target), reader.read(target))
     check(before)
     txn = transactional_id(*sites)
     try:
-        fencing = await init_producer_id(target, txn)
+        fencing, _ = await both(init_producer_id(target, txn), make_journal(target, is_there=is_there))
         refused = await add_partitions_to_txn(target, txn, fencing, [WHERE])
         for error in refused.values():
             raise error
@@ -378,20 +370,3 @@ async def claim(
             raise Overtaken(*sites) from error
         raise
     return writer, check(await reader.read(target))
-
-
-async def _ensure_topic(target: Cluster) -> None:
-    """Raises ClientError, also where retention would delete an operation's first entries, and the chain with them."""
-    there, _ = await both(describe_topics(target, [OPERATIONS_TOPIC]), _check_topic(target))
-    if there:
-        return
-    replication_factor = min(JOURNAL_REPLICATION_FACTOR, max(1, len(target.nodes)))
-    topic = NewTopic(OPERATIONS_TOPIC, 1, replication_factor, TOPIC_CONFIGS)
-    for error in (await create_topics(target, [topic])).values():
-        if error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
-            raise error
-
-
-async def _check_topic(target: Cluster) -> None:
-    with suppress(KafkaError):  # who may not look at its configs may still move away from a lost site
-        await check_compacted(target, {OPERATIONS_TOPIC: "the journals of operations"})

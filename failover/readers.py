@@ -10,7 +10,8 @@ from broker.client.cluster import Cluster
 from broker.client.errors import ClientError
 from broker.client.fanout import both, side_by_side
 from broker.wire.vocabulary import NO_LEADER, TopicPartition
-from failover.journal_log import WHERE, OperationsReader, transactional_id
+from failover.journal_log import OperationsReader, transactional_id
+from failover.journal_topic import WHERE
 from failover.limits import READ_AHEAD_S
 from mirror.api import Link, MirrorError, StateReaders
 

@@ -49,7 +49,7 @@ from mirror.link import Link
 from mirror.offsets.entries import Writer
 from mirror.offsets.state import StateReader
 from mirror.offsets.state_writer import FENCED_CODES
-from mirror.offsets.tail import writable_partitions
+from mirror.offsets.tail import writable_of
 
 
 class FenceAwaits(ConcurrentTransaction):
@@ -102,10 +102,15 @@ async def fence_link(
     Raises LinkFenced when somebody else takes the link over at the same time, FenceAwaits where an earlier fence still
     waits for a partition, and ClientError.
     """
-    wanted = list(await writable_partitions(target, link) if partitions is None else partitions)
     state = TopicPartition(link.state_topic, link.state_partition)
     transactional_id = link.transactional_id
-    left_out = dict(unmarkable) if unmarkable is not None else await find_unmarkable(target, wanted)
+    if partitions is None:
+        topics, failures = await describe_each_topic(target)
+        wanted = writable_of(link, topics)
+        left_out = await unmarkable_of(target, wanted, topics, failures)
+    else:
+        wanted = list(partitions)
+        left_out = dict(unmarkable) if unmarkable is not None else await find_unmarkable(target, wanted)
     everywhere = [state, *(where for where in wanted if where not in left_out)]
     producer = ProducerIdAndEpoch(*since) if since is not None else None
     try:

@@ -29,7 +29,7 @@ from mirror.offsets.adoption import Adoption
 from mirror.offsets.entries import OPERATION_PREFIX, Gap, GapStatus, LinkRun, RunState
 from mirror.offsets.fence import Fence, fence_groups_of_earlier, fence_link
 from mirror.offsets.fence_ends import NO_ENDS, FenceEnds
-from mirror.offsets.fence_keeping import keep_fence_ends
+from mirror.offsets.fence_keeping import keep_fence_ends, may_keep_fence_ends
 from mirror.offsets.promotions import is_over, promotion_of
 from mirror.offsets.state import StateReader, read_entries
 from mirror.offsets.state_entries import StateEntries
@@ -102,9 +102,10 @@ async def _promote_link(
     before = promotion_of(known)
     if before is not None and before.operation_id != operation_id and is_over(before, known, standing):
         before = None
-    if check is not None:
-        await check()  # what is kept has no fence
-    await keep_fence_ends(link, target, operation_id, ends, before)
+    # What is kept has no fence: the check comes before it.
+    may_keep, _ = await both(may_keep_fence_ends(link, target), _checked(check))
+    if may_keep:
+        await keep_fence_ends(link, target, operation_id, ends, before)
     if before is not None:  # what came in between came after it
         promoted = before if before.operation_id == operation_id else replace(promoted, at_ms=before.at_ms)
     claim = partial(claim_link, target, worker=f"{OPERATION_PREFIX}{operation_id}", also=[promoted], check=check)
@@ -116,6 +117,11 @@ async def _promote_link(
     groups_error, groups_writer = (groups, None) if isinstance(groups, KafkaError) else (None, groups)
     log = claims[0].log.of(writer)
     return Promotion(writer, left_out, awaited, groups_error, log=log, groups_writer=groups_writer)
+
+
+async def _checked(check: Callable[[], Awaitable[None]] | None) -> None:
+    if check is not None:
+        await check()
 
 
 async def refuse_promotion(link: Link, target: Cluster, operation_id: str) -> LinkRun | None:

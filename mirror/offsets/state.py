@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Collection, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from broker.client.cluster import Cluster
 from broker.client.errors import ClientError
@@ -75,6 +76,7 @@ class StateReader:
         self._link = link
         self._topic: Topic | None = None
         self._parts: dict[int, _PartReader] = {}
+        self._seen_logs: list[TopicPartition] = []
         self._turn = asyncio.Lock()
         """Of two that read at the same time one could read again what the other has read."""
 
@@ -82,6 +84,22 @@ class StateReader:
     def read_to(self) -> int:
         """The offset behind all that was read of the (only) unit's part."""
         return self._part(self._link.state_partition).read_to
+
+    async def log_ends(
+        self, target: Cluster, link: Link, only: Collection[Where] | None
+    ) -> tuple[Mapping[TopicPartition, OffsetAndTimestamp], Mapping[TopicPartition, ClientError]]:
+        """Where the target's logs end that the link may write to, and why one does not say it. Raises ClientError.
+
+        Those that were there before are asked beside what is there now: over a distance a round trip less.
+        """
+        ask = partial(list_each_offset, target)
+        there, told = await both(
+            writable_partitions(target, link, only), ask(dict.fromkeys(self._seen_logs if only is None else (), LATEST))
+        )
+        told |= await ask(dict.fromkeys((where for where in there if where not in told), LATEST))
+        if only is None:
+            self._seen_logs = there
+        return split_failures({where: told[where] for where in there})
 
     async def read(self, target: Cluster, only: Collection[Where] | None = None) -> StateEntries:
         """The entries as of the ends that the topic had when the reading began. Raises ClientError, StateDamaged.
@@ -165,9 +183,9 @@ async def load_partial_state(
 
     `reader`: of who asks again and again. With `only`, map and entries have no more than these partitions.
     """
-    writable = dict.fromkeys(await writable_partitions(target, link, only), LATEST)
-    ends, failed = split_failures(await list_each_offset(target, writable))
-    entries = replace(await (reader or StateReader(link)).read(target, only), link=link)
+    reader = reader or StateReader(link)
+    ends, failed = await reader.log_ends(target, link, only)
+    entries = replace(await reader.read(target, only), link=link)
     wanted = entries.checkpoints
     unread: dict[Where, ClientError] = {
         where: failed[there]

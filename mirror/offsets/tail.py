@@ -184,6 +184,13 @@ async def writable_partitions(
     """The target's partitions whose topic is called as the link would call one of its topics; `only`: one of these."""
     names = None if only is None else {link.target_topic(topic) for topic, _ in only}
     topics, _unclear = await describe_each_topic(target, names)
+    return writable_of(link, topics, only)
+
+
+def writable_of(
+    link: Link, topics: Mapping[str, Topic], only: Collection[tuple[str, int]] | None = None
+) -> list[TopicPartition]:
+    """As `writable_partitions`, of topics that were just described."""
     return [
         TopicPartition(topic.name, partition.partition)
         for topic in topics.values()

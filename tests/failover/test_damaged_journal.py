@@ -15,7 +15,8 @@ from broker.wire.records import Record, encode_batch
 from failover.errors import JournalDamaged
 from failover.hooks import Hooks
 from failover.intent import Intent
-from failover.journal_log import OPERATIONS_TOPIC, WHERE, claim, load_operations
+from failover.journal_log import claim, load_operations
+from failover.journal_topic import OPERATIONS_TOPIC, WHERE
 from failover.planning import plan_link
 from failover.steps import Operation
 from failover.taking_up import begin

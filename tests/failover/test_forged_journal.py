@@ -26,7 +26,8 @@ from failover.journal import (
     hash_of,
     read_operations,
 )
-from failover.journal_log import WHERE, OperationJournal, claim, load_operations
+from failover.journal_log import OperationJournal, claim, load_operations
+from failover.journal_topic import WHERE
 from failover.standing import (
     OperationState,
     intent_of,

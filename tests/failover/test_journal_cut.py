@@ -18,7 +18,8 @@ from failover.errors import JournalDamaged
 from failover.hearing import Hearing, is_heard
 from failover.hooks import Hooks
 from failover.journal import Event, JournalEntry, Lease, OperationLog, read_operations
-from failover.journal_log import WHERE, OperationsReader, load_operations
+from failover.journal_log import OperationsReader, load_operations
+from failover.journal_topic import WHERE
 from failover.limits import UNHEARD_S
 from failover.standing import OperationState
 from failover.taking_up import resume

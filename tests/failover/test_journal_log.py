@@ -21,7 +21,8 @@ from broker.wire.errors import ErrorCode
 from failover.errors import JournalUnanswered, OperationTakenUp, OperationUnderWay
 from failover.intent import Intent
 from failover.journal import GENESIS_HASH, PART_MAX_BYTES, Event, JournalEntry, Lease, OperationLog
-from failover.journal_log import OPERATIONS_TOPIC, WHERE, OperationJournal, OperationsReader, claim, load_operations
+from failover.journal_log import OperationJournal, OperationsReader, claim, load_operations
+from failover.journal_topic import OPERATIONS_TOPIC, WHERE
 from failover.standing import OperationState, refuse_second, standing_of
 from failover.steps import Operation
 from tests.broker.faults import Faults, injected

@@ -29,10 +29,10 @@ from tests.broker.client.group_site import GroupSite, serving
 from tests.failover.stage import Stage, mirrored, now_ms, two_sites
 from tests.failover.test_contact import Far, served
 
-LOOK_MAX = 7
+LOOK_MAX = 6
 """Round trips of a look that is not the first: at 100 ms each it takes less than a second."""
-LOOK_ALONE_MAX = 7
-PROMOTION_MAX = 14
+LOOK_ALONE_MAX = 6
+PROMOTION_MAX = 13
 """With two renewals of the operation's lease."""
 RENEWALS = 5
 FREEZE_MAX = 1
@@ -43,7 +43,7 @@ MOVE_MAX = 7
 """Round trips of the move of many groups, what is written into the link's state apart."""
 GROUPS = 1_000
 GROUP_PARTITIONS = 200
-BEGIN_FIRST_MAX = 11
+BEGIN_FIRST_MAX = 10
 BEGIN_MAX = 10
 
 

@@ -14,7 +14,8 @@ from broker.client.log import append
 from broker.client.site import Site
 from broker.wire.records import Record, encode_batch
 from deploy.cli.terminal import ExitCode
-from failover.journal_log import WHERE, claim
+from failover.journal_log import claim
+from failover.journal_topic import WHERE
 from tests.deploy.cli.test_failover import Shell, two_sites
 from tests.failover.test_forged_journal import FORGED
 

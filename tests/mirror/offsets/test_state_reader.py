@@ -9,7 +9,7 @@ import pytest
 from broker.base.clock import SystemClock
 from broker.client.cluster import Cluster
 from broker.client.site import Site
-from broker.client.topics import delete_topics
+from broker.client.topics import NewTopic, create_topics, delete_topics
 from broker.wire.api import ApiKey
 from broker.wire.records import Record
 from broker.wire.vocabulary import TopicPartition
@@ -87,3 +87,30 @@ async def test_a_status_that_is_watched_reads_on(tmp_path: Path, monkeypatch: py
                 assert await fetches() == 0, "nothing was new"
                 await log.append([GATES])
                 assert await fetches() > 0
+
+
+async def test_it_sees_where_logs_end_that_come_grow_and_go_between_two_looks(tmp_path: Path) -> None:
+    """Those that were there are asked before it is known what is."""
+    async with running_server(tmp_path) as served:
+        link = Link("east-west", Site("east", "127.0.0.1:9"), Site("west", served.address), ("flights", "gates"))
+        async with Cluster(link.target, client_id="reader") as target:
+            reader = StateReader(link)
+
+            async def ends() -> dict[TopicPartition, int]:
+                found, failed = await reader.log_ends(target, link, None)
+                fresh, _ = await StateReader(link).log_ends(target, link, None)
+                assert not failed
+                assert found == fresh
+                return {where: at.offset for where, at in found.items()}
+
+            flights, gates = TopicPartition("flights", 0), TopicPartition("gates", 0)
+            assert not await ends()
+            await create_topics(target, [NewTopic("flights", 1, 1)])
+            assert await ends() == {flights: 0}
+            await write(target, flights, [Record(0, 1, b"a", b"b")])
+            await create_topics(target, [NewTopic("gates", 1, 1)])
+            assert await ends() == {flights: 1, gates: 0}
+            await delete_topics(target, ["flights"])
+            assert await ends() == {gates: 0}
+            await create_topics(target, [NewTopic("flights", 2, 1)])
+            assert await ends() == {flights: 0, flights._replace(partition=1): 0, gates: 0}
