@@ -5,17 +5,22 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 
 from broker.client.cluster import Cluster
-from broker.client.log import read_records
+from broker.client.log import read_batches, read_records
 from broker.client.offsets import log_end_offsets, log_start_offsets
-from broker.wire.records import Record
+from broker.wire.batch import BatchHeader
+from broker.wire.buffers import Buffer
+from broker.wire.records import ControlKind, Record, decode_control, decode_records
 from broker.wire.vocabulary import IsolationLevel, TopicPartition
 from mirror.offsets.offset_map import OffsetMap
 from tests.chaos_runs.oracle import Content
 
 STABLE_TIMEOUT_S = 60.0
+DECIDED_TIMEOUT_S = 40.0
+"""A transaction times out within 8 s, which its coordinator looks at every 10 s."""
 POLL_S = 0.3
 
 
@@ -33,6 +38,43 @@ async def read_committed(cluster: Cluster, where: TopicPartition) -> list[Record
             await asyncio.sleep(POLL_S)
     start = (await log_start_offsets(cluster, [where]))[where]
     return [record async for record in read_records(cluster, where, start, end, IsolationLevel.READ_COMMITTED)]
+
+
+async def await_decided(cluster: Cluster, partitions: Sequence[TopicPartition]) -> None:
+    """Until no transaction is open in them any more, or for DECIDED_TIMEOUT_S: one may stay open for good.
+
+    Kafka 4.3, when it is back from a kill, can take transactions for aborted without a marker in all their partitions
+    (its coordinator has CompleteAbort by then, and nobody writes them any more).
+    """
+    with suppress(TimeoutError):
+        async with asyncio.timeout(DECIDED_TIMEOUT_S):
+            while True:
+                stable = await log_end_offsets(cluster, partitions, IsolationLevel.READ_COMMITTED)
+                if stable == await log_end_offsets(cluster, partitions):
+                    return
+                await asyncio.sleep(POLL_S)
+
+
+async def read_decided(cluster: Cluster, where: TopicPartition) -> list[Record]:
+    """Every record that was committed, also behind a transaction that stays open."""
+    (start,) = (await log_start_offsets(cluster, [where])).values()
+    (end,) = (await log_end_offsets(cluster, [where])).values()
+    return committed([batch async for batch in read_batches(cluster, where, start, end)])
+
+
+def committed(batches: Iterable[tuple[BatchHeader, Buffer]]) -> list[Record]:
+    """The records without a transaction, and those of transactions with a marker that commits, by their offsets."""
+    found: list[Record] = []
+    undecided: dict[int, list[Record]] = {}
+    for header, batch in batches:
+        if header.is_control:
+            ended = undecided.pop(header.producer_id, [])
+            found += ended if decode_control(batch).kind is ControlKind.COMMIT else []
+        elif header.is_transactional:
+            undecided.setdefault(header.producer_id, []).extend(decode_records(batch))
+        else:
+            found += decode_records(batch)
+    return sorted(found, key=lambda record: record.offset)
 
 
 def mistranslated(

@@ -31,7 +31,7 @@ from broker.wire.vocabulary import BROKER_RESOURCE, ConfigOperation, TopicPartit
 from chaos.toxics import connect, proxied
 from mirror.link import Link
 from tests.chaos_runs.clusters import ClusterServer
-from tests.chaos_runs.looking import read_committed
+from tests.chaos_runs.looking import await_decided, read_decided
 from tests.chaos_runs.loss_judgement import OnDisk, Verdict, judge
 from tests.chaos_runs.loss_writers import CONFIGS, Other, Source
 from tests.chaos_runs.mirror_process import Operator
@@ -48,6 +48,7 @@ LIFE_S = (4.0, 9.0)
 EVENTS = (1, 4)
 """Topics and partitions that are born meanwhile."""
 THROTTLED_KB_PER_S = 12
+COMPACTED_LATER_MS = "3600000"
 STALLED_FROM_BYTES = "200"
 """The target's max.message.bytes: most batches are longer."""
 FAILOVER = ("failover", "--allow-data-loss", "--even-if-source-answers", "--even-if-source-partly-there")
@@ -187,12 +188,20 @@ class LossRun:
                 else:
                     source.stopped = True
                     await writing
+                    await self._keep(source)
             if self.chance.random() < 0.5:
                 operator.kill_mirrors()
             return await self._fail_over(operator)
         finally:
             source.stopped = True
             await asyncio.wait([writing])  # a transaction in a thread comes to its end, or finds nobody
+
+    async def _keep(self, source: Source) -> None:
+        """The source lives, and goes on to compact: what is counted by the failover is to be there for the judge."""
+        lags = ("max.compaction.lag.ms", "min.compaction.lag.ms")
+        keep = [(name, ConfigOperation.SET, COMPACTED_LATER_MS) for name in lags]
+        compacted = {name: keep for name, kind in source.kinds.items() if kind == "compacted"}
+        assert not await alter_topic_configs(source.cluster, compacted)
 
     async def _fail_over(self, operator: Operator) -> dict[str, Any]:
         ran = await asyncio.to_thread(operator.farshore, *FAILOVER, "--link", operator.link.name, "--yes", "-o", "json")
@@ -247,13 +256,19 @@ class LossRun:
                 for partition in topic.partitions
             ]
             ends = await log_end_offsets(east, partitions)
+            at_west = [
+                where
+                for where in partitions
+                if where.topic in there and where.partition < len(there[where.topic].partitions)
+            ]
+            await await_decided(east, partitions)
+            await await_decided(west, at_west)
             found = {}
             for where in partitions:
-                at_west = where.partition < len(there[where.topic].partitions) if where.topic in there else False
                 found[where] = OnDisk(
-                    await read_committed(east, where),
+                    await read_decided(east, where),
                     ends[where],
-                    await read_committed(west, where) if at_west else [],
+                    await read_decided(west, where) if where in at_west else [],
                     source.offsets.get(where, {}),
                     source.born_ms.get(where, 0),
                 )
