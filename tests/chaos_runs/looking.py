@@ -6,21 +6,21 @@ import asyncio
 import random
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
+from typing import NamedTuple
 
 from broker.client.cluster import Cluster
 from broker.client.log import read_batches, read_records
 from broker.client.offsets import log_end_offsets, log_start_offsets
 from broker.wire.batch import BatchHeader
 from broker.wire.buffers import Buffer
+from broker.wire.errors import ErrorCode
+from broker.wire.messages.list_transactions import ListTransactionsRequest
 from broker.wire.records import ControlKind, Record, decode_control, decode_records
 from broker.wire.vocabulary import IsolationLevel, TopicPartition
 from mirror.offsets.offset_map import OffsetMap
 from tests.chaos_runs.oracle import Content
 
 STABLE_TIMEOUT_S = 60.0
-DECIDED_TIMEOUT_S = 40.0
-"""A transaction times out within 8 s, which its coordinator looks at every 10 s."""
 POLL_S = 0.3
 
 
@@ -40,41 +40,56 @@ async def read_committed(cluster: Cluster, where: TopicPartition) -> list[Record
     return [record async for record in read_records(cluster, where, start, end, IsolationLevel.READ_COMMITTED)]
 
 
-async def await_decided(cluster: Cluster, partitions: Sequence[TopicPartition]) -> None:
-    """Until no transaction is open in them any more, or for DECIDED_TIMEOUT_S: one may stay open for good.
+class Settled(NamedTuple):
+    """What a log's own markers say: its committed records, in order, and the producers that no marker ended."""
 
-    Kafka 4.3, when it is back from a kill, can take transactions for aborted without a marker in all their partitions
-    (its coordinator has CompleteAbort by then, and nobody writes them any more).
-    """
-    with suppress(TimeoutError):
-        async with asyncio.timeout(DECIDED_TIMEOUT_S):
-            while True:
-                stable = await log_end_offsets(cluster, partitions, IsolationLevel.READ_COMMITTED)
-                if stable == await log_end_offsets(cluster, partitions):
-                    return
-                await asyncio.sleep(POLL_S)
+    records: list[Record]
+    open_producers: set[int]
 
 
-async def read_decided(cluster: Cluster, where: TopicPartition) -> list[Record]:
-    """Every record that was committed, also behind a transaction that stays open."""
-    (start,) = (await log_start_offsets(cluster, [where])).values()
-    (end,) = (await log_end_offsets(cluster, [where])).values()
-    return committed([batch async for batch in read_batches(cluster, where, start, end)])
-
-
-def committed(batches: Iterable[tuple[BatchHeader, Buffer]]) -> list[Record]:
-    """The records without a transaction, and those of transactions with a marker that commits, by their offsets."""
-    found: list[Record] = []
-    undecided: dict[int, list[Record]] = {}
+def settled(batches: Iterable[tuple[BatchHeader, Buffer]]) -> Settled:
+    """Of all batches of a log, markers among them, in its order. Pure."""
+    committed: list[Record] = []
+    waiting: dict[int, list[Record]] = {}
     for header, batch in batches:
         if header.is_control:
-            ended = undecided.pop(header.producer_id, [])
-            found += ended if decode_control(batch).kind is ControlKind.COMMIT else []
+            ended = waiting.pop(header.producer_id, [])
+            committed += ended if decode_control(batch).kind is ControlKind.COMMIT else []
         elif header.is_transactional:
-            undecided.setdefault(header.producer_id, []).extend(decode_records(batch))
+            waiting.setdefault(header.producer_id, []).extend(decode_records(batch))
         else:
-            found += decode_records(batch)
-    return sorted(found, key=lambda record: record.offset)
+            committed += decode_records(batch)
+    return Settled(sorted(committed, key=lambda record: record.offset), set(waiting))
+
+
+async def read_settled(cluster: Cluster, where: TopicPartition) -> Settled:
+    """As `read_committed`, at a Kafka of one broker that was killed, and may keep transactions open for good.
+
+    While it starts, its coordinator ends what has timed out, finds no leader of the partitions in the metadata yet,
+    takes them for deleted, and sends them no marker (its log: "these partitions are likely deleted already"). A
+    transaction that it calls aborted then stays open there: nobody will ever read its records as committed. One that it
+    calls committed would be neither: AssertionError. TimeoutError where one stays under way.
+    """
+    async with asyncio.timeout(STABLE_TIMEOUT_S):
+        while True:
+            said = await _transaction_states(cluster)  # first: no marker is written behind a transaction's last state
+            start = (await log_start_offsets(cluster, [where]))[where]
+            end = (await log_end_offsets(cluster, [where]))[where]
+            found = settled([batch async for batch in read_batches(cluster, where, start, end)])
+            states = {said.get(producer_id) for producer_id in found.open_producers}
+            assert "CompleteCommit" not in states, f"{where} has no marker of a transaction that was committed"
+            if states <= {"CompleteAbort"}:
+                return found
+            await asyncio.sleep(POLL_S)
+
+
+async def _transaction_states(cluster: Cluster) -> dict[int, str]:
+    """By producer id; none while the coordinator loads."""
+    answer = await (await cluster.any_connection()).request(ListTransactionsRequest([], []))
+    if answer.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+        return {}
+    assert not answer.error_code, answer
+    return {one.producer_id: one.transaction_state for one in answer.transaction_states}
 
 
 def mistranslated(

@@ -27,17 +27,18 @@ from broker.wire.messages.incremental_alter_configs import (
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
+from broker.wire.records import Record
 from broker.wire.vocabulary import BROKER_RESOURCE, ConfigOperation, TopicPartition
 from chaos.toxics import connect, proxied
 from mirror.link import Link
 from tests.chaos_runs.clusters import ClusterServer
-from tests.chaos_runs.looking import await_decided, read_decided
+from tests.chaos_runs.looking import read_committed, read_settled
 from tests.chaos_runs.loss_judgement import OnDisk, Verdict, judge
 from tests.chaos_runs.loss_writers import CONFIGS, Other, Source
 from tests.chaos_runs.mirror_process import Operator
 from tests.chaos_runs.noting import noted
 from tests.chaos_runs.warm_commands import WarmCommands
-from tests.interop.servers import Toxiproxy
+from tests.interop.servers import KafkaServer, Toxiproxy
 from tests.mirror.harness import eventually
 
 MIRRORS = ("healthy", "throttled", "stalled", "dead")
@@ -48,9 +49,13 @@ LIFE_S = (4.0, 9.0)
 EVENTS = (1, 4)
 """Topics and partitions that are born meanwhile."""
 THROTTLED_KB_PER_S = 12
-COMPACTED_LATER_MS = "3600000"
 STALLED_FROM_BYTES = "200"
 """The target's max.message.bytes: most batches are longer."""
+COMPACTED_LATER = (
+    ("min.compaction.lag.ms", ConfigOperation.SET, "86400000"),
+    ("max.compaction.lag.ms", ConfigOperation.SET, "86400000"),
+)
+"""No record is old enough as long as a run lasts."""
 FAILOVER = ("failover", "--allow-data-loss", "--even-if-source-answers", "--even-if-source-partly-there")
 
 
@@ -66,6 +71,8 @@ class LossResult:
     topics: int = 0
     partitions: int = 0
     written: int = 0
+    left_open: int = 0
+    """Transactions that no marker will ever end, by partition: their records count as never committed."""
     verdict: Verdict = field(default_factory=Verdict)
     problems: list[str] = field(default_factory=list)
     seconds: float = 0.0
@@ -83,7 +90,7 @@ class LossResult:
             f"source {source}: "
             f"{self.written} records in {self.topics} topics, {self.partitions} partitions; lost {said.lost_records} "
             f"records, {said.lost_offsets} offsets, stated {said.stated_offsets}, unclear {said.unclear_offsets}; "
-            f"{certainties}, unknowable {said.unknowable}; {self.seconds:.0f} s"
+            f"{certainties}, unknowable {said.unknowable}; {self.left_open} left open; {self.seconds:.0f} s"
         )
         return "\n     ".join([text, *self.problems[:10]])
 
@@ -104,6 +111,8 @@ class LossRun:
         lost = self.chance.random() < LOST_SHARE
         self.result = LossResult(seed, pair, MIRRORS[seed % len(MIRRORS)], lost)
         self.two_ways = two_ways
+        self.uncompacted: dict[TopicPartition, set[int]] = {}
+        """Offsets of records that the source had when it was to compact nothing more."""
         self.back_chance = random.Random(f"loss-back-{pair}-{seed}")
         folder.mkdir(parents=True, exist_ok=True)
 
@@ -188,7 +197,7 @@ class LossRun:
                 else:
                     source.stopped = True
                     await writing
-                    await self._keep(source)
+                    await self._stop_compaction(source)
             if self.chance.random() < 0.5:
                 operator.kill_mirrors()
             return await self._fail_over(operator)
@@ -196,12 +205,14 @@ class LossRun:
             source.stopped = True
             await asyncio.wait([writing])  # a transaction in a thread comes to its end, or finds nobody
 
-    async def _keep(self, source: Source) -> None:
-        """The source lives, and goes on to compact: what is counted by the failover is to be there for the judge."""
-        lags = ("max.compaction.lag.ms", "min.compaction.lag.ms")
-        keep = [(name, ConfigOperation.SET, COMPACTED_LATER_MS) for name in lags]
-        compacted = {name: keep for name, kind in source.kinds.items() if kind == "compacted"}
-        assert not await alter_topic_configs(source.cluster, compacted)
+    async def _stop_compaction(self, source: Source) -> None:
+        """A source that lives would take records after the failover counted them, and before the judge does."""
+        compacted = sorted(name for name, kind in source.kinds.items() if kind == "compacted")
+        assert not await alter_topic_configs(source.cluster, dict.fromkeys(compacted, COMPACTED_LATER))
+        for where in source.born_ms:
+            if where.topic in compacted:
+                records = await read_committed(source.cluster, where)
+                self.uncompacted[where] = {record.offset for record in records}
 
     async def _fail_over(self, operator: Operator) -> dict[str, Any]:
         ran = await asyncio.to_thread(operator.farshore, *FAILOVER, "--link", operator.link.name, "--yes", "-o", "json")
@@ -256,25 +267,29 @@ class LossRun:
                 for partition in topic.partitions
             ]
             ends = await log_end_offsets(east, partitions)
-            at_west = [
-                where
-                for where in partitions
-                if where.topic in there and where.partition < len(there[where.topic].partitions)
-            ]
-            await await_decided(east, partitions)
-            await await_decided(west, at_west)
             found = {}
             for where in partitions:
+                at_west = where.partition < len(there[where.topic].partitions) if where.topic in there else False
+                at_source = await self._read_source(east, where)
+                gone = self.uncompacted.get(where, set()) - {record.offset for record in at_source}
+                assert not gone, f"{where} was compacted between the failover and the judgement: {len(gone)} records"
                 found[where] = OnDisk(
-                    await read_decided(east, where),
+                    at_source,
                     ends[where],
-                    await read_decided(west, where) if where in at_west else [],
+                    await read_committed(west, where) if at_west else [],
                     source.offsets.get(where, {}),
                     source.born_ms.get(where, 0),
                 )
         result.topics, result.partitions, result.written = len(source.kinds), len(partitions), source.written
         result.verdict = judge(said, found, is_source_lost=result.is_source_lost)
         result.problems += result.verdict.wrong
+
+    async def _read_source(self, east: Cluster, where: TopicPartition) -> list[Record]:
+        if not (self.result.is_source_lost and isinstance(self.source, KafkaServer)):
+            return await read_committed(east, where)
+        found = await read_settled(east, where)
+        self.result.left_open += len(found.open_producers)
+        return found.records
 
 
 async def compact_soon(server: ClusterServer) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from broker.wire.batch import iter_batches
 from broker.wire.records import ControlKind, Record, control_batch, encode_batch
-from tests.chaos_runs.looking import committed
+from tests.chaos_runs.looking import settled
 
 
 class Log:
@@ -41,7 +41,7 @@ class Log:
         self.end += 1
 
     def committed(self) -> list[tuple[int, bytes | None]]:
-        return [(record.offset, record.value) for record in committed(iter_batches(self.stored))]
+        return [(record.offset, record.value) for record in settled(iter_batches(self.stored)).records]
 
 
 def test_what_was_committed_behind_an_open_transaction_counts_and_what_was_not_does_not() -> None:
@@ -55,3 +55,4 @@ def test_what_was_committed_behind_an_open_transaction_counts_and_what_was_not_d
     log.mark(ControlKind.COMMIT, 2)
     log.write(b"hangs, too", producer_id=2)
     assert log.committed() == [(1, b"plain"), (2, b"first"), (3, b"second"), (6, b"third")]
+    assert settled(iter_batches(log.stored)).open_producers == {1, 2}
