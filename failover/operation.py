@@ -359,6 +359,11 @@ class _Run:
             return not self._freeze.denied_principals
         return link.plan.freezing.target is not None and self._source_role is None
 
+    def _is_source_open(self, link: LinkRun) -> bool:
+        is_failover = link.plan.operation is Operation.FAILOVER and link.failure is None
+        is_closed = self._source_role is not None or bool(self._freeze.denied_principals)
+        return is_failover and link.sites.source is not None and not is_closed
+
     def _result(self, link: LinkRun, losses: tuple[PartitionLoss, ...], seconds: float) -> OperationResult:
         moves = link.moves if link.failure is None else ()
         return OperationResult(
@@ -387,5 +392,6 @@ class _Run:
             moved_topics=link.plan.freezing.topics,
             failure=link.failure,
             denied_principals=self._freeze.denied_principals,
+            is_source_open=self._is_source_open(link),
             not_closed=self._freeze.not_closed,
         )

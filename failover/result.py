@@ -20,8 +20,9 @@ from failover.verification import VerificationDifference
 class OperationResult:
     """How an operation ended for one link. Its exit code says whether it is `verified`, and nothing is `stranded`: what
     came to the source after the fence, and is only there; nor in `late_commits`: who went on reading there; nor
-    `is_unwatched`: the source was gone before that could be seen; and nothing was left that did not answer at the
-    target (`left_partitions`, `unanswered_groups`).
+    `is_unwatched`: the source was gone before that could be seen; nor `is_source_open`: a failover's source answered,
+    and is not known to refuse writes; and nothing was left that did not answer at the target (`left_partitions`,
+    `unanswered_groups`).
     `source_role`: what the source's brokers have taken; None: not told. `hook_error`: why the after_hook failed, ""
     where it did not. `failure`: why it was not brought to its end, as others of the operation were; the losses are
     those of the plan then.
@@ -58,10 +59,12 @@ class OperationResult:
     failure: LinkFailure | None = None
     denied_principals: tuple[str, ...] = ()
     """Whom the source's ACLs keep from writing to the moved topics."""
+    is_source_open: bool = False
     not_closed: str = ""
     """How a source stands that was to be closed by ACLs, and of which it is not known that it is."""
 
     @property
     def has_findings(self) -> bool:
         left = self.left_partitions or self.unanswered_groups
-        return bool(self.stranded or self.late_commits or self.is_unwatched or self.hook_error or left)
+        at_source = self.stranded or self.late_commits or self.is_unwatched or self.is_source_open
+        return bool(at_source or self.hook_error or left)

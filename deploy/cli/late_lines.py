@@ -27,6 +27,14 @@ def unwatched_line(result: OperationResult) -> str:
     )
 
 
+def open_line(result: OperationResult) -> str:
+    """Of a source that was left and may go on taking writes, in one line."""
+    return (
+        f"{result.source} answers, and is not known to refuse writes: what clients write there from now on is only "
+        "there"
+    )
+
+
 def late_commits_line(result: OperationResult) -> str:
     """Who went on reading at the source, in one line."""
     places = [(one.group, one.topic, one.partition, one.moved_offset, one.found_offset) for one in result.late_commits]

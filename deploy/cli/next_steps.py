@@ -58,7 +58,7 @@ def next_steps(
     if not result.verified:
         return tuple(_not_verified(result, link))
     steps = []
-    if result.stranded:
+    if result.stranded or result.is_source_open:
         what = f"stop what writes at {here}: it would bring more of what is only there, behind what the mirror carried"
         steps.append(NextStep(what))
     if result.late_commits:

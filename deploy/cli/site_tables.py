@@ -253,4 +253,5 @@ def _outcome(result: OperationResult) -> str:
     if not result.verified:
         return "NOT VERIFIED"
     found = [("stranded", result.stranded), ("read on", result.late_commits), ("not watched", result.is_unwatched)]
+    found += [("source open", result.is_source_open)]
     return ", ".join(["verified", *(name for name, there in found if there)])

@@ -64,6 +64,13 @@ def test_what_is_stranded_is_told_before_anything_is_started() -> None:
     assert next_steps(stranded, LINK, (BACK,), {})[0].what.startswith("stop what writes at east")
 
 
+def test_a_source_that_was_left_and_may_take_writes_is_told_with_the_loss_and_is_to_be_stopped_first() -> None:
+    left_open = replace(LOST, is_source_open=True)
+    told = "east answers, and is not known to refuse writes: what clients write there from now on is only there"
+    assert summary(left_open) == f"{summary(LOST)}; {told}"
+    assert next_steps(left_open, LINK, (BACK,), {})[0].what.startswith("stop what writes at east")
+
+
 def test_who_read_on_at_the_target_since_it_was_verified_is_told_and_is_no_finding() -> None:
     result = replace(MOVED, read_on=(ReadOn("a", "flights", 0, 33, 36), ReadOn("a", "flights", 1, 4, 9)))
     assert read_on_line(result) == (
