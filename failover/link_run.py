@@ -6,39 +6,28 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from broker.base.errors import FarshoreError
-from broker.client.errors import ClientError
 from broker.wire.vocabulary import TopicPartition
-from failover.contact import SiteFinding
+from failover.draining import drain, settle
 from failover.ends_at_fence import ends_at_fence, last_seen_ends, stood_for
-from failover.errors import GroupsRead, NotDrained, NotMovable, OperationUnderWay, TakenOver
+from failover.errors import GroupsRead, NotMovable, OperationUnderWay, TakenOver
 from failover.late_commits import LateCommit, late_commits
-from failover.left import LeftPartition, left_partitions, let_be, promised
-from failover.limits import DRAIN_POLL_S, FENCED_TRIES_MAX, LATE_WRITES_S, LOOK_AGAIN_S, QUIET_S, TAKEN_OVER_S
-from failover.losses import Certainty, state_loss, total_loss
+from failover.left import LeftPartition, left_partitions, let_be
+from failover.limits import FENCED_TRIES_MAX, LATE_WRITES_S
 from failover.moves import GroupMove, MoveKind, plan_moves
 from failover.moving import KeptGroups, committing, move_groups, promoted_again
-from failover.open_transactions import Holding, open_transactions
 from failover.patience import patiently
 from failover.plan import OperationPlan, active_at_source, not_movable
-from failover.read_on import GroupAt, ReadOn, who_read_on
+from failover.read_on import GroupAt, ReadOn
 from failover.sites import Sites
-from failover.snapshot import Snapshot
 from failover.steps import BEFORE_FENCE, Operation, OperationStep
 from failover.stranded import StrandedRange, stranded_ranges
-from failover.verification import (
-    DifferenceKind,
-    VerificationDifference,
-    unfenced,
-    verify_ends,
-    verify_groups,
-    verify_own,
-    verify_readers,
-)
+from failover.verification import VerificationDifference, unfenced
+from failover.verifying import look_as_found, verify
 from mirror.api import Promotion, RunState, promote_link, tell_links_back
 
 
@@ -200,7 +189,7 @@ class LinkRun:
         self._fenced = fence
         self.unfenced = {str(at): str(why) for at, why in fence.left_out.items()}
         self.unfenced |= {"groups": str(fence.groups_error)} if fence.groups_error is not None else {}
-        self.snapshot = await patiently(lambda: _look_as_found(plan, sites))
+        self.snapshot = await patiently(lambda: look_as_found(plan, sites))
         self._not_fenced = frozenset(fence.left_out)
         left = {TopicPartition(view.target_topic, view.partition) for view in let_be(plan, self.snapshot)}
         missed = self._not_fenced - left
@@ -243,134 +232,6 @@ class LinkRun:
         self.late_commits = await patiently(partial(late_commits, *named))
 
 
-async def drain(sites: Sites, timeout_s: float) -> Snapshot:
-    """Wait until the mirror has everything and the source has been quiet for QUIET_S.
-
-    A look that fails, as one does while a broker's partitions have no leader, is followed by another one.
-    """
-    loop = asyncio.get_running_loop()
-    deadline = loop.time() + timeout_s
-    quiet_since: float | None = None
-    holding = Holding()
-    ends: tuple[int | None, ...] = ()
-    while True:
-        asked_at_s = loop.time()
-        try:
-            snapshot = await sites.look()
-        except ClientError as error:
-            if not error.retriable:
-                raise
-            if loop.time() > deadline:
-                text = f"after {timeout_s:.0f} s it is not known whether everything is mirrored: {error}"
-                raise NotDrained(f"{text}; nothing was changed", hint=error.hint) from error
-            quiet_since, ends = None, ()
-            await asyncio.sleep(DRAIN_POLL_S)
-            continue
-        if snapshot.paused_topics:
-            topics = ",".join(snapshot.paused_topics)
-            text = f"{topics} of {snapshot.link} was paused, so what is missing would not come; nothing was changed"
-            raise NotDrained(text, hint=f"farshore topic resume --link {snapshot.link} --topic {topics}")
-        behind = total_loss(state_loss(view, snapshot.taken_at_ms) for view in snapshot.partitions)
-        now_ends = tuple(view.source_end for view in snapshot.partitions)
-        drained = behind.certainty is Certainty.EXACT and not behind.offsets
-        if now_ends == ends and not drained and sites.source is not None:
-            holding.note(await open_transactions(sites.source, snapshot.partitions), loop.time())
-        if now_ends != ends or not drained:
-            quiet_since, ends = loop.time() if drained else None, now_ends
-        elif quiet_since is None:
-            quiet_since = loop.time()
-        if drained and quiet_since is not None and loop.time() - quiet_since >= QUIET_S:
-            return snapshot
-        if loop.time() > deadline:
-            raise holding.error(snapshot.source, timeout_s) or NotDrained(
-                f"{behind.offsets} offsets in {behind.partitions_with_loss} partitions were still not mirrored "
-                f"after {timeout_s:.0f} s; nothing was changed"
-                if behind.offsets
-                else f"{snapshot.source} was still being written to after {timeout_s:.0f} s; nothing was changed",
-                hint="stop the producers at the source, see `farshore status`, then try again",
-            )
-        await asyncio.sleep(DRAIN_POLL_S if quiet_since is None else _until_quiet(quiet_since, asked_at_s, deadline))
-
-
-def _until_quiet(quiet_since_s: float, asked_at_s: float, deadline_s: float) -> float:
-    """Seconds until the look that ends when the source has been quiet for long enough: those in between would say
-    nothing more, and cost the mirror and both sites what they do for it. One takes as long as the last one.
-    """
-    now_s = asyncio.get_running_loop().time()
-    left_s = quiet_since_s + QUIET_S - now_s - (now_s - asked_at_s) / 2
-    return max(DRAIN_POLL_S, min(left_s, deadline_s - now_s))
-
-
-async def settle(sites: Sites, timeout_s: float) -> Snapshot:
-    """Of a link that was moved before, whose mirror brings nothing more: see that its source has nothing of its own
-    that nobody decided about. What a link back brought there the target has. Raises NotDrained, ClientError.
-    """
-    assert sites.source is not None
-    loop = asyncio.get_running_loop()
-    deadline = loop.time() + timeout_s
-    while True:
-        snapshot = await patiently(sites.look)
-        stranded = await patiently(partial(stranded_ranges, sites.link, sites.source, sites.target, snapshot))
-        if not stranded:
-            return snapshot
-        counts = [one.records for one in stranded]
-        if None not in counts or loop.time() > deadline:  # a transaction that is open ends, one way or the other
-            link, source, known = sites.link.name, sites.link.source.name, sum(count or 0 for count in counts)
-            least = "at least " if None in counts else ""
-            raise NotDrained(
-                f"{source} alone has {least}{known} records of {link}, which was moved before and brings no more; "
-                "nothing was changed",
-                hint=f"see `farshore stranded list --link {link}`; they stay there: `farshore stranded leave --link "
-                f"{link}`, then try again; or the link brings them: `farshore link resume --link {link}`",
-            )
-        await asyncio.sleep(DRAIN_POLL_S)
-
-
-async def _look(plan: OperationPlan, sites: Sites) -> Snapshot:
-    """Of a failover: brokers that take over from one that went have their time, and what was left has none."""
-    if plan.operation is Operation.FAILOVER:
-        return await sites.look_past_source(plan.snapshot.unanswered, TAKEN_OVER_S)
-    return await sites.look()
-
-
-async def _look_as_found(plan: OperationPlan, sites: Sites) -> Snapshot:
-    """As `_look`, again where a source that answered wholly before tells but a part now: a line that was lost must not
-    keep groups where the plan had them move. One that went away in between is taken as it is after LOOK_AGAIN_S.
-    """
-    loop = asyncio.get_running_loop()
-    give_up_at_s = loop.time() + LOOK_AGAIN_S
-    was_whole = plan.snapshot.source_finding is SiteFinding.ALIVE
-    seen = await _look(plan, sites)
-    while was_whole and seen.source_finding is SiteFinding.PARTLY_THERE and loop.time() < give_up_at_s:
-        seen = await _look(plan, sites)
-    return seen
-
-
-async def verify(
-    plan: OperationPlan,
-    sites: Sites,
-    before: Snapshot,
-    moves: tuple[GroupMove, ...],
-    operation_id: str,
-    verified: Mapping[GroupAt, int] | None,
-) -> tuple[tuple[VerificationDifference, ...], tuple[ReadOn, ...]]:
-    """Look again: what was promised must be what is there, but for who was `verified` before, and read on since."""
-    after = await _look(plan, sites)
-    read_on, others = who_read_on(after, moves, verified or {})
-    differences = [
-        *verify_own(after, operation_id),
-        *verify_groups(after, promised(plan, before, others), plan.left_groups),
-    ]
-    if plan.operation is Operation.SWITCHOVER and sites.source is None and verified is None:
-        kind, source = DifferenceKind.SOURCE_NOT_COMPARED, sites.link.source.name
-        differences.append(VerificationDifference(kind, source, -1, None, None))
-    elif plan.operation is Operation.SWITCHOVER and sites.source is not None:
-        differences += verify_readers(after)
-        was_moved_before = plan.snapshot.is_promoted
-        differences += await verify_ends(sites.source, sites.target, before, _as_mirrored(after, was_moved_before))
-    return tuple(differences), read_on
-
-
 async def _refuse_other(plan: OperationPlan, sites: Sites, own_id: str) -> None:
     """Raise OperationUnderWay where the link was moved, or resumed, since the plan was made; not where it was promoted
     by this very operation, whose machine before may be heard late.
@@ -384,16 +245,3 @@ async def _refuse_other(plan: OperationPlan, sites: Sites, own_id: str) -> None:
             f"since the plan was made, {operation_id or 'another operation'} set the link {sites.link.name} to {state}",
             hint="look again with --dry-run",
         )
-
-
-def _as_mirrored(snapshot: Snapshot, was_moved_before: bool) -> Snapshot:
-    """The target's ends as the mirror left them, where applications may have written there since an earlier run."""
-    if not was_moved_before:
-        return snapshot
-    return replace(
-        snapshot,
-        partitions=tuple(
-            view if view.mirrored_target_next is None else replace(view, target_end=view.mirrored_target_next)
-            for view in snapshot.partitions
-        ),
-    )

@@ -184,7 +184,8 @@ async def until_death(intent: Intent, stage: Stage, operation_id: str, hooks: Ho
 
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Shorter waits, as on a machine with a short patience."""
-    for name, seconds in (("QUIET_S", 0.2), ("LATE_WRITES_S", 0.3), ("DRAIN_POLL_S", 0.05)):
-        monkeypatch.setattr(f"failover.link_run.{name}", seconds)
+    monkeypatch.setattr("failover.link_run.LATE_WRITES_S", 0.3)
+    monkeypatch.setattr("failover.draining.QUIET_S", 0.2)
+    monkeypatch.setattr("failover.draining.DRAIN_POLL_S", 0.05)
     monkeypatch.setattr("failover.taking_up.LEASE_S", 0.4)
     monkeypatch.setattr("failover.taking_up.UNHEARD_S", 0.5)

@@ -227,7 +227,7 @@ async def test_who_is_named_is_denied_and_nobody_else(tmp_path: Path, monkeypatc
 async def test_given_up_before_the_fence_the_writer_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with locked(tmp_path, monkeypatch) as site:
         link = site.stage.link
-        monkeypatch.setattr("failover.link_run.QUIET_S", 5.0)
+        monkeypatch.setattr("failover.draining.QUIET_S", 5.0)
         async with shop_of(link) as shop:
             with pytest.raises(NotDrained):
                 await switch(link, drain_timeout_s=0.5)

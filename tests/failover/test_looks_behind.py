@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from failover.contact import SiteFinding
-from failover.link_run import _look_as_found
 from failover.plan import plan_failover
 from failover.snapshot import Snapshot
+from failover.verifying import look_as_found
 from tests.failover.test_plan import SNAPSHOT
 
 ALIVE, PARTLY, DEAD = SiteFinding.ALIVE, SiteFinding.PARTLY_THERE, SiteFinding.DEAD
@@ -45,13 +45,13 @@ async def test_a_source_that_told_all_before_is_asked_again_where_it_tells_a_par
     source: Any = Source(finds)
     found = replace(SNAPSHOT, source_finding=before)
     plan = plan_failover(found, allow_data_loss=True, even_if_source_answers=True)
-    seen = await _look_as_found(plan, source)
+    seen = await look_as_found(plan, source)
     assert (source.looks, seen.source_finding) == (looks, looks[-1])
 
 
 async def test_a_source_that_went_in_part_is_taken_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("failover.link_run.LOOK_AGAIN_S", 0.01)
+    monkeypatch.setattr("failover.verifying.LOOK_AGAIN_S", 0.01)
     source: Any = Source([PARTLY])
     plan = plan_failover(replace(SNAPSHOT, source_finding=ALIVE), allow_data_loss=True, even_if_source_answers=True)
-    assert (await _look_as_found(plan, source)).source_finding is PARTLY
+    assert (await look_as_found(plan, source)).source_finding is PARTLY
     assert len(source.looks) >= 2

@@ -18,7 +18,6 @@ from deploy.cli.terminal import exit_code_of
 from failover.errors import FailoverError, GroupsRead, NotDrained, OperationUnderWay
 from failover.journal import Event
 from failover.last_seen import last_seen
-from failover.link_run import verify
 from failover.losses import Certainty
 from failover.moves import MoveKind
 from failover.plan import GateRefusal, OperationPlan, RefusalReason, plan_failover, plan_switchover
@@ -27,6 +26,7 @@ from failover.standing import OperationState, standing_of
 from failover.steps import OperationStep
 from failover.to_datetime import moves_to, parse_datetime
 from failover.verification import DifferenceKind
+from failover.verifying import verify
 from mirror.offsets.operations import promote_link
 from mirror.offsets.source_ends import load_observation
 from mirror.offsets.state import load_link_state

@@ -48,7 +48,7 @@ GROUP_APIS = (ApiKey.OFFSET_FETCH, ApiKey.DESCRIBE_GROUPS)
 async def stage_with(folder: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[Stage, Faults]]:
     """All is mirrored, nothing runs; what comes to the target's faults, the operation meets."""
     monkeypatch.setattr("failover.sites.LOOK_AGAIN_S", 0.0)
-    monkeypatch.setattr("failover.link_run.TAKEN_OVER_S", 0.0)
+    monkeypatch.setattr("failover.verifying.TAKEN_OVER_S", 0.0)
     west = Faults()
     async with running_server(folder / "east") as one, running_server(folder / "west") as two:
         link = Link("east-west", Site("east", one.address), Site("west", two.address), (TOPIC, "quiet"), groups=(".*",))

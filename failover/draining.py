@@ -1,0 +1,99 @@
+"""Waiting, before the fence, until the mirror has brought everything and nobody writes at the source any more."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+
+from broker.client.errors import ClientError
+from failover.errors import NotDrained
+from failover.limits import DRAIN_POLL_S, QUIET_S
+from failover.losses import Certainty, state_loss, total_loss
+from failover.open_transactions import Holding, open_transactions
+from failover.patience import patiently
+from failover.sites import Sites
+from failover.snapshot import Snapshot
+from failover.stranded import stranded_ranges
+
+
+async def drain(sites: Sites, timeout_s: float) -> Snapshot:
+    """Wait until the mirror has everything and the source has been quiet for QUIET_S.
+
+    A look that fails, as one does while a broker's partitions have no leader, is followed by another one.
+    """
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + timeout_s
+    quiet_since: float | None = None
+    holding = Holding()
+    ends: tuple[int | None, ...] = ()
+    while True:
+        asked_at_s = loop.time()
+        try:
+            snapshot = await sites.look()
+        except ClientError as error:
+            if not error.retriable:
+                raise
+            if loop.time() > deadline:
+                text = f"after {timeout_s:.0f} s it is not known whether everything is mirrored: {error}"
+                raise NotDrained(f"{text}; nothing was changed", hint=error.hint) from error
+            quiet_since, ends = None, ()
+            await asyncio.sleep(DRAIN_POLL_S)
+            continue
+        if snapshot.paused_topics:
+            topics = ",".join(snapshot.paused_topics)
+            text = f"{topics} of {snapshot.link} was paused, so what is missing would not come; nothing was changed"
+            raise NotDrained(text, hint=f"farshore topic resume --link {snapshot.link} --topic {topics}")
+        behind = total_loss(state_loss(view, snapshot.taken_at_ms) for view in snapshot.partitions)
+        now_ends = tuple(view.source_end for view in snapshot.partitions)
+        drained = behind.certainty is Certainty.EXACT and not behind.offsets
+        if now_ends == ends and not drained and sites.source is not None:
+            holding.note(await open_transactions(sites.source, snapshot.partitions), loop.time())
+        if now_ends != ends or not drained:
+            quiet_since, ends = loop.time() if drained else None, now_ends
+        elif quiet_since is None:
+            quiet_since = loop.time()
+        if drained and quiet_since is not None and loop.time() - quiet_since >= QUIET_S:
+            return snapshot
+        if loop.time() > deadline:
+            raise holding.error(snapshot.source, timeout_s) or NotDrained(
+                f"{behind.offsets} offsets in {behind.partitions_with_loss} partitions were still not mirrored "
+                f"after {timeout_s:.0f} s; nothing was changed"
+                if behind.offsets
+                else f"{snapshot.source} was still being written to after {timeout_s:.0f} s; nothing was changed",
+                hint="stop the producers at the source, see `farshore status`, then try again",
+            )
+        await asyncio.sleep(DRAIN_POLL_S if quiet_since is None else _until_quiet(quiet_since, asked_at_s, deadline))
+
+
+def _until_quiet(quiet_since_s: float, asked_at_s: float, deadline_s: float) -> float:
+    """Seconds until the look that ends when the source has been quiet for long enough: those in between would say
+    nothing more, and cost the mirror and both sites what they do for it. One takes as long as the last one.
+    """
+    now_s = asyncio.get_running_loop().time()
+    left_s = quiet_since_s + QUIET_S - now_s - (now_s - asked_at_s) / 2
+    return max(DRAIN_POLL_S, min(left_s, deadline_s - now_s))
+
+
+async def settle(sites: Sites, timeout_s: float) -> Snapshot:
+    """Of a link that was moved before, whose mirror brings nothing more: see that its source has nothing of its own
+    that nobody decided about. What a link back brought there the target has. Raises NotDrained, ClientError.
+    """
+    assert sites.source is not None
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + timeout_s
+    while True:
+        snapshot = await patiently(sites.look)
+        stranded = await patiently(partial(stranded_ranges, sites.link, sites.source, sites.target, snapshot))
+        if not stranded:
+            return snapshot
+        counts = [one.records for one in stranded]
+        if None not in counts or loop.time() > deadline:  # a transaction that is open ends, one way or the other
+            link, source, known = sites.link.name, sites.link.source.name, sum(count or 0 for count in counts)
+            least = "at least " if None in counts else ""
+            raise NotDrained(
+                f"{source} alone has {least}{known} records of {link}, which was moved before and brings no more; "
+                "nothing was changed",
+                hint=f"see `farshore stranded list --link {link}`; they stay there: `farshore stranded leave --link "
+                f"{link}`, then try again; or the link brings them: `farshore link resume --link {link}`",
+            )
+        await asyncio.sleep(DRAIN_POLL_S)
