@@ -5,6 +5,7 @@ FailoverError
 │   ├── NotDrained     the source is still written to, or the mirror is behind
 │   │   └── TransactionOpen   or transactions are open there, which nobody may be writing in
 │   ├── NotMovable     also after the drain it is not known where a group goes on
+│   ├── SkipsMore      groups went on at the target, and would skip what the plan did not say
 │   ├── GroupsRead     after the drain groups still read at the source
 │   ├── HookFailed     a hook of the operator's own did not do its part
 │   ├── FreezeNotAllowed   the site's ACLs are not farshore's to change
@@ -68,6 +69,21 @@ class TransactionOpen(NotDrained):
             hint="each ends by its own time-out (transaction.timeout.ms) at the latest: try again then, or end it: "
             f"`kafka-transactions.sh abort {where} --start-offset {start}`; "
             f"`kafka-transactions.sh describe-producers {where}` says whose it is",
+        )
+
+
+class SkipsMore(GateRefused):
+    """With everything mirrored, groups stand further on at the target than the plan said; nothing was changed."""
+
+    def __init__(self, places: Mapping[str, int], target: str) -> None:
+        """`places`: group and partition, in words -> how many records it would skip."""
+        self.groups = tuple(sorted({place.split(" on ")[0] for place in places}))
+        told = ", ".join(f"{place} ({records})" for place, records in places.items())
+        super().__init__(
+            f"since the plan was made groups went on at {target}, so that records would be skipped: {told}; nothing "
+            "was changed",
+            hint="see that nothing reads there as these groups; then again, with a plan that says so, or with "
+            "--set-back GROUP",
         )
 
 

@@ -1,4 +1,6 @@
-"""Who goes on at the source behind the moves: a consumer without members, which only what it commits gives away."""
+"""Who goes on at the source behind the moves: by its members, or by what it commits, which alone gives away a consumer
+that joined no group.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,9 @@ from broker.client.cluster import Cluster
 from broker.client.fanout import split_failures
 from broker.client.groups import committed_offsets_of_groups, list_groups
 from broker.client.model import CommittedOffset
+from failover.contact import SiteFinding
 from failover.moves import GroupMove, MoveKind
+from failover.snapshot import Snapshot
 from mirror.api import Link, Written, complete_link, read_entries
 
 
@@ -24,6 +28,21 @@ class LateCommit:
     partition: int
     moved_offset: int | None
     found_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class SourceReader:
+    """A group with so many consumers at a source that was left; None: it answers, and does not tell."""
+
+    group: str
+    members: int | None
+
+
+def source_readers(after: Snapshot) -> tuple[SourceReader, ...]:
+    """Of a look behind the fence. Whom a source that is only partly there does not tell, none of it serves. Pure."""
+    is_whole = after.source_finding is SiteFinding.ALIVE
+    reading = [one for one in after.groups if one.source_members or (one.source_members is None and is_whole)]
+    return tuple(SourceReader(one.group, one.source_members) for one in reading)
 
 
 async def late_commits(

@@ -19,6 +19,8 @@ COUNT_MS: Final = 10_000
 """How long the records of a loss are counted at a source that answers."""
 COUNTED_AT_ONCE: Final = 8
 """In partitions."""
+BORN_ROUNDS: Final = 3
+"""So often is looked for partitions that were born while the others were counted."""
 DRAIN_TIMEOUT_S: Final = 60.0
 QUIET_S: Final = 2.0
 """The source's ends must stand still this long before a switchover believes that its producers have stopped."""
@@ -36,7 +38,9 @@ DRILL_ENDS_MAX_AGE_MS: Final = 10_000
 DRILL_GROUP_SYNC_MAX_AGE_MS: Final = 60_000
 """Or a group was last seen to be equal longer ago; the mirror looks at it every five seconds."""
 LATE_WRITES_S: Final = 5.0
-"""How long after the fence a source that does not refuse writes is watched for those that come late."""
+"""How long after the fence a source is watched for what comes late: as long as most consumers take between commits."""
+LATE_LOOK_S: Final = 10.0
+"""How long a source that was failed over from, and answers, may take to say who committed there since."""
 FENCE_ENDS_S: Final = 2.0
 """How long a source that answers may take to say where its logs end, right before it is failed over from."""
 READ_AHEAD_S: Final = 5.0

@@ -6,19 +6,21 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from broker.base.errors import FarshoreError
 from broker.wire.vocabulary import TopicPartition
+from failover.contact import SiteFinding
 from failover.draining import drain, settle
 from failover.ends_at_fence import ends_at_fence, last_seen_ends, stood_for
-from failover.errors import GroupsRead, NotMovable, OperationUnderWay, TakenOver
-from failover.late_commits import LateCommit, late_commits
+from failover.errors import GroupsRead, NotMovable, OperationUnderWay, SkipsMore, TakenOver
+from failover.late_commits import LateCommit, SourceReader, late_commits
 from failover.left import LeftPartition, left_partitions, let_be
-from failover.limits import FENCED_TRIES_MAX, LATE_WRITES_S
-from failover.moves import GroupMove, MoveKind, plan_moves
+from failover.limits import FENCED_TRIES_MAX, LATE_LOOK_S, LATE_WRITES_S
+from failover.moves import GroupMove, MoveKind, plan_moves, unplanned_skips
 from failover.moving import KeptGroups, committing, move_groups, promoted_again
 from failover.patience import patiently
 from failover.plan import OperationPlan, active_at_source, not_movable
@@ -74,6 +76,7 @@ class LinkRun:
         self.stranded: tuple[StrandedRange, ...] = ()
         self.late_commits: tuple[LateCommit, ...] = ()
         self.read_on: tuple[ReadOn, ...] = ()
+        self.source_readers: tuple[SourceReader, ...] = ()
         self.uncommitted: frozenset[str] = move.uncommitted
         self.unfenced: dict[str, str] = {}
         self._not_fenced: frozenset[TopicPartition] = frozenset()
@@ -122,6 +125,9 @@ class LinkRun:
                 self.moves = tuple(plan_moves(self.snapshot, plan.set_back_groups))
                 if refused := not_movable(self.moves, plan.left_groups):
                     raise NotMovable([refusal.subject for refusal in refused])
+                if skips := list(unplanned_skips(plan.moves, self.moves)):
+                    places = {f"{one.group} on {one.topic}-{one.partition}": one.skipped_records for one in skips}
+                    raise SkipsMore(places, plan.snapshot.target)
             case OperationStep.FENCE:
                 await self._fence()
             case OperationStep.MOVE_GROUPS:
@@ -131,8 +137,9 @@ class LinkRun:
                 verifying = partial(
                     verify, plan, self.sites, self.snapshot, self.moves, self._operation_id, self._move.verified
                 )
-                differences, self.read_on = await patiently(verifying)
-                self.differences = (*self.differences, *differences)
+                checked = await patiently(verifying)
+                self.read_on, self.source_readers = checked.read_on, checked.source_readers
+                self.differences = (*self.differences, *checked.differences)
 
     def choose_moves(self) -> None:
         """Behind the fence. A group that was to be set back, and may have been, is so once, whatever it read since."""
@@ -207,7 +214,8 @@ class LinkRun:
 
     @property
     def watches_source(self) -> bool:
-        return self.plan.operation is Operation.SWITCHOVER and self.sites.source is not None
+        is_alive = self.snapshot.source_finding is SiteFinding.ALIVE
+        return self.sites.source is not None and (self.plan.operation is Operation.SWITCHOVER or is_alive)
 
     @property
     def is_unwatched(self) -> bool:
@@ -215,20 +223,23 @@ class LinkRun:
         return self.plan.operation is Operation.SWITCHOVER and self.sites.source is None
 
     async def watch_source(self) -> None:
-        """Where nobody refuses records they are waited for: who writes now and then was quiet while it was drained.
-        Then who reads on is looked for, too: a consumer without members nobody can refuse.
+        """What comes late there is waited for, for as long as most consumers take to their next commit: who writes now
+        and then was quiet while it was drained, and a consumer without members nobody can refuse.
         """
-        source = self.sites.source
+        source, plan = self.sites.source, self.plan
         if source is None or not self.watches_source:
             return
-        if not self.plan.freezing.is_by_role:  # a super user passes by the ACLs
-            left_s = self._fenced_at_s + LATE_WRITES_S - asyncio.get_running_loop().time()
-            await asyncio.sleep(max(0.0, left_s))
+        left_s = self._fenced_at_s + LATE_WRITES_S - asyncio.get_running_loop().time()
+        await asyncio.sleep(max(0.0, left_s))
+        named = (self.sites.link, (source, self.sites.target), self.sites.groups, self.moves, plan.left_groups)
+        if plan.operation is Operation.FAILOVER:  # what it wrote on is in the loss
+            with suppress(FarshoreError, TimeoutError):  # it is left because it may go
+                async with asyncio.timeout(LATE_LOOK_S):
+                    self.late_commits = await late_commits(*named)
+            return
         self.stranded = await patiently(
             partial(stranded_ranges, self.sites.link, source, self.sites.target, self.snapshot)
         )
-        plan, asked = self.plan, self.sites.groups
-        named = (self.sites.link, (source, self.sites.target), asked, self.moves, plan.left_groups)
         self.late_commits = await patiently(partial(late_commits, *named))
 
 

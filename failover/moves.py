@@ -17,6 +17,7 @@ class MoveKind(StrEnum):
     AT_END = "at_end"
     ALREADY_THERE = "already_there"
     AHEAD = "ahead"
+    SET_BACK_THERE = "set_back_there"
     BY_TIMESTAMP = "by_timestamp"
     KEPT = "kept"
     UNKNOWN = "unknown"
@@ -30,6 +31,7 @@ class GroupMove:
     KEPT: the source cannot be asked; the offset that the mirror last synced stays. What the group read at the
     source after `synced_at_ms` (None: no sync was recorded) it reads again, and what it was set back by, it skips.
     AHEAD: the group stands further on at the target than at the source, and was not set back there: it stays.
+    SET_BACK_THERE: behind an earlier move the group was set back at the target, by hand or to a time: it stays.
     UNKNOWN: no offset of the target is known to mean the same record, or nothing can be asked or set of the group
     there; what stands there is left as it is.
     `stood_at` is where the group stood at the target when this was decided, None for nowhere. `turn`: of the pair of
@@ -75,6 +77,16 @@ class GroupMove:
 
 
 @dataclass(frozen=True, slots=True)
+class UnplannedSkip:
+    """A group skips so many records, of which the plan said that it skips none: it went on at the target since."""
+
+    group: str
+    topic: str
+    partition: int
+    skipped_records: int
+
+
+@dataclass(frozen=True, slots=True)
 class GroupTotal:
     """What a group's moves make it read again, and skip, in all its partitions; None where one of them is unknown."""
 
@@ -98,6 +110,14 @@ def group_totals(moves: Iterable[GroupMove]) -> tuple[GroupTotal, ...]:
     )
 
 
+def unplanned_skips(planned: Iterable[GroupMove], made: Iterable[GroupMove]) -> Iterable[UnplannedSkip]:
+    """What is skipped where the plan had a move that skips nothing, or none."""
+    told = {(move.group, move.place): move.skipped_records for move in planned}
+    for move in made:
+        if move.skipped_records and told.get((move.group, move.place), 0) == 0:
+            yield UnplannedSkip(move.group, move.topic, move.partition, move.skipped_records)
+
+
 def _sum(counts: Iterable[int | None]) -> int | None:
     total = 0
     for count in counts:
@@ -113,7 +133,8 @@ def plan_moves(snapshot: Snapshot, set_back_groups: Container[str] = ()) -> Iter
     for group in snapshot.groups:
         for at in group.partitions:
             move = _left(group, at) if group.unanswered else _move(group, at, ends.get((at.topic, at.partition)))
-            yield _counted(move, at, may_go_back=group.group in set_back_groups)
+            counted = _counted(move, at, may_go_back=group.group in set_back_groups)
+            yield _left_back(counted, at) if snapshot.is_promoted and at.is_set_back_there else counted
 
 
 def _counted(move: GroupMove, at: GroupPartitionView, *, may_go_back: bool) -> GroupMove:
@@ -136,6 +157,15 @@ def _counted(move: GroupMove, at: GroupPartitionView, *, may_go_back: bool) -> G
         )
     kind = MoveKind.AHEAD if goes_to <= stands_at else move.kind
     return replace(move, kind=kind, target_offset=max(stands_at, goes_to), skipped_records=stands_at - ahead_from)
+
+
+def _left_back(move: GroupMove, at: GroupPartitionView) -> GroupMove:
+    """Forward it would skip what somebody wants read again, at the site where the applications are."""
+    if not move.commits or at.target_offset is None or (move.target_offset or 0) <= at.target_offset:
+        return move
+    return replace(
+        move, kind=MoveKind.SET_BACK_THERE, target_offset=at.target_offset, read_again_records=0, skipped_records=0
+    )
 
 
 def _move(group: GroupView, at: GroupPartitionView, view: PartitionView | None) -> GroupMove:

@@ -33,8 +33,7 @@ from failover.hooks import run_hook
 from failover.journal import Event
 from failover.journal_log import OperationJournal
 from failover.link_run import LinkMove, LinkRun
-from failover.losses import PartitionLoss, total_loss
-from failover.moves import MoveKind, group_totals
+from failover.outcome import SourceEnd, result_of
 from failover.patience import patiently
 from failover.read_on import verified_document
 from failover.result import OperationResult
@@ -352,46 +351,8 @@ class _Run:
                 if not self._live:
                     raise
         named = [(link, losses.get(link.sites.link.name, link.plan.losses)) for link in self._links]
-        return tuple(self._result(link, stated, seconds) for link, stated in named)
-
-    def _takes_writes(self, link: LinkRun) -> bool:
-        if link.sites.link.source.freeze_principals:
-            return not self._freeze.denied_principals
-        return link.plan.freezing.target is not None and self._source_role is None
-
-    def _is_source_open(self, link: LinkRun) -> bool:
-        is_failover = link.plan.operation is Operation.FAILOVER and link.failure is None
-        is_closed = self._source_role is not None or bool(self._freeze.denied_principals)
-        return is_failover and link.sites.source is not None and not is_closed
-
-    def _result(self, link: LinkRun, losses: tuple[PartitionLoss, ...], seconds: float) -> OperationResult:
-        moves = link.moves if link.failure is None else ()
-        return OperationResult(
-            operation_id=self._journal.operation_id,
-            operation=link.plan.operation,
-            link=link.sites.link.name,
-            source=link.snapshot.source,
-            target=link.snapshot.target,
-            verified=link.failure is None and not link.differences,
-            seconds=seconds,
-            losses=losses,
-            moves=moves,
-            differences=link.differences,
-            group_totals=group_totals(moves),
-            loss=total_loss(losses, link.sites.now_ms(), link.snapshot.last_look),
-            left_groups=tuple(sorted({move.group for move in moves if move.kind is MoveKind.UNKNOWN})),
-            left_partitions=link.left_partitions,
-            unanswered_groups=tuple(group.group for group in link.snapshot.groups if group.unanswered),
-            stranded=link.stranded,
-            is_unwatched=link.is_unwatched,
-            late_commits=link.late_commits,
-            read_on=link.read_on,
-            source_role=self._source_role,
-            hook_error=self._hook_error,
-            takes_writes=self._takes_writes(link),
-            moved_topics=link.plan.freezing.topics,
-            failure=link.failure,
-            denied_principals=self._freeze.denied_principals,
-            is_source_open=self._is_source_open(link),
-            not_closed=self._freeze.not_closed,
+        at_source = SourceEnd(
+            self._source_role, self._freeze.denied_principals, self._freeze.not_closed, self._hook_error
         )
+        operation_id = self._journal.operation_id
+        return tuple(result_of(operation_id, link, stated, seconds, at_source) for link, stated in named)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from broker.client.model import CommittedOffset
 from broker.wire.vocabulary import TopicPartition
 from failover.snapshot import GroupPartitionView
-from mirror.api import GroupMap, Link, LinkState, Written, carried_offset
+from mirror.api import GroupMap, Link, LinkState, Written, carried_offset, is_set_back_there
 
 
 def mirrored_partitions(state: LinkState) -> set[TopicPartition]:
@@ -59,12 +59,13 @@ def group_partitions(
         target_topic = places.link.target_topic(at.topic)
         there = at_target.get(TopicPartition(target_topic, at.partition))
         committed = here or there
-        translated, set_back, ahead_from, turn = None, False, None, 0
+        translated, set_back, ahead_from, turn, set_back_there = None, False, None, 0, False
         if here is not None and at in trusted:
             stands_at = there.offset if there else None
             found = carried_offset(offset_map, group, at, here.offset, stands_at, written.get(at))
             translated, set_back = found.offset, found.is_set_back
             turn = offset_map.next_turn(group, at, found.written) if offset_map.is_shared(at.topic) else 0
+            set_back_there = stands_at is not None and is_set_back_there(here.offset, stands_at, found.written)
             if stands_at is not None and not set_back:
                 ahead_from = offset_map.ahead_from(group, at, here.offset, stands_at)
                 if ahead_from is not None and translated is not None and stands_at < translated:
@@ -82,4 +83,5 @@ def group_partitions(
             set_back,
             ahead_from,
             turn,
+            set_back_there,
         )

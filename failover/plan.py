@@ -34,6 +34,8 @@ class RefusalReason(StrEnum):
     NOT_DRAINED = "not_drained"
     NO_CONSENT = "no_consent"
     GROUP_NOT_MOVABLE = "group_not_movable"
+    GROUP_WENT_ON = "group_went_on"
+    """At the target, since the plan said that it skips nothing."""
     HOOK_FAILED = "hook_failed"
     FROZEN_FOR_OTHERS = "frozen_for_others"
     CLOSED_AT_TARGET = "closed_at_target"
@@ -91,6 +93,7 @@ class OperationPlan:
     set_back_groups: tuple[str, ...] = ()
     freezing: Freezing = UNFROZEN
     elsewhere: tuple[Elsewhere, ...] = ()
+    allows_data_loss: bool = False
     group_totals: tuple[GroupTotal, ...] = field(init=False)
     loss: LossTotal = field(init=False)
 
@@ -214,6 +217,7 @@ def plan_failover(
         set_back_groups=back,
         freezing=freezing,
         elsewhere=elsewhere,
+        allows_data_loss=allow_data_loss,
     )
 
 

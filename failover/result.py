@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from broker.wire.site_role import SiteStanding
-from failover.late_commits import LateCommit
+from failover.late_commits import LateCommit, SourceReader
 from failover.left import LeftPartition
 from failover.link_run import LinkFailure
 from failover.losses import LossTotal, PartitionLoss
-from failover.moves import GroupMove, GroupTotal
+from failover.moves import GroupMove, GroupTotal, UnplannedSkip
 from failover.read_on import ReadOn
 from failover.steps import Operation
 from failover.stranded import StrandedRange
@@ -21,8 +21,9 @@ class OperationResult:
     """How an operation ended for one link. Its exit code says whether it is `verified`, and nothing is `stranded`: what
     came to the source after the fence, and is only there; nor in `late_commits`: who went on reading there; nor
     `is_unwatched`: the source was gone before that could be seen; nor `is_source_open`: a failover's source answered,
-    and is not known to refuse writes; and nothing was left that did not answer at the target (`left_partitions`,
-    `unanswered_groups`).
+    and is not known to refuse writes, nor in `source_readers`: who reads on there; nor `is_loss_unconsented`: what the
+    plan had excluded; nor in `unplanned_skips`; and nothing was left that did not answer at the target
+    (`left_partitions`, `unanswered_groups`).
     `source_role`: what the source's brokers have taken; None: not told. `hook_error`: why the after_hook failed, ""
     where it did not. `failure`: why it was not brought to its end, as others of the operation were; the losses are
     those of the plan then.
@@ -60,11 +61,19 @@ class OperationResult:
     denied_principals: tuple[str, ...] = ()
     """Whom the source's ACLs keep from writing to the moved topics."""
     is_source_open: bool = False
+    source_readers: tuple[SourceReader, ...] = ()
+    """Of a failover away from a source that answers."""
+    is_loss_unconsented: bool = False
+    unplanned_skips: tuple[UnplannedSkip, ...] = ()
     not_closed: str = ""
     """How a source stands that was to be closed by ACLs, and of which it is not known that it is."""
 
     @property
     def has_findings(self) -> bool:
-        left = self.left_partitions or self.unanswered_groups
-        at_source = self.stranded or self.late_commits or self.is_unwatched or self.is_source_open
-        return bool(at_source or self.hook_error or left)
+        return any(
+            (
+                *(self.stranded, self.is_unwatched, self.is_source_open, self.late_commits, self.source_readers),
+                *(self.left_partitions, self.unanswered_groups),
+                *(self.is_loss_unconsented, self.unplanned_skips, self.hook_error),
+            )
+        )

@@ -54,6 +54,7 @@ class GroupPartitionView:
     `set_back`: what stands at the target the mirror wrote, and the group was set back at the source since then.
     `ahead_from`: the first record at the target that the group read there and not at the source; None: there is none.
     `turn`: of the pair of offsets that a move writes into the link's state; 0: only the source has writers.
+    `is_set_back_there`: the group stands at the source where the link carried it from, and was set back at the target.
     """
 
     topic: str
@@ -66,6 +67,7 @@ class GroupPartitionView:
     set_back: bool = False
     ahead_from: int | None = None
     turn: int = 0
+    is_set_back_there: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,8 +25,8 @@ class OperationState(StrEnum):
     """Nobody carries it on: it is to be resumed, or aborted."""
     VERIFIED = "verified"
     STRANDED = "stranded"
-    """Verified, and records came to the source after the fence, or a group read on there, or the source was gone
-    before that could be seen, or a hook failed, or what did not answer at the target was left as it is.
+    """Verified, and with a finding: records came to the source after the fence, say, or a group read on there, or
+    what did not answer at the target was left as it is (`OperationResult.has_findings`).
     """
     IN_PART = "in_part"
     """Of several links one was refused and stays as it is; those that were moved are verified."""

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 
 from broker.client.errors import ClientError
+from broker.client.offsets import log_spans
 from broker.wire.vocabulary import TopicPartition
 from failover.counting import count_losses, with_edges
-from failover.losses import Certainty, PartitionLoss, state_loss, with_returns
+from failover.limits import BORN_ROUNDS, COUNT_MS
+from failover.losses import Certainty, PartitionLoss, state_loss, with_end, with_returns
 from failover.sites import Sites
 from failover.snapshot import Snapshot
-from failover.stranded import carried_counter
+from failover.stranded import carried_counter, source_partitions
+from mirror.api import CarriedCounter
 
 
 async def stated_losses(sites: Sites, snapshot: Snapshot) -> tuple[PartitionLoss, ...]:
-    """What the target lacks, counted, and with first and last timestamps, where the source can still be read."""
+    """What the target lacks, counted, and with first and last timestamps, where the source can still be read; of
+    partitions that were born there since the snapshot, too.
+    """
     losses = tuple(state_loss(view, snapshot.taken_at_ms) for view in snapshot.partitions)
     if sites.source is None:
         return losses
@@ -22,10 +29,60 @@ async def stated_losses(sites: Sites, snapshot: Snapshot) -> tuple[PartitionLoss
     shared = {where for where, at_most in returned.items() if at_most != 0}
     carried = None
     if any(loss.offsets for loss in losses if TopicPartition(loss.topic, loss.partition) in shared):
-        with suppress(ClientError):  # then those are not counted
-            carried = await carried_counter(sites.link, sites.source, sites.target)
+        carried = await _carried(sites)
     counted = await count_losses(sites.source, losses, shared, carried)
     counted = tuple(with_returns(loss, returned[TopicPartition(loss.topic, loss.partition)]) for loss in counted)
+    counted = await _with_born(sites, counted)
     dated = [loss for loss in counted if loss.records != 0 and loss.certainty is Certainty.EXACT]
     edges = {(loss.topic, loss.partition): loss for loss in await with_edges(sites.source, dated)}
     return tuple(edges.get((loss.topic, loss.partition), loss) for loss in counted)
+
+
+async def _carried(sites: Sites) -> CarriedCounter | None:
+    """None: what came from the target cannot be told, and is not counted then."""
+    with suppress(ClientError):
+        if sites.source is not None:
+            return await carried_counter(sites.link, sites.source, sites.target)
+    return None
+
+
+async def _with_born(sites: Sites, counted: Sequence[PartitionLoss]) -> tuple[PartitionLoss, ...]:
+    """What was born is found behind the count of all else, so that nothing can come in between unseen. Where the source
+    does not say what it has, nothing is exact.
+    """
+    source, found = sites.source, list(counted)
+    for _ in range(BORN_ROUNDS):
+        known = {TopicPartition(loss.topic, loss.partition) for loss in found}
+        born = None
+        if source is not None:
+            with suppress(ClientError, TimeoutError):
+                async with asyncio.timeout(COUNT_MS / 1000):
+                    born = [at for at in await source_partitions(sites.link, source) if at not in known]
+        if source is None or born is None:
+            return tuple(with_end(loss, None) for loss in found)
+        if not born:
+            return tuple(found)
+        stated = await _stated_born(sites, born)
+        carried = await _carried(sites)
+        found += (with_returns(loss, None) for loss in await count_losses(source, stated, born, carried))
+    return tuple(with_end(loss, None) for loss in found)  # they come faster than they are counted
+
+
+async def _stated_born(sites: Sites, born: Iterable[TopicPartition]) -> list[PartitionLoss]:
+    """All that they hold is at the source alone."""
+    spans = {}
+    if sites.source is not None:
+        with suppress(ClientError, TimeoutError):
+            async with asyncio.timeout(COUNT_MS / 1000):
+                spans = await log_spans(sites.source, born)
+    now_ms = sites.now_ms()
+    stated = []
+    for at in born:
+        span = spans.get(at)
+        if span is None or isinstance(span, ClientError):
+            stated.append(PartitionLoss(*at, Certainty.UNKNOWN, None, None, 0, None))
+            continue
+        offsets = span.end - span.start
+        records = None if offsets else 0
+        stated.append(PartitionLoss(*at, Certainty.EXACT, offsets, records, span.start, span.end, seen_at_ms=now_ms))
+    return stated

@@ -46,7 +46,7 @@ async def stranded_ranges(link: Link, source: Cluster, target: Cluster, fenced: 
         where = TopicPartition(gap.topic, gap.partition)
         if gap.source_from <= mirrored.get(where, 0):
             mirrored[where] = max(mirrored.get(where, 0), gap.source_to)
-    wanted = await _mirrored_partitions(link, source)
+    wanted = await source_partitions(link, source)
     ends = await log_end_offsets(source, wanted)
     stable = await log_end_offsets(source, wanted, IsolationLevel.READ_COMMITTED)
     grown = [
@@ -60,7 +60,8 @@ async def stranded_ranges(link: Link, source: Cluster, target: Cluster, fenced: 
     return tuple(stranded for stranded in counted if stranded.records != 0)
 
 
-async def _mirrored_partitions(link: Link, source: Cluster) -> list[TopicPartition]:
+async def source_partitions(link: Link, source: Cluster) -> list[TopicPartition]:
+    """All that the link selects, as the source lists them now. Raises ClientError."""
     return [
         TopicPartition(name, partition.partition)
         for name, topic in (await list_topics(source)).items()

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from failover.contact import SiteFinding
+from failover.late_commits import SourceReader, source_readers
 from failover.left import promised
 from failover.limits import LOOK_AGAIN_S, TAKEN_OVER_S
 from failover.moves import GroupMove
@@ -45,6 +46,17 @@ async def look_as_found(plan: OperationPlan, sites: Sites) -> Snapshot:
     return seen
 
 
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """What a check found: what is not as it was promised, who read on at the target since it was verified before, and
+    who reads at the source that a failover has left.
+    """
+
+    differences: tuple[VerificationDifference, ...]
+    read_on: tuple[ReadOn, ...]
+    source_readers: tuple[SourceReader, ...]
+
+
 async def verify(
     plan: OperationPlan,
     sites: Sites,
@@ -52,7 +64,7 @@ async def verify(
     moves: tuple[GroupMove, ...],
     operation_id: str,
     verified: Mapping[GroupAt, int] | None,
-) -> tuple[tuple[VerificationDifference, ...], tuple[ReadOn, ...]]:
+) -> Checked:
     """Look again: what was promised must be what is there, but for who was `verified` before, and read on since."""
     after = await _look(plan, sites)
     read_on, others = who_read_on(after, moves, verified or {})
@@ -67,7 +79,8 @@ async def verify(
         differences += verify_readers(after)
         was_moved_before = plan.snapshot.is_promoted
         differences += await verify_ends(sites.source, sites.target, before, _as_mirrored(after, was_moved_before))
-    return tuple(differences), read_on
+    is_left = plan.operation is Operation.FAILOVER and sites.source is not None
+    return Checked(tuple(differences), read_on, source_readers(after) if is_left else ())
 
 
 def _as_mirrored(snapshot: Snapshot, was_moved_before: bool) -> Snapshot:

@@ -2,7 +2,7 @@
 
 from mirror.errors import LinkFenced, MirrorError
 from mirror.groups.committing import Commits, Due, commit_groups, find_places, until_counted
-from mirror.groups.decisions import carried_offset
+from mirror.groups.decisions import carried_offset, is_set_back_there
 from mirror.groups.moved import MovedPair, moved_groups, with_entries
 from mirror.heartbeat import Heartbeat, HeartbeatWatch, Pulse
 from mirror.limits import CLOCK_DIFFERENCE_MAX_MS, GROUPS_PER_TRANSACTION
@@ -86,6 +86,7 @@ __all__ = [
     "fence_groups",
     "find_places",
     "is_later",
+    "is_set_back_there",
     "leave_stranded",
     "link_status",
     "load_group_map",

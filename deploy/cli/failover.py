@@ -154,7 +154,8 @@ def failover(
     """Move to the target site because the source is lost, and state per partition what is lost with it.
 
     Groups go on where the mirror had carried them, or at --to-datetime. Exit code: 0 only when everything was verified,
-    4 when something that did not answer at the target was left as it is.
+    4 when something that did not answer at the target was left as it is, or a source that answers is written to or read
+    from still.
 
     With --from and --to all links between the two sites are moved as one operation. A link that is refused stays as it
     is, and the exit code is the worst of them.

@@ -15,7 +15,7 @@ from broker.base.durations import human_seconds
 from deploy.cli.freezing_lines import freezing_lines
 from deploy.cli.gate_words import reason_of, refusal_of
 from deploy.cli.group_lines import MOVES_SHOWN, moves_line, tell_totals, unlike_others
-from deploy.cli.late_lines import late_commits_line, open_line, read_on_line, stranded_line, unwatched_line
+from deploy.cli.late_lines import found_lines, late_commits_line, read_on_line, stranded_line, unwatched_line
 from deploy.cli.left_lines import but_not, left_lines, unanswered_lines
 from deploy.cli.next_steps import NextStep
 from deploy.cli.tables import counted, print_table
@@ -238,7 +238,8 @@ def summary(result: OperationResult) -> str:
     lines = [stranded_line(result)] if result.stranded else []
     lines += [late_commits_line(result)] if result.late_commits else []
     lines += [unwatched_line(result)] if result.is_unwatched else []
-    lines += [headline(result.loss, result.source), open_line(result)] if result.is_source_open else []
+    if found := list(found_lines(result)):
+        lines += [headline(result.loss, result.source), *found]
     return "; ".join(lines) or headline(result.loss, result.source)
 
 
@@ -346,8 +347,8 @@ def show_result(result: OperationResult) -> None:
         click.echo(filled(stranded_line(result)), err=True)
     else:
         tell_loss(result.loss, result.source)
-    if result.is_source_open:
-        click.echo(filled(open_line(result)), err=True)
+    for line in found_lines(result):
+        click.echo(filled(line), err=True)
     if result.not_closed:
         click.echo(filled(result.not_closed), err=True)
     if result.hook_error:

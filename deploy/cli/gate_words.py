@@ -115,6 +115,10 @@ _REASONS: dict[RefusalReason, tuple[str, str]] = {
         "it is not known where the group {subject} would go on at the target",
         "see `farshore group describe`; to go on and leave what is unknown of it as it is, add --leave-group {subject}",
     ),
+    RefusalReason.GROUP_WENT_ON: (
+        "the group {subject} went on at the target since the plan was made, and records would be skipped",
+        "see that nothing reads there as {subject}; then again, with a plan that says so, or with --set-back {subject}",
+    ),
     RefusalReason.PARTITION_UNANSWERED: (
         "the partition {subject} does not answer at the target ({detail}), and groups that are to be moved read its "
         "topic",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from deploy.cli.tables import counted
 from failover.result import OperationResult
@@ -33,6 +33,44 @@ def open_line(result: OperationResult) -> str:
         f"{result.source} answers, and is not known to refuse writes: what clients write there from now on is only "
         "there"
     )
+
+
+def found_lines(result: OperationResult) -> Iterable[str]:
+    """What a move found that its plan did not say, each in one line."""
+    if result.is_source_open:
+        yield open_line(result)
+    if result.source_readers:
+        yield readers_line(result)
+    if result.is_loss_unconsented:
+        yield (
+            "nothing was missing when this was planned, and --allow-data-loss was not given; by the fence something of "
+            f"{result.source} was, or that cannot be excluded"
+        )
+    if result.unplanned_skips:
+        yield unplanned_skips_line(result)
+
+
+def readers_line(result: OperationResult) -> str:
+    """Who reads on at a source that was failed over from, in one line."""
+    reading = [one.group for one in result.source_readers if one.members]
+    untold = [one.group for one in result.source_readers if one.members is None]
+    told = [f"consumers read on at {result.source} as {_names(reading)}"] if reading else []
+    told += [f"{result.source} does not say whether consumers read there as {_names(untold)}"] if untold else []
+    return f"{'; '.join(told)}: what they read there from now on, {result.target} does not know"
+
+
+def unplanned_skips_line(result: OperationResult) -> str:
+    """Of groups that went on at the target since the plan, in one line."""
+    found = result.unplanned_skips
+    places = [f"{one.group} on {one.topic}-{one.partition} {one.skipped_records:,}" for one in found[:OTHERS_SHOWN]]
+    more = ", ..." if len(found) > OTHERS_SHOWN else ""
+    return f"groups went on at {result.target} since the plan was made, and skip records that it did not say: " + (
+        ", ".join(places) + more
+    )
+
+
+def _names(groups: Sequence[str]) -> str:
+    return ", ".join(groups[:OTHERS_SHOWN]) + (", ..." if len(groups) > OTHERS_SHOWN else "")
 
 
 def late_commits_line(result: OperationResult) -> str:

@@ -20,7 +20,7 @@ from deploy.cli import site_tables
 from deploy.cli.gate_words import refusal_of
 from deploy.cli.next_steps import NextStep, conditions_of, links_back, merged, next_steps
 from deploy.cli.terminal import AppContext, ExitCode
-from failover.errors import GateRefused, GroupsRead, HookFailed, NotDrained, NotMovable, WorldChanged
+from failover.errors import GateRefused, GroupsRead, HookFailed, NotDrained, NotMovable, SkipsMore, WorldChanged
 from failover.intent import Intent
 from failover.link_run import LinkMove
 from failover.losses import LossGrowth, growth
@@ -334,6 +334,8 @@ def _refusals(refused: GateRefused, source: str, moved: str) -> list[GateRefusal
             return [GateRefusal(RefusalReason.HOOK_FAILED, source)]
         case NotMovable():
             return [GateRefusal(RefusalReason.GROUP_NOT_MOVABLE, group) for group in refused.groups]
+        case SkipsMore():
+            return [GateRefusal(RefusalReason.GROUP_WENT_ON, group) for group in refused.groups]
     return []
 
 

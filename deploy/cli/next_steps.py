@@ -61,10 +61,14 @@ def next_steps(
     if result.stranded or result.is_source_open:
         what = f"stop what writes at {here}: it would bring more of what is only there, behind what the mirror carried"
         steps.append(NextStep(what))
+    if result.source_readers:
+        steps.append(NextStep(f"stop what reads at {here}"))
     if result.late_commits:
         groups = " ".join(f"--group {shlex.quote(one)}" for one in sorted({late.group for late in result.late_commits}))
         what = f"stop what reads at {here} as these groups without joining them; then, before it starts at {there}"
-        steps.append(NextStep(what, f"farshore switchover --link {link.name} {groups}"))
+        verb = "switchover" if result.operation is Operation.SWITCHOVER else "failover"
+        consent = "" if verb == "switchover" else " --allow-data-loss --even-if-source-answers"
+        steps.append(NextStep(what, f"farshore {verb} --link {link.name} {groups}{consent}"))
     steps.append(NextStep(f"start producers and consumers at {there}: {link.target.bootstrap_servers}"))
     if left := groups_to_move(result):
         named = " ".join(f"--group {shlex.quote(group)}" for group in left)

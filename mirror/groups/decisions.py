@@ -135,7 +135,7 @@ def _decide(
     shared: bool,
     empty: bool,
 ) -> GroupAction:
-    went_back = target is not None and _went_back(source.offset, target.offset, found.written)
+    went_back = target is not None and is_set_back_there(source.offset, target.offset, found.written)
     is_same = not went_back if shared else target is not None and target.metadata == exact.metadata
     if target is not None and target.offset == exact.offset and is_same:
         return GroupAction.UP_TO_DATE
@@ -148,7 +148,7 @@ def _decide(
     return GroupAction.SKIP_SET_BACK if went_back else GroupAction.COMMIT
 
 
-def _went_back(source_offset: int, target_offset: int, written: Written | None) -> bool:
+def is_set_back_there(source_offset: int, target_offset: int, written: Written | None) -> bool:
     """Whether somebody set the target's back since the link wrote it for what still stands at the source."""
     if written is None or source_offset != written.source_offset or written.stands(target_offset):
         return False

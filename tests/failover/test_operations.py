@@ -337,8 +337,8 @@ async def test_of_two_operations_at_once_one_is_refused_or_not_verified(tmp_path
         assert (await stage.sites.look()).operation_id == first.operation_id
 
         await promote_link(stage.link, stage.target, "another")
-        found, _ = await verify(plan, stage.sites, plan.snapshot, first.moves, first.operation_id, {})
-        assert [difference.kind for difference in found] == [DifferenceKind.OTHER_OPERATION]
+        checked = await verify(plan, stage.sites, plan.snapshot, first.moves, first.operation_id, {})
+        assert [difference.kind for difference in checked.differences] == [DifferenceKind.OTHER_OPERATION]
 
 
 @pytest.mark.parametrize(

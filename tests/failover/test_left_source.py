@@ -1,0 +1,128 @@
+"""A failover away from a source that answers: who still writes and reads there is a finding, and so is a loss that
+nobody consented to.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from broker.wire.vocabulary import TopicPartition
+from failover.freezing import UNFROZEN, Freezing, read_roles
+from failover.late_commits import LateCommit, SourceReader
+from failover.link_run import LinkRun
+from failover.losses import Certainty
+from failover.operation import Tell, tell_nobody
+from failover.plan import OperationPlan, plan_failover
+from failover.result import OperationResult
+from failover.sites import Sites
+from failover.steps import OperationStep
+from tests.failover.stage import GROUP, PARTITIONS, TOPIC, Stage, commit_group, mirrored, reading, two_sites
+from tests.failover.test_taken_up_frozen import without_roles
+from tests.mirror.harness import make_topic, some_records, write
+
+
+async def planned(sites: Sites, *, allow_data_loss: bool = True, freezing: Freezing = UNFROZEN) -> OperationPlan:
+    seen = await sites.look_past_source()
+    return plan_failover(seen, allow_data_loss=allow_data_loss, even_if_source_answers=True, freezing=freezing)
+
+
+async def roles_of(stage: Stage) -> Freezing:
+    roles = await read_roles(stage.link, stage.source, stage.target, even_without_source=True)
+    return replace(roles, freezes=True)
+
+
+async def failed_over(stage: Stage, sites: Sites, tell: Tell = tell_nobody) -> OperationResult:
+    async with mirrored(stage):
+        freezing = await roles_of(stage) if sites.source is not None else UNFROZEN
+        return await stage.run(await planned(sites, freezing=freezing), sites, tell=tell)
+
+
+async def test_a_source_that_was_closed_is_no_finding(tmp_path: Path) -> None:
+    async with two_sites(tmp_path) as stage:
+        result = await failed_over(stage, stage.sites)
+    assert (result.verified, result.is_source_open, result.has_findings) == (True, False, False)
+
+
+async def test_a_source_that_answers_and_that_nobody_closes_is_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It ended with 0, and its clients wrote on where no mirror carried it any more."""
+    without_roles(monkeypatch)
+    async with two_sites(tmp_path) as stage:
+        result = await failed_over(stage, stage.sites)
+    assert (result.verified, result.is_source_open, result.has_findings) == (True, True, True)
+
+
+async def test_a_source_that_is_gone_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    without_roles(monkeypatch)
+    async with two_sites(tmp_path) as stage:
+        result = await failed_over(stage, stage.without_source)
+    assert (result.verified, result.is_source_open, result.has_findings) == (True, False, False)
+
+
+async def test_who_reads_on_at_it_is_one(tmp_path: Path) -> None:
+    async with two_sites(tmp_path) as stage, reading(stage.link.source.bootstrap_servers):
+        result = await failed_over(stage, stage.sites)
+    assert (result.verified, result.has_findings) == (True, True)
+    assert result.source_readers == (SourceReader(GROUP, 1),)
+
+
+async def test_who_commits_there_behind_the_word_is_one(tmp_path: Path) -> None:
+    """A consumer that joined no group has no members to be seen by."""
+    async with two_sites(tmp_path) as stage:
+        told = asyncio.Event()
+
+        async def read_on() -> None:
+            await told.wait()
+            await commit_group(stage.source, 41, 42)
+
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(read_on())
+            result = await failed_over(stage, stage.sites, lambda _: told.set())
+    assert result.late_commits == (LateCommit(GROUP, TOPIC, 0, 20, 41), LateCommit(GROUP, TOPIC, 1, 30, 42))
+    assert (result.verified, result.has_findings) == (True, True)
+
+
+async def test_a_loss_that_nobody_consented_to_is_one(tmp_path: Path) -> None:
+    """Nothing was missing when it was planned, without --allow-data-loss; records come before the fence."""
+    async with two_sites(tmp_path) as stage:
+        async with mirrored(stage):
+            pass
+        plan = await planned(stage.sites, allow_data_loss=False, freezing=await roles_of(stage))
+        assert plan.refusals == ()
+        await write(stage.source, PARTITIONS[0], some_records(5000, 7))
+        result = await stage.run(plan, stage.sites)
+    assert (result.loss.records, result.loss.certainty) == (7, Certainty.EXACT)
+    assert (result.verified, result.is_loss_unconsented, result.has_findings) == (True, True, True)
+
+
+@pytest.mark.parametrize("is_empty", [True, False])
+async def test_a_topic_that_is_born_amid_it_is_in_its_loss(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_empty: bool
+) -> None:
+    """Its loss was said to be exactly 0: only what the look at the fence had seen was asked for."""
+    async with two_sites(tmp_path) as stage:
+        stage.link = replace(stage.link, topics=("flights.*",))
+        async with mirrored(stage):
+            pass
+        plan = await planned(stage.sites)
+        real = LinkRun.take
+
+        async def take(self: LinkRun, step: OperationStep) -> None:
+            await real(self, step)
+            if step is OperationStep.FENCE:
+                await make_topic(stage.source, "flights.new", 2)
+                await make_topic(stage.source, "others", 1)
+                if not is_empty:
+                    await write(stage.source, TopicPartition("flights.new", 1), some_records(0, 9))
+
+        monkeypatch.setattr(LinkRun, "take", take)
+        result = await stage.run(plan, stage.sites)
+    records = 0 if is_empty else 9
+    assert (result.loss.records, result.loss.certainty) == (records, Certainty.EXACT)
+    born = [(loss.topic, loss.partition, loss.records) for loss in result.losses if loss.topic != TOPIC]
+    assert born == [("flights.new", 0, 0), ("flights.new", 1, records)]
