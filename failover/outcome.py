@@ -70,7 +70,9 @@ def _takes_writes(link: LinkRun, at_source: SourceEnd) -> bool:
 
 
 def _is_source_open(link: LinkRun, at_source: SourceEnd) -> bool:
-    is_closed = at_source.role is not None or bool(at_source.denied_principals)
+    freezing = link.plan.freezing
+    was_closed = freezing.source is not None and freezing.source.covers(freezing.topics)
+    is_closed = was_closed or at_source.role is not None or bool(at_source.denied_principals)
     return _is_failover(link) and link.sites.source is not None and not is_closed
 
 

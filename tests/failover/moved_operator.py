@@ -223,7 +223,9 @@ class Operator:
 
     def _ended(self, result: Any) -> list[Mapping[str, Any]] | None:
         if not result.verified or result.has_findings:
-            self.tell(f"not verified: {result.differences} {result.stranded}", "not verified")
+            at_source = (result.stranded, result.is_source_open, result.source_readers, result.late_commits)
+            found = (*at_source, result.unplanned_skips, result.is_loss_unconsented)
+            self.tell(f"not verified: {result.differences} {found}", "not verified")
             return None
         return [
             {"group": m.group, "kind": m.kind.value, "topic": m.topic, "partition": m.partition} for m in result.moves

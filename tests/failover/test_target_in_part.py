@@ -18,6 +18,7 @@ from broker.wire.api import ApiKey
 from broker.wire.errors import ErrorCode
 from broker.wire.vocabulary import TopicPartition
 from failover.contact import SiteFinding
+from failover.freezing import read_roles
 from failover.journal import Event
 from failover.left import LeftPartition
 from failover.losses import Certainty
@@ -78,8 +79,10 @@ async def stage_with(folder: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIter
 
 async def planned(sites: Sites, *, partitions: tuple[str, ...] = (), groups: tuple[str, ...] = ()) -> OperationPlan:
     snapshot = await mark_interrupted(await sites.look_past_source(), sites)
+    roles = await read_roles(sites.link, sites.source, sites.target, even_without_source=True)
     return plan_failover(
         snapshot,
+        freezing=replace(roles, freezes=True),
         allow_data_loss=True,
         even_if_source_answers=True,
         left_partitions=partitions,
