@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any
 
 from broker.base.errors import FarshoreError
+from broker.client.fanout import both
 from broker.wire.vocabulary import TopicPartition
 from failover.contact import SiteFinding
 from failover.draining import drain, settle
@@ -22,6 +23,7 @@ from failover.left import LeftPartition, left_partitions, let_be
 from failover.limits import FENCED_TRIES_MAX, LATE_LOOK_S, LATE_WRITES_S
 from failover.moves import GroupMove, MoveKind, plan_moves, unplanned_skips
 from failover.moving import KeptGroups, committing, move_groups, promoted_again
+from failover.opposite import refuse_opposite
 from failover.patience import patiently
 from failover.plan import OperationPlan, active_at_source, not_movable
 from failover.read_on import GroupAt, ReadOn
@@ -181,9 +183,13 @@ class LinkRun:
 
     async def _fence(self) -> None:
         plan, sites = self.plan, self.sites
-        await patiently(lambda: _refuse_other(plan, sites, self._operation_id))
+        is_failover = plan.operation is Operation.FAILOVER
+        await both(
+            patiently(lambda: _refuse_other(plan, sites, self._operation_id)),
+            refuse_opposite(sites, even_without_source=is_failover),
+        )
         standing = await tell_links_back(sites.link, sites.source, self._operation_id) if sites.source else ()
-        if plan.operation is Operation.FAILOVER:
+        if is_failover:
             ends = await ends_at_fence(sites.link, sites.source, self.snapshot, sites.now_ms)
         else:  # the drain has just looked
             ends = last_seen_ends(self.snapshot, is_told=True)

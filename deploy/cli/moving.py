@@ -24,6 +24,7 @@ from failover.errors import GateRefused, GroupsRead, HookFailed, NotDrained, Not
 from failover.intent import Intent
 from failover.link_run import LinkMove
 from failover.losses import LossGrowth, growth
+from failover.opposite import refuse_opposite
 from failover.plan import GateRefusal, OperationPlan, RefusalReason
 from failover.plan_file import ANEW, PlanFile, check_holds, write_plan
 from failover.planning import enter_links, plan_link, plan_links, source_names, this_process
@@ -261,7 +262,11 @@ def links_between(app: AppContext, source: str, target: str) -> tuple[str, ...]:
 async def _look_alone(app: AppContext, intent: Intent, sites: Sequence[Sites]) -> Looked:
     """As `_look`. Raises OperationUnderWay, also."""
     of_target = sites[0].readers.operations.read(sites[0].target)
-    operations, looked = await both(of_target, _look(app, intent, sites, counting=False))
+    is_failover = intent.operation is Operation.FAILOVER
+    (operations, _), looked = await both(
+        both(of_target, refuse_opposite(sites[0], even_without_source=is_failover)),
+        _look(app, intent, sites, counting=False),
+    )
     refuse_second(operations, (intent.source, intent.target), now_ms())
     return looked
 

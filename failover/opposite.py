@@ -1,0 +1,35 @@
+"""A move the other way at the same time: its journal stands at this one's source, and neither fences the other."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+
+from broker.client.errors import ClientError
+from failover.journal_log import load_operations
+from failover.limits import SOURCE_ROLE_S
+from failover.patience import patiently
+from failover.sites import Sites
+from failover.standing import refuse_second
+
+
+async def refuse_opposite(sites: Sites, *, even_without_source: bool) -> None:
+    """Raises OperationUnderWay where one has not ended. To be asked when this one's own first entry is written: then of
+    two that begin at once one sees the other, or both do. ClientError, but `even_without_source`, where the source does
+    not say.
+    """
+    source = sites.source
+    if source is None:
+        return
+    if not even_without_source:
+        await patiently(lambda: _refuse(sites))
+        return
+    with suppress(ClientError, TimeoutError):
+        async with asyncio.timeout(SOURCE_ROLE_S):
+            await _refuse(sites)
+
+
+async def _refuse(sites: Sites) -> None:
+    if sites.source is not None:
+        ends = (sites.link.target.name, sites.link.source.name)
+        refuse_second(await load_operations(sites.source), ends, sites.now_ms())
