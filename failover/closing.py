@@ -1,15 +1,18 @@
-"""What is known of a close by ACLs that did not come to its end, and how that is told."""
+"""What is known of a close, by ACLs or a role, that did not come to its end, and how that is told."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
 
 from broker.client.acls import Asked, WriteDenial
 from broker.client.cluster import Cluster
 from broker.client.errors import ClientError
+from broker.client.site_role import site_standings
+from broker.wire.site_role import SiteStanding
 from failover.acl_looking import look
 from failover.denials import Denials, is_named, names_of, without_marks
 from failover.errors import FreezeNotAllowed
@@ -84,6 +87,22 @@ async def standing_in_words(cluster: Cluster, topics: Sequence[str], why: str, c
     if coming:
         told += f"; {_coming(topics_to_come)}"
     return f"{told} ({why}); {takes_back}"
+
+
+async def role_in_words(cluster: Cluster, why: str) -> str:
+    """What the brokers of a site go by whose role was to be changed, and was not seen to be everywhere, for the reason
+    `why`. Raises nothing, as `standing_in_words`.
+    """
+    site, told = cluster.site.name, dict[int, SiteStanding | ClientError | None]()
+    with suppress(ClientError, TimeoutError):
+        told |= await asyncio.wait_for(site_standings(cluster), SOURCE_ROLE_S)
+    said = [standing for standing in told.values() if isinstance(standing, SiteStanding)]
+    newest = max(said, key=lambda one: one.epoch, default=None)
+    if newest is None:
+        return f"whether {site} refuses writes is not known ({why}); {role_of(cluster)}"
+    late = [str(node_id) for node_id, standing in told.items() if standing != newest]
+    behind = f", and brokers {', '.join(late)} have not said that they go by it" if late else ""
+    return f"{site} is {newest.role}{behind} ({why}); {role_of(cluster)}"
 
 
 def _coming(topics: Sequence[str]) -> str:

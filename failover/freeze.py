@@ -14,7 +14,7 @@ from broker.client.fanout import both
 from broker.client.site_role import SiteRoleChanged, await_site_role, has_no_roles, set_site_role, site_standing
 from broker.wire.site_role import EVERY_TOPIC, SiteRole, SiteStanding
 from failover.acl_freeze import AclFreeze, open_again
-from failover.closing import Closing, standing_in_words, thaw_of
+from failover.closing import Closing, role_in_words, standing_in_words, thaw_of
 from failover.errors import DenialsMayCome, FreezeNotAllowed, GateRefused, LockedOut, OperationUnderWay, StillFrozen
 from failover.freezing import Freezing, known_standing
 from failover.hooks import run_hook
@@ -50,7 +50,7 @@ class Freeze:
         self.denied_principals: tuple[str, ...] = ()
         """Whom the source's ACLs keep from writing at the end."""
         self.not_closed = ""
-        """How a source stands that is to be closed by ACLs and of which it is not known that it is, in words."""
+        """How a source stands that is to be closed and of which it is not known that it is, in words."""
 
     @property
     def is_begun(self) -> bool:
@@ -183,15 +183,20 @@ class Freeze:
         return True
 
     async def _leave(self, going: Freezing, *, even_without_source: bool) -> SiteStanding | None:
+        self.not_closed = ""
         await self._close_for_good(going, even_without_source=even_without_source)
         if self._source is None or not self._plan.is_by_role:
             return None
         becoming = partial(_become, self._source, partial(self._left, going), self._operation_id)
         if not even_without_source:
             return await becoming(self._renew)
-        with suppress(ClientError, TimeoutError):
+        try:
             async with asyncio.timeout(SOURCE_ROLE_S) as limit:
                 return await becoming(partial(uncounted, limit, self._renew))
+        except (ClientError, TimeoutError) as error:
+            why = str(error) or f"it did not say so within {SOURCE_ROLE_S:g} s"
+            told = await role_in_words(self._source, why)
+            self.not_closed = "; ".join(filter(None, (self.not_closed, told)))
         return None
 
     async def _close_for_good(self, going: Freezing, *, even_without_source: bool) -> None:
@@ -201,7 +206,6 @@ class Freeze:
             return
         closing = Closing()
         self._closings.append(closing)
-        self.not_closed = ""
         if not even_without_source:
             await self._closed_for_good(self._denials_at(self._source, closing), going)
             return

@@ -157,8 +157,9 @@ async def with_denials(
 
 async def _known(link: Link, source: Cluster) -> tuple[SiteStanding | None, tuple[str, ...]]:
     """The source's role, and its topics that the link does not carry."""
+    standing = await known_standing(source)  # first: it finds a broker that answers
     names = [name for name in await list_topics(source) if not name.startswith("__") and not link.selects_topic(name)]
-    return await known_standing(source), tuple(sorted(names))
+    return standing, tuple(sorted(names))
 
 
 async def known_standing(cluster: Cluster) -> SiteStanding | None:

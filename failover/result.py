@@ -66,7 +66,7 @@ class OperationResult:
     is_loss_unconsented: bool = False
     unplanned_skips: tuple[UnplannedSkip, ...] = ()
     not_closed: str = ""
-    """How a source stands that was to be closed by ACLs, and of which it is not known that it is."""
+    """How a source stands that was to be closed, by its role or by ACLs, and of which it is not known that it is."""
 
     @property
     def has_findings(self) -> bool:

@@ -165,14 +165,25 @@ async def ask_each_broker(
     says it the others have `laggard_ms`: one that takes connections and is silent holds nobody up for longer.
     """
 
+    async def ask_one(node_id: int) -> R:
+        return await ask(await cluster.connection(node_id))
+
+    return await ask_these_brokers(cluster, cluster.nodes, ask_one, laggard_ms)
+
+
+async def ask_these_brokers(
+    cluster: Cluster, node_ids: Iterable[int], ask: Callable[[int], Awaitable[R]], laggard_ms: int
+) -> dict[int, R | ClientError]:
+    """As `ask_each_broker`, of those brokers; `ask` connects to the one that it is given."""
+
     async def answer_of(node_id: int) -> R | ClientError:
         try:
-            return await ask(await cluster.connection(node_id))
+            return await ask(node_id)
         except ClientError as error:
             return error
 
     async with asyncio.TaskGroup() as tasks:
-        asked = {node_id: tasks.create_task(answer_of(node_id)) for node_id in sorted(cluster.nodes)}
+        asked = {node_id: tasks.create_task(answer_of(node_id)) for node_id in sorted(node_ids)}
         waiting = set(asked.values())
         is_told = False
         while waiting and not is_told:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any
 
-from broker.base.errors import first_of
 from broker.client.cluster import Cluster
 from broker.client.errors import ClientError, KafkaError
-from broker.client.fanout import await_every_broker, split_failures
+from broker.client.fanout import ask_these_brokers, await_every_broker, both, split_failures
+from broker.client.limits import LAGGARD_MS
 from broker.wire.errors import ErrorCode
 from broker.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from broker.wire.messages.incremental_alter_configs import (
@@ -39,21 +40,22 @@ class SiteRoleNotEverywhere(ClientError):
     hint = "see `farshore site role` and the brokers' logs, then set it again"
 
 
-async def site_standings(cluster: Cluster) -> Mapping[int, SiteStanding | ClientError | None]:
-    """What each broker of the cluster goes by, or why it does not say; None: it has no roles. Raises ClientError where
-    the cluster does not answer at all.
+async def site_standings(
+    cluster: Cluster, *, laggard_ms: int = LAGGARD_MS
+) -> Mapping[int, SiteStanding | ClientError | None]:
+    """What each broker of the cluster goes by, or why it does not say (`laggard_ms` behind the first that does); None:
+    it has no roles. From then on `any_connection` gives a broker that answers. Raises ClientError where the cluster
+    does not answer at all.
     """
-    try:
-        async with asyncio.TaskGroup() as tasks:  # those that are known beside the question who there is
-            asked = {node_id: tasks.create_task(_told_by(cluster, node_id)) for node_id in cluster.nodes}
-            await cluster.metadata(())
-            for gone in asked.keys() - cluster.nodes.keys():
-                asked.pop(gone).cancel()
-            for came in cluster.nodes.keys() - asked.keys():
-                asked[came] = tasks.create_task(_told_by(cluster, came))
-    except BaseExceptionGroup as errors:
-        raise first_of(errors) from None
-    return {node_id: told.result() for node_id, told in sorted(asked.items())}
+
+    def asked(node_ids: Iterable[int]) -> Coroutine[Any, Any, dict[int, SiteStanding | ClientError | None]]:
+        return ask_these_brokers(cluster, node_ids, partial(_told_by, cluster), laggard_ms)
+
+    known = cluster.nodes.keys()
+    told, _ = await both(asked(known), cluster.find_answering())  # beside the question who there is
+    if came := cluster.nodes.keys() - known:
+        told |= await asked(came)
+    return {node_id: told[node_id] for node_id in sorted(told.keys() & cluster.nodes.keys())}
 
 
 async def site_standing(cluster: Cluster) -> SiteStanding | None:
@@ -106,6 +108,7 @@ async def set_site_role(
             raise SiteRoleChanged(f"the role of {cluster.site.name} was changed by somebody else: {refused}")
         except ClientError as error:
             await retry.pause(error)
+            await cluster.find_answering()
     await await_site_role(cluster, wanted)
     return wanted
 
@@ -122,16 +125,15 @@ async def await_site_role(cluster: Cluster, wanted: SiteStanding) -> None:
             f"it is not known of every broker of {cluster.site.name} that it is {wanted.role}: {why}"
         )
 
-    await await_every_broker(cluster, lambda: site_standings(cluster), lambda at: at == wanted, not_everywhere)
+    patience_ms = cluster.limits.retry_timeout_ms  # slow is not silent
+    asking = partial(site_standings, cluster, laggard_ms=patience_ms)
+    await await_every_broker(cluster, asking, lambda at: at == wanted, not_everywhere)
 
 
-async def _told_by(cluster: Cluster, node_id: int) -> SiteStanding | ClientError | None:
+async def _told_by(cluster: Cluster, node_id: int) -> SiteStanding | None:
     resource = DescribeConfigsResource(BROKER_RESOURCE, str(node_id), list(SITE_CONFIGS))
-    try:
-        (result,) = (await (await cluster.connection(node_id)).request(DescribeConfigsRequest([resource]))).results
-    except ClientError as error:
-        return error
+    (result,) = (await (await cluster.connection(node_id)).request(DescribeConfigsRequest([resource]))).results
     if result.error_code:
-        return KafkaError(result.error_code, f"role of {cluster.site.name} at broker {node_id}", result.error_message)
+        raise KafkaError(result.error_code, f"role of {cluster.site.name} at broker {node_id}", result.error_message)
     configs = {config.name: config.value for config in result.configs if config.value is not None}
     return SiteStanding.of(configs) if SITE_ROLE in configs else None

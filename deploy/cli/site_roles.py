@@ -33,6 +33,7 @@ from deploy.cli.terminal import (
 from failover.acl_looking import look
 from failover.denials import EVERYBODY, Denials, is_named, names_of
 from failover.errors import FreezeNotAllowed, GateRefused
+from failover.limits import SOURCE_ROLE_S
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,7 +255,7 @@ async def row_of(site: Site) -> SiteRow:
         async with Cluster(site, client_id="farshore-cli") as cluster:
             if site.freeze_principals:
                 return row_by_denials(site, await look(cluster))
-            standings = await site_standings(cluster)
+            standings = await site_standings(cluster, laggard_ms=round(SOURCE_ROLE_S * 1_000))
             told, failures = split_failures(standings)
             known = {node_id: standing for node_id, standing in told.items() if standing is not None}
             if told and not known:
