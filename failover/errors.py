@@ -157,9 +157,16 @@ def leave_partition_options(places: Iterable[str]) -> str:
 
 
 class OperationUnderWay(GateRefused):
-    """Somebody else moves this link, or has moved it since the plan was made; nothing was changed."""
+    """Somebody else moves this link, or has moved it since the plan was made; nothing was changed. `subject`: the links
+    or the site that are not free; `operation_id`: who has them, "" where nothing says it.
+    """
 
     retriable = True
+
+    def __init__(self, message: str, hint: str | None = None, *, subject: str = "", operation_id: str = "") -> None:
+        super().__init__(message, hint)
+        self.subject = subject
+        self.operation_id = operation_id
 
 
 class Overtaken(OperationUnderWay):
@@ -167,7 +174,8 @@ class Overtaken(OperationUnderWay):
 
     def __init__(self, source: str, target: str) -> None:
         text = f"somebody else begins an operation from {source} to {target}, or takes one up, just now"
-        super().__init__(f"{text}; nothing was changed", hint="`farshore operation list` says who")
+        hint = "`farshore operation list` says who"
+        super().__init__(f"{text}; nothing was changed", hint, subject=f"{source}-{target}")
 
 
 class StrandedUnknown(GateRefused):

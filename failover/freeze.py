@@ -100,7 +100,7 @@ class Freeze:
                 self._is_role_asked = True
                 await set_site_role(self._source, *asked, check=self._renew)
         except SiteRoleChanged as error:
-            raise OperationUnderWay(str(error), hint=error.hint) from error
+            raise OperationUnderWay(str(error), error.hint, subject=self._link.source.name) from error
 
     async def undo(self, because: BaseException) -> None:
         """Nothing else was changed, and is not going to be: clients write again. Raises StillFrozen

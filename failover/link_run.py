@@ -261,4 +261,6 @@ async def _refuse_other(plan: OperationPlan, sites: Sites, own_id: str) -> None:
         raise OperationUnderWay(
             f"since the plan was made, {operation_id or 'another operation'} set the link {sites.link.name} to {state}",
             hint="look again with --dry-run",
+            subject=sites.link.name,
+            operation_id=operation_id,
         )

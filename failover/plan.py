@@ -49,12 +49,19 @@ class RefusalReason(StrEnum):
     """It cannot be asked at the target, and a selected group reads its topic."""
     GROUP_UNANSWERED = "group_unanswered"
     """Nothing can be asked or set of it at the target."""
+    OPERATION_UNDER_WAY = "operation_under_way"
+    OPERATION_ENDED = "operation_ended"
+    PROMOTED_MEANWHILE = "promoted_meanwhile"
+    FREEZE_NOT_ALLOWED = "freeze_not_allowed"
+    STRANDED_UNKNOWN = "stranded_unknown"
+    EXPORT_REFUSED = "export_refused"
+    REPLAY_REFUSED = "replay_refused"
 
 
 @dataclass(frozen=True, slots=True)
 class GateRefusal:
-    """One gate that said no; `subject`: the site, group or partition it is about; `detail`: a third site, or the error
-    that was met, if any.
+    """One gate that said no; `subject`: the site, group or partition it is about, "" where it is the whole command;
+    `detail`: a third site, an operation's id, or the error that was met, if any.
     """
 
     reason: RefusalReason

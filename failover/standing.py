@@ -275,7 +275,13 @@ def refuse_second(operations: Mapping[str, OperationLog], sites: tuple[str, str]
             standing = replace(standing, state=OperationState.UNDER_WAY)
         if standing.state not in OPEN_STATES:
             continue
-        raise OperationUnderWay(f"{told_standing(standing, now_ms)}; nothing was changed", hint=way_on(standing))
+        raise held_by(standing, f"{told_standing(standing, now_ms)}; nothing was changed")
+
+
+def held_by(standing: OperationStanding, text: str) -> OperationUnderWay:
+    """What is said to who would move what this one does, with its way on."""
+    subject = ",".join(standing.links)
+    return OperationUnderWay(text, way_on(standing), subject=subject, operation_id=standing.operation_id)
 
 
 def to_forget(operations: Mapping[str, OperationLog], sites: tuple[str, str], kept: int) -> list[OperationLog]:

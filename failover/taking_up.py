@@ -39,6 +39,7 @@ from failover.standing import (
     OperationState,
     done_moves,
     given_up_links,
+    held_by,
     intent_of,
     is_behind_fence,
     late_denials,
@@ -49,7 +50,6 @@ from failover.standing import (
     told_standing,
     uncommitted_groups,
     was_writable_before,
-    way_on,
 )
 from failover.staying import staying_links
 from failover.steps import Operation, OperationStep
@@ -130,7 +130,9 @@ async def _who_begins(sites: Sites, between: tuple[str, str], known: Container[s
             now = standing_of(log, sites.now_ms())
             if log.operation_id not in known and (now.source, now.target) == between:
                 said = f"{log.operation_id} by {now.who} began at the same time, and has ended: {now.state.value}"
-                return OperationUnderWay(f"{said}; nothing was changed", hint="look again with --dry-run")
+                subject = ",".join(now.links)
+                text, hint = f"{said}; nothing was changed", "look again with --dry-run"
+                return OperationUnderWay(text, hint, subject=subject, operation_id=log.operation_id)
         await clock.sleep(DRAIN_POLL_S)
     return Overtaken(*between)
 
@@ -267,6 +269,7 @@ def still(before: OperationLog, operations: Mapping[str, OperationLog]) -> Opera
         raise OperationUnderWay(
             f"{before.operation_id} is carried on elsewhere just now",
             hint=f"`farshore operation wait {before.operation_id}` says how it ends",
+            operation_id=before.operation_id,
         )
     return now
 
@@ -293,4 +296,4 @@ async def until_unheard(log: OperationLog, sites: Sites) -> None:
             still(log, await sites.readers.operations.read(sites.target))
         except OperationUnderWay as heard:
             now = replace(standing, state=OperationState.UNDER_WAY, heard_at_ms=sites.now_ms())
-            raise OperationUnderWay(told_standing(now, sites.now_ms()), hint=way_on(now)) from heard
+            raise held_by(now, told_standing(now, sites.now_ms())) from heard

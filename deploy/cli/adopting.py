@@ -11,7 +11,7 @@ from rich.progress import Progress, TaskID
 
 from broker.client.cluster import Cluster
 from deploy.cli.both_sites import with_both_sites
-from deploy.cli.terminal import CommandRefused, ExitCode, confirm_plan, emit, progress, run_async
+from deploy.cli.terminal import CommandRefused, ExitCode, Output, confirm_plan, emit, progress, run_async
 from mirror.findings import resume_command
 from mirror.link import Link
 from mirror.offsets.adoption import Adoption
@@ -22,7 +22,7 @@ from mirror.worker.adopting import compare_for_adoption
 from mirror.worker.matching import Unmatched
 
 
-def adopt_target(link: Link, plan: ResumePlan, *, dry_run: bool, yes: bool) -> None:
+def adopt_target(link: Link, plan: ResumePlan, *, dry_run: bool, yes: bool, output: str) -> None:
     """Compare both logs of each partition that stands at a gap of the plan; with consent, write the map of them.
 
     Nothing is written where one of them is no mirror.
@@ -31,11 +31,13 @@ def adopt_target(link: Link, plan: ResumePlan, *, dry_run: bool, yes: bool) -> N
         adoptions = run_async(with_both_sites(link, partial(_compare, link, plan, bars)))
     shown = replace(plan, outlooks=tuple(outlook_on(adoption) for adoption in adoptions), adopts=True)
     if dry_run:
-        emit(shown, "table")
+        emit(shown, output)
         return
     confirm_plan(shown, yes, question=f"Let link {link.name} take these records at {link.target.name} for its own?")
     run_async(_adopt(link, adoptions))
     tell_that_it_may_run(link)
+    if output != Output.TABLE:
+        emit(shown, output)
 
 
 def tell_that_it_may_run(link: Link) -> None:

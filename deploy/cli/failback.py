@@ -109,6 +109,8 @@ def failback(
     if dry_run:
         emit(plan, output)
         raise SystemExit(ExitCode.REFUSED if plan.refusals else ExitCode.DONE)
+    if plan.refusals and output != Output.TABLE:
+        emit(plan, output)
     refuse(app, link, plan)
     show(plan)
     confirm_plan(None, yes, question=f"Come back to {link.source.name}?")

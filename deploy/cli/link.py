@@ -107,6 +107,7 @@ def describe_command(context: AppContext, link_name: str | None, output: str) ->
 )
 @dry_run_option("what would be written")
 @yes_option
+@output_option
 @click.pass_obj
 def resume_command(
     context: AppContext,
@@ -117,6 +118,7 @@ def resume_command(
     way: str | None,
     dry_run: bool,
     yes: bool,
+    output: str,
 ) -> None:
     """Let a link run again after a failover or a pause, or behind a gap. A running mirror notices by itself.
 
@@ -127,17 +129,19 @@ def resume_command(
         raise click.UsageError("--adopt needs --gap, and says by itself where the link goes on: leave out --start-at")
     entries, plan = run_async(with_both_sites(link, partial(_plan, link, named, start_at)))
     if adopt and isinstance(plan, ResumePlan):
-        adopt_target(link, plan, dry_run=dry_run, yes=yes)
+        adopt_target(link, plan, dry_run=dry_run, yes=yes, output=output)
         return
     if plan is ResumeBlocker.MAY_RUN_ALREADY:
         click.echo(f"link {link.name} may run already: there is nothing to resume", err=True)
+        if output != Output.TABLE:
+            emit({"link": link.name, "blocker": plan}, output)
         return
     if isinstance(plan, ResumeBlocker):
         raise _refusal(link, entries, plan)
     chosen = StrandedWay(way) if way else None
     stays = stranded_in_the_way(link, plan, chosen)
     if dry_run:
-        emit(plan, "table")
+        emit(plan, output)
         return
     confirm_plan(plan, yes, question=f"Let link {link.name} write to {link.target.name} again?")
     if not yes and stranded_in_the_way(link, plan, chosen) != stays:  # a person has read it meanwhile
@@ -146,6 +150,8 @@ def resume_command(
     run_async(_at_target(link, lambda target: leave_at_source(link, target, stays, "by link resume")))
     run_async(_take_over(link, "resume", plan.accepts))
     tell_that_it_may_run(link)
+    if output != Output.TABLE:
+        emit(plan, output)
 
 
 def _refusal(link: Link, entries: StateEntries, blocker: ResumeBlocker) -> CommandRefused:

@@ -19,8 +19,9 @@ from deploy.cli import failover_tables as link_tables
 from deploy.cli import site_tables
 from deploy.cli.gate_words import refusal_of
 from deploy.cli.next_steps import NextStep, conditions_of, links_back, merged, next_steps
+from deploy.cli.refusals import refusals_of
 from deploy.cli.terminal import AppContext, ExitCode
-from failover.errors import GateRefused, GroupsRead, HookFailed, NotDrained, NotMovable, SkipsMore, WorldChanged
+from failover.errors import GateRefused, WorldChanged
 from failover.intent import Intent
 from failover.link_run import LinkMove
 from failover.losses import LossGrowth, growth
@@ -196,7 +197,7 @@ async def decide(
         try:
             ended = await _begin(looked, "" if applied is None else applied.digest)
         except GateRefused as refused:
-            looked.tell_refused(output, _refusals(refused, intent.source, looked.name))
+            looked.tell_refused(output, refusals_of(refused, intent.source, looked.name))
             raise
         return await tell_results(app, ended, output)
 
@@ -242,7 +243,7 @@ async def move_link(app: AppContext, intent: Intent) -> LinkMoved:
                 return await link_moved(app, await _begin(looked))
             except GateRefused as error:
                 refused = error
-                more = _refusals(error, intent.source, looked.name)
+                more = refusals_of(error, intent.source, looked.name)
                 plan = replace(plan, refusals=(*plan.refusals, *more))
         return LinkMoved(to_document(plan), ExitCode.REFUSED, refused)
 
@@ -326,22 +327,6 @@ def _check(before: PlanFile, looked: Looked, output: str, hint: str = ANEW, but:
 
 def _told_links(links: Sequence[str], refused: Sequence[str]) -> str:
     return ", ".join([*links, *(f"{name} (refused)" for name in refused)]) or "none"
-
-
-def _refusals(refused: GateRefused, source: str, moved: str) -> list[GateRefusal]:
-    """What said no when the plan was being carried out."""
-    match refused:
-        case NotDrained():
-            return [GateRefusal(RefusalReason.NOT_DRAINED, moved)]
-        case GroupsRead():
-            return [GateRefusal(RefusalReason.GROUP_ACTIVE_AT_SOURCE, group) for group in refused.groups]
-        case HookFailed():
-            return [GateRefusal(RefusalReason.HOOK_FAILED, source)]
-        case NotMovable():
-            return [GateRefusal(RefusalReason.GROUP_NOT_MOVABLE, group) for group in refused.groups]
-        case SkipsMore():
-            return [GateRefusal(RefusalReason.GROUP_WENT_ON, group) for group in refused.groups]
-    return []
 
 
 async def tell_results(app: AppContext, ended: Ended, output: str) -> int:

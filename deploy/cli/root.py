@@ -94,11 +94,14 @@ class FarshoreGroup(click.Group):
         return super().parse_args(ctx, config_option_first(args))
 
     def invoke(self, ctx: click.Context) -> Any:
-        from deploy.cli.terminal import ExitCode, told
+        from deploy.cli.terminal import ExitCode, tell_error, told
 
         try:
             with told():
                 return super().invoke(ctx)
+        except click.ClickException as error:
+            tell_error(ctx, error)
+            raise
         except KeyboardInterrupt:  # before a command has its own way to stop: while it is imported
             raise SystemExit(ExitCode.INTERRUPTED) from None
 

@@ -108,8 +108,9 @@ def export(link: Link, folder: Path, *, left: bool) -> Manifest:
 @click.option("--link", "link_name", metavar="LINK", help=LINK_HELP)
 @dry_run_option("what would stay at the source")
 @yes_option
+@output_option
 @click.pass_obj
-def leave_command(context: AppContext, link_name: str | None, dry_run: bool, yes: bool) -> None:
+def leave_command(context: AppContext, link_name: str | None, dry_run: bool, yes: bool, output: str) -> None:
     """Decide that stranded records stay at the source: no link brings them, and no group is to read them next.
 
     The link stays promoted; when it is resumed it goes on behind them.
@@ -118,7 +119,7 @@ def leave_command(context: AppContext, link_name: str | None, dry_run: bool, yes
     tails = look(link).undecided
     check_settled(tails)
     if dry_run or not tails:
-        print_table(to_document(tails), COLUMNS, "")
+        emit(tails, output, columns=COLUMNS)
         return
     question = f"Let link {link.name} never bring them to {link.target.name}?"
     confirm_plan(tails, yes, question=question, columns=COLUMNS)
@@ -128,6 +129,8 @@ def leave_command(context: AppContext, link_name: str | None, dry_run: bool, yes
             await leave_at_source(link, target, tails, "by stranded leave")
 
     run_async(leave())
+    if output != Output.TABLE:
+        emit(tails, output)
 
 
 @stranded_group.command("replay")

@@ -14,7 +14,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from enum import IntEnum, StrEnum
 from pathlib import Path
 from typing import Any, Final, Protocol, TypeVar
@@ -29,10 +29,12 @@ from broker.base.documents import to_document
 from broker.base.errors import FarshoreError
 from broker.base.garbage import passing_over_what_stays
 from broker.client.site import Site
+from deploy.cli.refusals import NO_CONSENT, refusals_of
 from deploy.cli.tables import print_table
 from deploy.errors import ConfigError
 from failover.errors import GateRefused
 from failover.hooks import Hooks
+from failover.plan import GateRefusal
 from mirror.fleet.settings import FleetAccess
 from mirror.link import Link
 
@@ -42,6 +44,9 @@ F = TypeVar("F", bound=Callable[..., Any])
 SCHEMA_VERSION: Final = 1
 SYSTEM_HINT: Final = "the operating system refused this: check the disk's room, permissions and limits"
 CANCEL_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
+_OUTPUT: Final = "farshore.output"
+_IS_TOLD: Final = "farshore.is_told"
+"""In what click keeps for a command: the form that was asked for, and whether a document went out."""
 
 
 LINK_HELP = "The link's name; not needed when there is only one."
@@ -119,11 +124,14 @@ def audit_directory(context: AppContext) -> Path:
 
 
 class CommandRefused(click.ClickException):
-    """A command that ends with an explanation, a next step and an exit code."""
+    """A command that ends with an explanation, a next step and an exit code; `refusals`: what said no, for programs."""
 
-    def __init__(self, message: str, hint: str = "", exit_code: int = ExitCode.ERROR) -> None:
+    def __init__(
+        self, message: str, hint: str = "", exit_code: int = ExitCode.ERROR, refusals: Sequence[GateRefusal] = ()
+    ) -> None:
         super().__init__(message)
         self.hint = hint
+        self.refusals = tuple(refusals)
         self.exit_code = int(exit_code)  # type: ignore[misc]  # click types it as a class variable, and reads it from the instance
 
     def show(self, file: Any = None) -> None:
@@ -134,10 +142,20 @@ class CommandRefused(click.ClickException):
 
 def output_option(command: F) -> F:
     """Decorator: `-o table|json|yaml`, given to the command as `output`."""
-    choice = click.Choice([form.value for form in Output])
     return click.option(
-        "-o", "--output", type=choice, default=Output.TABLE.value, show_default=True, help="Form of the data."
+        *("-o", "--output"),
+        type=click.Choice([form.value for form in Output]),
+        default=Output.TABLE.value,
+        show_default=True,
+        is_eager=True,  # known, whatever is wrong with the others
+        callback=_note_output,
+        help="Form of the data.",
     )(command)
+
+
+def _note_output(ctx: click.Context, _parameter: click.Parameter, output: str) -> str:
+    ctx.meta[_OUTPUT] = output
+    return output
 
 
 def dry_run_option(shown: str) -> Callable[[F], F]:
@@ -163,10 +181,28 @@ def emit(data: object, output: str, *, columns: Sequence[str] | None = None, tit
         return
     document: dict[str, object] = {"schema_version": SCHEMA_VERSION}
     document |= {"items": plain} if rows else plain if isinstance(plain, dict) else {"value": plain}
+    if (context := click.get_current_context(silent=True)) is not None:
+        context.meta[_IS_TOLD] = True
     if output == Output.YAML:
         click.echo(yaml.safe_dump(document, sort_keys=False, allow_unicode=True), nl=False)
         return
     click.echo(json.dumps(document, indent=2, ensure_ascii=False))
+
+
+def tell_error(context: click.Context, error: click.ClickException) -> None:
+    """The command's end as a document, where one was asked for and none went out."""
+    output = context.meta.get(_OUTPUT, Output.TABLE)
+    if output == Output.TABLE or _IS_TOLD in context.meta:
+        return
+    refused = error if isinstance(error, CommandRefused) else CommandRefused(error.format_message())
+    document = {
+        "error": refused.message,
+        "hint": refused.hint,
+        "exit_code": int(error.exit_code),
+        "refusals": refused.refusals,
+    }
+    with suppress(OSError):  # nobody reads it: the words on stderr and the exit code say it, too
+        emit(document, output)
 
 
 def confirm_plan(plan: object, yes: bool, *, question: str = "Go on?", columns: Sequence[str] | None = None) -> None:
@@ -182,10 +218,10 @@ def confirm_plan(plan: object, yes: bool, *, question: str = "Go on?", columns: 
         return
     if not sys.stdin.isatty():
         raise CommandRefused(
-            "nothing was changed: there is no terminal to ask on", "add --yes to go on", ExitCode.REFUSED
+            "nothing was changed: there is no terminal to ask on", "add --yes to go on", ExitCode.REFUSED, NO_CONSENT
         )
     if not _answers_yes(question):
-        raise CommandRefused("nothing was changed: the answer was no", "", ExitCode.REFUSED)
+        raise CommandRefused("nothing was changed: the answer was no", "", ExitCode.REFUSED, NO_CONSENT)
 
 
 def _answers_yes(question: str) -> bool:
@@ -271,7 +307,8 @@ def _refusal(errors: Sequence[BaseException]) -> CommandRefused:
         hint = "try again; `farshore status` says how the sites are" if isinstance(first, TimeoutError) else SYSTEM_HINT
         return CommandRefused(message, hint)
     hint = first.hint if isinstance(first, FarshoreError) else ""
-    return CommandRefused(message, hint, exit_code_of(first))
+    refusals = [refusal for error in errors if isinstance(error, GateRefused) for refusal in refusals_of(error)]
+    return CommandRefused(message, hint, exit_code_of(first), refusals)
 
 
 def exit_code_of(error: BaseException) -> ExitCode:

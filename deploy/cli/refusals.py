@@ -1,0 +1,51 @@
+"""What said no to a command, for programs: what they find as `refusals` in its document."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from failover.errors import (
+    ExportRefused,
+    FreezeNotAllowed,
+    GateRefused,
+    GroupsRead,
+    HookFailed,
+    NotDrained,
+    NotMovable,
+    OperationEnded,
+    OperationUnderWay,
+    PromotedMeanwhile,
+    ReplayRefused,
+    SkipsMore,
+    StrandedUnknown,
+    WorldChanged,
+)
+from failover.plan import GateRefusal, RefusalReason
+
+NO_CONSENT: Final = (GateRefusal(RefusalReason.NO_CONSENT, ""),)
+_REASONS: dict[type[GateRefused], RefusalReason] = {
+    ExportRefused: RefusalReason.EXPORT_REFUSED,
+    FreezeNotAllowed: RefusalReason.FREEZE_NOT_ALLOWED,
+    HookFailed: RefusalReason.HOOK_FAILED,
+    NotDrained: RefusalReason.NOT_DRAINED,
+    OperationEnded: RefusalReason.OPERATION_ENDED,
+    PromotedMeanwhile: RefusalReason.PROMOTED_MEANWHILE,
+    ReplayRefused: RefusalReason.REPLAY_REFUSED,
+    StrandedUnknown: RefusalReason.STRANDED_UNKNOWN,
+    WorldChanged: RefusalReason.WORLD_CHANGED,
+}
+
+
+def refusals_of(refused: GateRefused, source: str = "", moved: str = "") -> list[GateRefusal]:
+    """`source`: the site that is left, and `moved`: what is moved away from there, where that is known."""
+    match refused:
+        case OperationUnderWay():
+            return [GateRefusal(RefusalReason.OPERATION_UNDER_WAY, moved or refused.subject, refused.operation_id)]
+        case GroupsRead():
+            return [GateRefusal(RefusalReason.GROUP_ACTIVE_AT_SOURCE, group) for group in refused.groups]
+        case NotMovable():
+            return [GateRefusal(RefusalReason.GROUP_NOT_MOVABLE, group) for group in refused.groups]
+        case SkipsMore():
+            return [GateRefusal(RefusalReason.GROUP_WENT_ON, group) for group in refused.groups]
+    subject = source if isinstance(refused, FreezeNotAllowed | HookFailed) else moved
+    return [GateRefusal(reason, subject) for kind, reason in _REASONS.items() if isinstance(refused, kind)]
