@@ -66,7 +66,8 @@ def result_of(
 def _takes_writes(link: LinkRun, at_source: SourceEnd) -> bool:
     if link.sites.link.source.freeze_principals:
         return not at_source.denied_principals
-    return link.plan.freezing.target is not None and at_source.role is None
+    freezing = link.plan.freezing
+    return (freezing.source is not None or freezing.target is not None) and at_source.role is None
 
 
 def _is_source_open(link: LinkRun, at_source: SourceEnd) -> bool:

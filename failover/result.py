@@ -54,7 +54,9 @@ class OperationResult:
     source_role: SiteStanding | None = None
     hook_error: str = ""
     takes_writes: bool = False
-    """The source could refuse writes (both sites' brokers are farshore's own, or by ACLs), and was not told to."""
+    """The source could refuse writes (its brokers are farshore's own, or may be as the target's are; or by ACLs), and
+    was not told to.
+    """
     moved_topics: tuple[str, ...] = ()
     """Of the source, as regular expressions, whose roles the move is about; none: all."""
     failure: LinkFailure | None = None

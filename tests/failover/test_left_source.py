@@ -126,3 +126,15 @@ async def test_a_topic_that_is_born_amid_it_is_in_its_loss(
     assert (result.loss.records, result.loss.certainty) == (records, Certainty.EXACT)
     born = [(loss.topic, loss.partition, loss.records) for loss in result.losses if loss.topic != TOPIC]
     assert born == [("flights.new", 0, 0), ("flights.new", 1, records)]
+
+
+@pytest.mark.parametrize("is_kafka", [False, True])
+async def test_a_source_of_farshores_own_that_was_not_told_takes_writes_whatever_the_target_is(
+    tmp_path: Path, *, is_kafka: bool
+) -> None:
+    """With Apache Kafka as the target nothing said so, nor what to do when the source is back."""
+    async with two_sites(tmp_path) as stage, mirrored(stage):
+        roles = replace(await roles_of(stage), freezes=False, target=None)
+        freezing = replace(roles, source=None) if is_kafka else roles
+        result = await stage.run(await planned(stage.sites, freezing=freezing), stage.sites)
+    assert (result.source_role, result.takes_writes) == (None, not is_kafka)
