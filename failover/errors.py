@@ -27,6 +27,7 @@ FailoverError
 ├── JournalUnanswered      nobody could be told for too long that the operation is carried on (exit 1)
 ├── CutShort           something failed behind the gates, and may be moved in part; the operation is resumed (exit 1)
 ├── TakenOver          another command took a link over behind this operation's fence
+├── FenceShrank        a worker did, and the fence anew leaves out what the first one had
 ├── ExportDamaged      files of stranded records are not as they were written
 ├── PlanUnreadable         a file that is no plan, or was edited
 ├── NewerVersion           a newer version of farshore wrote it
@@ -284,6 +285,20 @@ class TakenOver(FailoverError):
 
     def __init__(self, link: str) -> None:
         super().__init__(f"another command took {link} over since it was fenced")
+
+
+class FenceShrank(FailoverError):
+    """A worker that did not know yet that the link is not its own fenced it behind this operation, and the fence anew
+    leaves out what the first one had, of which the journal was told. Taken up, the operation says what is left out.
+    """
+
+    hint = "when they take the fence again, or to go on with them left out"
+
+    def __init__(self, link: str, left_out: Mapping[str, str]) -> None:
+        """`left_out`: partitions, or the groups' commits, and why."""
+        self.left_out = dict(left_out)
+        told = ", ".join(f"{what} ({why})" for what, why in left_out.items())
+        super().__init__(f"a worker fenced {link} behind this operation, and the fence anew does not reach {told}")
 
 
 class CutShort(FailoverError):

@@ -21,7 +21,7 @@ from broker.client.groups import commit_offsets_of_groups, committed_offsets_of_
 from broker.client.model import CommittedOffset
 from broker.client.producers import ProducerIdAndEpoch
 from broker.wire.vocabulary import TopicPartition
-from failover.errors import TakenOver
+from failover.errors import FenceShrank, TakenOver
 from failover.journal_log import FENCED
 from failover.limits import FENCED_TRIES_MAX, NOTED_S
 from failover.moves import GroupMove, MoveKind
@@ -84,8 +84,8 @@ async def _entries(sites: Sites) -> StateEntries:
 async def promoted_again(
     sites: Sites, operation_id: str, first: Promotion | None, promote: Callable[[], Awaitable[Promotion]] | None
 ) -> Promotion | None:
-    """By `promote`, where a worker took the link over which this operation has promoted; None: it was somebody else, or
-    the fence leaves out what the `first` one had, of which the journal was told. Raises what `promote` does.
+    """By `promote`, where a worker took the link over which this operation has promoted; None: it was somebody else.
+    Raises FenceShrank, and what `promote` does.
     """
     state = await patiently(partial(_entries, sites))
     run, owner = state.run, state.owner
@@ -93,8 +93,12 @@ async def promoted_again(
     if first is None or promote is None or not is_own or owner is None or not owner.is_worker:
         return None
     again = await patiently(promote)
-    has_groups = again.groups_error is None or first.groups_error is not None
-    return again if has_groups and again.left_out.keys() <= first.left_out.keys() else None
+    left_out = {str(at): str(why) for at, why in sorted(again.left_out.items()) if at not in first.left_out}
+    if again.groups_error is not None and first.groups_error is None:
+        left_out["the groups' commits"] = str(again.groups_error)
+    if left_out:
+        raise FenceShrank(sites.link.name, left_out)
+    return again
 
 
 class Committing(Protocol):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -11,14 +12,17 @@ from typing import Any
 import pytest
 
 from broker.client.connection import Connection
+from broker.client.errors import KafkaError
+from broker.wire.errors import ErrorCode
 from broker.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from broker.wire.messages.end_txn import EndTxnRequest
 from broker.wire.messages.offset_commit import OffsetCommitRequest
 from broker.wire.messages.txn_offset_commit import TxnOffsetCommitRequest
 from broker.wire.schema import Message
-from failover.errors import CutShort
+from failover.errors import CutShort, FenceShrank
+from failover.moving import promoted_again
 from failover.plan import plan_failover
-from mirror.api import fence_groups, promote_link
+from mirror.api import Promotion, fence_groups, promote_link, resume_link
 from mirror.offsets.taking_over import claim_link
 from tests.failover.machines import VICTIM, machine
 from tests.failover.stage import PARTITIONS, Stage, commit_group, mirrored, two_sites
@@ -113,3 +117,26 @@ async def test_a_worker_that_fences_the_state_behind_the_promotion_ends_no_move(
         await commit_group(stage.source, 44, 45)
         claiming = partial(claim_link, stage.target, stage.link, "a worker")
         await moved_although(monkeypatch, stage, claiming)
+
+
+@pytest.mark.parametrize("has_groups", [True, False])
+async def test_a_second_fence_that_reaches_less_than_the_first_is_told_as_that(
+    tmp_path: Path, *, has_groups: bool
+) -> None:
+    """It was called another command's, which nobody could find."""
+    left_out = KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, "a marker")
+    async with two_sites(tmp_path) as stage:
+        await promote_link(stage.link, stage.target, "operation-0")
+        await resume_link(stage.link, stage.target, "resume-0")
+        promote = partial(promote_link, stage.link, stage.target, "operation-1")
+        first = await promote()
+        await claim_link(stage.target, stage.link, "a worker that did not know")
+
+        async def reaches_less() -> Promotion:
+            missed = {PARTITIONS[1]: left_out} if has_groups else {}
+            return replace(await promote(), left_out=missed, groups_error=None if has_groups else left_out)
+
+        with pytest.raises(FenceShrank, match="does not reach") as told:
+            await promoted_again(stage.sites, "operation-1", first, reaches_less)
+        assert told.value.left_out == {str(PARTITIONS[1]) if has_groups else "the groups' commits": str(left_out)}
+        assert await promoted_again(stage.sites, "another", first, promote) is None
