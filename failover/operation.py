@@ -45,9 +45,9 @@ from failover.steps import BEFORE_FENCE, Operation, OperationStep
 @dataclass(frozen=True, slots=True)
 class GroupsStand:
     """The groups that were moved stand at `target`, read back and verified, and it takes writes: applications may start
-    there, but for those of `left_groups`, of which something was left as it is there, and for what reads along
-    `staying_links`, which stay at `source`. What is left is to look whether something came late there, where the source
-    `is_watched`.
+    there, but for those of `left_groups`, of which something was left as it is there, or which were not asked for, and
+    for what reads along `staying_links`, which stay at `source`. What is left is to look whether something came late
+    there, where the source `is_watched`.
     """
 
     operation_id: str
@@ -206,7 +206,7 @@ class _Run:
     async def _let_in(self) -> None:
         """Applications may start from here on: the journal says so before anybody is told."""
         offsets = {link.sites.link.name: verified_document(link.moves) for link in self._live}
-        left = sorted({group for link in self._live for group in link.left_groups})
+        left = sorted({group for link in self._live for group in (*link.left_groups, *link.plan.not_named)})
         given_up = [
             StayingLink(link.sites.link.name, len(link.plan.snapshot.groups))
             for link in self._links

@@ -101,6 +101,8 @@ class OperationPlan:
     freezing: Freezing = UNFROZEN
     elsewhere: tuple[Elsewhere, ...] = ()
     allows_data_loss: bool = False
+    not_named: tuple[str, ...] = ()
+    """The groups that it leaves, as others were asked for by name."""
     group_totals: tuple[GroupTotal, ...] = field(init=False)
     loss: LossTotal = field(init=False)
 

@@ -23,6 +23,7 @@ from failover.hooks import Hooks
 from failover.intent import Intent
 from failover.limits import SOURCE_ROLE_S
 from failover.link_run import LinkMove
+from failover.not_named import groups_not_named
 from failover.observe import kept_brokers
 from failover.plan import Elsewhere, plan_failover, plan_switchover
 from failover.readers import Readers
@@ -150,7 +151,7 @@ async def plan_link(intent: Intent, sites: Sites, hooks: Hooks) -> LinkMove:
             freezing=replace(freezing, hooks=hooks),
             elsewhere=await _elsewhere(sites, snapshot, freezing),
         )
-        return LinkMove(plan, sites)
+        return LinkMove(replace(plan, not_named=await groups_not_named(sites)), sites)
     snapshot = await mark_interrupted(await sites.look_past_source(), sites)
     sites = sites.as_found(snapshot)
     moves = None
@@ -169,7 +170,7 @@ async def plan_link(intent: Intent, sites: Sites, hooks: Hooks) -> LinkMove:
         freezing=freezing,
         elsewhere=await _elsewhere(sites, snapshot, freezing),
     )
-    return LinkMove(plan, sites)
+    return LinkMove(replace(plan, not_named=await groups_not_named(sites)), sites)
 
 
 async def _elsewhere(sites: Sites, snapshot: Snapshot, freezing: Freezing) -> tuple[Elsewhere, ...]:

@@ -43,6 +43,8 @@ class OperationResult:
     group_totals: tuple[GroupTotal, ...] = ()
     left_groups: tuple[str, ...] = ()
     """The groups that stayed behind, as was consented to: some of their moves are not known."""
+    not_named: tuple[str, ...] = ()
+    """Those that stayed as others were asked for by name; the link brings nothing more of what they read."""
     left_partitions: tuple[LeftPartition, ...] = ()
     unanswered_groups: tuple[str, ...] = ()
     """Of which nothing could be asked at the target, and nothing was set."""

@@ -16,7 +16,7 @@ from deploy.cli.freezing_lines import freezing_lines
 from deploy.cli.gate_words import reason_of, refusal_of
 from deploy.cli.group_lines import MOVES_SHOWN, moves_line, tell_totals, unlike_others
 from deploy.cli.late_lines import found_lines, late_commits_line, read_on_line, stranded_line, unwatched_line
-from deploy.cli.left_lines import but_not, left_lines, unanswered_lines
+from deploy.cli.left_lines import but_not, left_lines, not_named_line, unanswered_lines
 from deploy.cli.next_steps import NextStep
 from deploy.cli.tables import counted, print_table
 from deploy.cli.terminal import CommandRefused, Output, confirm_plan, emit
@@ -199,6 +199,8 @@ def show_plan(plan: OperationPlan, *, to_stderr: bool = True) -> None:
     tell_totals(plan.group_totals, to_stderr=to_stderr)
     if plan.left_groups:
         click.echo(f"left behind where it is not known where they go on: {', '.join(plan.left_groups)}", err=to_stderr)
+    if plan.not_named:
+        click.echo(filled(not_named_line(plan.not_named, snapshot.source)), err=to_stderr)
     if to_stderr and len(plan.moves) > MOVES_SHOWN:
         click.echo(moves_line(plan.moves), err=True)
     elif plan.moves:
@@ -341,6 +343,8 @@ def show_result(result: OperationResult) -> None:
         click.echo(filled(read_on_line(result)), err=True)
     if result.left_groups:
         click.echo(f"left behind, with moves that are not known: {', '.join(result.left_groups)}", err=True)
+    if result.not_named:
+        click.echo(filled(not_named_line(result.not_named, result.source)), err=True)
     for line in left_lines(result):
         click.echo(filled(line), err=True)
     if result.stranded:

@@ -52,6 +52,12 @@ def left_lines(result: OperationResult) -> Iterable[str]:
         yield f"groups that did not answer at {result.target}, left as they are: {shown}"
 
 
+def not_named_line(groups: Sequence[str], source: str) -> str:
+    """Of a plan, or a result: whom it leaves as others were asked for."""
+    shown = ", ".join(groups[:SHOWN]) + (", ..." if len(groups) > SHOWN else "")
+    return f"not asked for, and left at {source}, where the link carries them no further: {shown}"
+
+
 def but_not(source: str, groups: Sequence[str], links: Sequence[StayingLink], operation_id: str) -> str:
     """Behind the words that applications may start: whose may not; "" where all may."""
     said = f", but not: {', '.join(groups[:NAMED])}" if groups else ""

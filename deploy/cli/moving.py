@@ -236,7 +236,8 @@ async def move_link(app: AppContext, intent: Intent) -> LinkMoved:
     async with AsyncExitStack() as stack:
         sites = await enter_links(stack, [app.link(intent.links[0])], intent, now_ms, app.links())
         looked = await _look_alone(app, intent, sites)
-        plan = looked.moves[0].plan
+        plan = replace(looked.moves[0].plan, not_named=())  # what it does not name was never to be moved
+        looked = replace(looked, moves=[replace(looked.moves[0], plan=plan)])
         refused = refusal_of(plan)
         if refused is None:
             try:

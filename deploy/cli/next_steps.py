@@ -70,10 +70,7 @@ def next_steps(
         consent = "" if verb == "switchover" else " --allow-data-loss --even-if-source-answers"
         steps.append(NextStep(what, f"farshore {verb} --link {link.name} {groups}{consent}"))
     steps.append(NextStep(f"start producers and consumers at {there}: {link.target.bootstrap_servers}"))
-    if left := groups_to_move(result):
-        named = " ".join(f"--group {shlex.quote(group)}" for group in left)
-        what = f"but not these groups: first, when what did not answer at {there} does again"
-        steps.append(NextStep(what, f"farshore failover --link {link.name} {named} --allow-data-loss"))
+    steps += _groups_behind(result, link)
     if result.is_unwatched:
         what = f"when {here} answers again, before a producer reaches it: what only it has"
         steps.append(NextStep(what, f"farshore stranded list --link {link.name}"))
@@ -102,6 +99,19 @@ def next_steps(
         steps.append(NextStep(stop, f"farshore switchover --link {name}"))
     steps.append(NextStep(f"then let {there} follow {here} again", f"farshore link resume --link {link.name}"))
     return tuple(steps)
+
+
+def _groups_behind(result: OperationResult, link: Link) -> Iterable[NextStep]:
+    """Those that are not to start with the others, and how they follow."""
+    there, consent = link.target.name, " --allow-data-loss" if result.operation is Operation.FAILOVER else ""
+    if result.not_named:
+        named = " ".join(f"--group {shlex.quote(group)}" for group in result.not_named)
+        what = f"but not these groups, which were not asked for: before they start at {there}"
+        yield NextStep(what, f"farshore {result.operation.value} --link {link.name} {named}{consent}")
+    if left := groups_to_move(result):
+        named = " ".join(f"--group {shlex.quote(group)}" for group in left)
+        what = f"but not these groups: first, when what did not answer at {there} does again"
+        yield NextStep(what, f"farshore failover --link {link.name} {named} --allow-data-loss")
 
 
 def _not_verified(result: OperationResult, link: Link) -> Iterable[NextStep]:

@@ -231,3 +231,11 @@ def test_no_way_back_is_promised_that_is_none() -> None:
 )
 def test_a_loss_that_is_not_exact_says_since_when_nothing_is_known(total: LossTotal, said: str) -> None:
     assert headline(total, "east") == said
+
+
+def test_whom_a_move_by_name_left_has_a_command_of_its_own() -> None:
+    steps = next_steps(replace(MOVED, not_named=("b", "c d")), LINK, (BACK,), {})
+    assert steps[1].what == "but not these groups, which were not asked for: before they start at west"
+    assert steps[1].command == "farshore switchover --link there --group b --group 'c d'"
+    lost = next_steps(replace(LOST, not_named=("b",)), LINK, (BACK,), {})
+    assert lost[1].command == "farshore failover --link there --group b --allow-data-loss"
