@@ -21,6 +21,7 @@ from deploy.cli.gate_words import refusal_of
 from deploy.cli.next_steps import NextStep, conditions_of, links_back, merged, next_steps
 from deploy.cli.refusals import refusals_of
 from deploy.cli.terminal import AppContext, ExitCode
+from deploy.cli.unknown_groups import refuse_unknown_groups
 from failover.errors import GateRefused, WorldChanged
 from failover.intent import Intent
 from failover.link_run import LinkMove
@@ -64,6 +65,11 @@ class Looked(ABC):
 
     @property
     @abstractmethod
+    def refusals(self) -> Sequence[GateRefusal]:
+        """Of all that was asked for together."""
+
+    @property
+    @abstractmethod
     def is_refused(self) -> bool:
         """Wholly or in part."""
 
@@ -100,6 +106,10 @@ class LookedAtLink(Looked):
         return {}
 
     @property
+    def refusals(self) -> Sequence[GateRefusal]:
+        return self.plan.refusals
+
+    @property
     def is_refused(self) -> bool:
         return bool(self.plan.refusals)
 
@@ -130,6 +140,10 @@ class LookedAtSite(Looked):
     @property
     def extra(self) -> dict[str, Any]:
         return {"stays": to_document(self.plan.stays), "staying_links": to_document(self.plan.staying)}
+
+    @property
+    def refusals(self) -> Sequence[GateRefusal]:
+        return self.plan.refusals
 
     @property
     def is_refused(self) -> bool:
@@ -171,6 +185,7 @@ async def decide(
         sites = await enter_links(stack, [app.link(name) for name in names], intent, now_ms, app.links())
         only_plans = dry_run or out_file is not None
         looked = await (_look(app, intent, sites, counting=True) if only_plans else _look_alone(app, intent, sites))
+        await refuse_unknown_groups(looked.refusals, sites[0].source, sites[0].target)
         if applied is not None:
             _check(applied, looked, output)
         if only_plans:

@@ -276,14 +276,15 @@ def test_a_no_at_the_terminal_changes_nothing(shell: Shell) -> None:
     assert shell.operations == before
 
 
-def test_a_group_that_is_not_there_is_refused_and_an_empty_name_is_a_wrong_use(shell: Shell) -> None:
+def test_the_name_of_a_group_that_nobody_knows_is_a_wrong_use_and_an_empty_one_is(shell: Shell) -> None:
     before = shell.operations
-    refused = shell.run("switchover --group nope --yes", ExitCode.REFUSED)
-    assert "the group nope has no committed offset" in refused.stderr
-    assert "farshore group list" in refused.stderr
-    for option in ("--leave-group", "--set-back"):
-        refused = shell.run(f"switchover {option} nope --yes", ExitCode.REFUSED)
-        assert "the group nope has no committed offset" in refused.stderr
+    for option in ("--group", "--leave-group", "--set-back"):
+        for more in ("--yes", "--dry-run"):
+            wrong = shell.run(f"switchover {option} nope {more} -o json", ExitCode.USAGE)
+            assert "neither east nor west knows the group nope" in wrong.stderr
+            assert "farshore group list" in wrong.stderr
+            (refusal,) = json.loads(wrong.stdout)["refusals"]
+            assert (refusal["reason"], refusal["subject"]) == ("group_not_found", "nope")
     shell.run("switchover --group one --set-back other --yes", ExitCode.USAGE)
     for option in ("--group", "--leave-group"):
         wrong = shell.run(f"switchover {option}= --yes", ExitCode.USAGE)

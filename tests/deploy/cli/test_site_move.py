@@ -182,8 +182,8 @@ def test_a_filter_by_groups_takes_the_links_that_they_read(shell: Shell) -> None
     assert plan["moving"] == ["orders"]
     assert {(move["group"], move["topic"]) for one in plan["links"] for move in one["moves"]} == {("billing", "orders")}
     assert stays(plan) == BESIDE | {("link", "flights", "not_selected"), ("group", "analysts", "not_named")}
-    told = shell.run("switchover --from east --to west --group nope --yes", ExitCode.REFUSED)
-    assert "the group nope has no committed offset" in told.stderr
+    told = shell.run("switchover --from east --to west --group nope --yes", ExitCode.USAGE)
+    assert "neither east nor west knows the group nope" in told.stderr
 
 
 def test_a_failover_of_a_site_that_answers_is_refused_once(shell: Shell) -> None:
