@@ -201,7 +201,12 @@ class _Run:
             detail["moves"] = self._moves()
         if step is OperationStep.MOVE_GROUPS:
             detail["uncommitted"] = {link.sites.link.name: sorted(link.uncommitted) for link in self._live}
+        if step is OperationStep.AFTER_HOOK:
+            links = [link.sites.link.name for link in self._live]
+            detail |= {"links": links, "verified": self._is_verified, "error": self._hook_error}
         self._done = [(Event.DONE, detail | (self._freeze.noted() if closes else {}))]
+        if step is OperationStep.AFTER_HOOK:  # before anything that may fail: who takes it up tells nobody twice
+            await self._note_done()
 
     async def _let_in(self) -> None:
         """Applications may start from here on: the journal says so before anybody is told."""
@@ -226,8 +231,11 @@ class _Run:
 
     async def _note(self, event: Event, detail: Mapping[str, Any]) -> None:
         """With what was done before it, which nothing happened behind."""
-        noted = [*self._done, (event, detail)]
-        self._done = []
+        self._done = [*self._done, (event, dict(detail))]
+        await self._note_done()
+
+    async def _note_done(self) -> None:
+        noted, self._done = self._done, []
         await self._journal.record_all(noted)
 
     def _moves(self) -> dict[str, list[dict[str, Any]]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -226,6 +226,19 @@ def uncommitted_groups(log: OperationLog) -> dict[str, frozenset[str]]:
             said = f"entry {entry.sequence} has groups that are none"
             raise JournalDamaged(f"the journal of {log.operation_id} is damaged: {said}")
     return {}
+
+
+def is_told_after(log: OperationLog, links: Collection[str]) -> bool:
+    """Whether the after_hook ended as it should, and had been told that all these links are moved and verified."""
+    ended = [entry.detail for entry in log.entries if entry.event == Event.DONE]
+    return any(
+        one["step"] == OperationStep.AFTER_HOOK.value
+        and one.get("verified") is True
+        and one.get("error") == ""
+        and _are_names(one.get("links"))
+        and set(links) <= set(one["links"])
+        for one in ended
+    )
 
 
 def late_denials(log: OperationLog) -> tuple[str, ...]:

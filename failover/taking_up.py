@@ -42,6 +42,7 @@ from failover.standing import (
     held_by,
     intent_of,
     is_behind_fence,
+    is_told_after,
     late_denials,
     refuse_second,
     role_before,
@@ -199,6 +200,8 @@ def _done(log: OperationLog, moves: Sequence[LinkMove]) -> list[OperationStep]:
     """What is not taken again. The rest may be; each step looks at its own effect."""
     done = {entry.detail["step"] for entry in log.entries if entry.event == Event.DONE}
     skipped = {OperationStep.BEFORE_HOOK} & done
+    if is_told_after(log, [move.sites.link.name for move in moves]):
+        skipped.add(OperationStep.AFTER_HOOK)
     if all(_is_promoted(move, log.operation_id) for move in moves):
         skipped |= {OperationStep.BEFORE_HOOK, OperationStep.FREEZE, OperationStep.DRAIN}
     return [step for step in OperationStep if step in skipped]

@@ -10,17 +10,24 @@ from pathlib import Path
 
 import pytest
 
+from broker.client.errors import ClusterUnreachable
 from broker.client.site_role import site_standing
 from failover import hooks as hooks_module
-from failover.errors import HookFailed
+from failover.errors import CutShort, HookFailed
 from failover.freezing import read_roles
 from failover.hooks import Hooks, run_hook
 from failover.journal_log import load_operations
+from failover.losses import PartitionLoss
 from failover.plan import OperationPlan, plan_failover, plan_switchover
 from failover.result import OperationResult
+from failover.sites import Sites
+from failover.snapshot import Snapshot
 from failover.standing import OperationState, standing_of
 from failover.steps import Operation
+from failover.taking_up import resume
+from tests.failover.machines import HEIR, machine, operate, quick
 from tests.failover.stage import Stage, commit_group, mirrored, now_ms, two_sites
+from tests.failover.test_taking_up import ID, SWITCHOVER, ready
 
 NOTES = """
 import json, os, sys
@@ -35,6 +42,7 @@ with open(sys.argv[1] + ".new", "w") as file:
 os.rename(sys.argv[1] + ".new", sys.argv[1])
 time.sleep(600)
 """
+RUNS = "import sys; print('ran', end='', file=open(sys.argv[1], 'a')); raise SystemExit(int(sys.argv[2]))"
 VERBS = list(Operation)
 
 
@@ -110,6 +118,30 @@ async def test_an_after_hook_that_fails_is_a_finding_of_what_is_done_and_verifie
         for at in await stage.group_at(stage.source):
             assert await stage.next_record(stage.target, at) == await stage.next_record(stage.source, at)
         assert standing_of(await stage.log(result.operation_id), now_ms()).state is OperationState.STRANDED
+
+
+@pytest.mark.parametrize("fails", [False, True])
+async def test_who_takes_an_operation_up_runs_an_after_hook_again_that_failed_and_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, fails: bool
+) -> None:
+    """It was cut short behind the hook, while the loss was stated."""
+    quick(monkeypatch)
+    ran = tmp_path / "ran"
+    hooks = Hooks(after=python(RUNS, ran, int(fails)))
+
+    async def gone(_sites: Sites, _snapshot: Snapshot) -> tuple[PartitionLoss, ...]:
+        raise ClusterUnreachable("west is gone")
+
+    async with ready(tmp_path) as stage:
+        async with machine("farshore-first", stage.link) as sites:
+            with monkeypatch.context() as patched:
+                patched.setattr("failover.operation.stated_losses", gone)
+                with pytest.raises(CutShort):
+                    await operate(SWITCHOVER, sites, ID, hooks)
+        async with machine(HEIR, stage.link) as sites:
+            (result,) = await resume(await stage.log(ID), sites, hooks, "an heir")
+    assert (result.verified, bool(result.hook_error)) == (True, fails)
+    assert ran.read_text() == "ran" * (2 if fails else 1)
 
 
 @pytest.mark.parametrize("verb", VERBS)
