@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from functools import partial
 
 from broker.client.errors import ClientError
-from failover.errors import NotDrained
+from broker.client.fanout import both
+from failover.errors import NotDrained, OffsetsPending
 from failover.limits import DRAIN_POLL_S, QUIET_S
 from failover.losses import Certainty, state_loss, total_loss
-from failover.open_transactions import Holding, open_transactions
+from failover.open_transactions import Holding, open_transactions, pending_groups
 from failover.patience import patiently
 from failover.sites import Sites
-from failover.snapshot import Snapshot
+from failover.snapshot import PartitionView, Snapshot
 from failover.stranded import stranded_ranges
 
 
 async def drain(sites: Sites, timeout_s: float) -> Snapshot:
-    """Wait until the mirror has everything and the source has been quiet for QUIET_S.
+    """Wait until the mirror has everything, no group has offsets in a transaction that has not ended, and the source
+    has been quiet for QUIET_S.
 
     A look that fails, as one does while a broker's partitions have no leader, is followed by another one.
     """
@@ -26,10 +29,12 @@ async def drain(sites: Sites, timeout_s: float) -> Snapshot:
     quiet_since: float | None = None
     holding = Holding()
     ends: tuple[int | None, ...] = ()
+    partitions: tuple[PartitionView, ...] = ()
+    pending: list[str] = []
     while True:
         asked_at_s = loop.time()
         try:
-            snapshot = await sites.look()
+            snapshot, pending = await _look(sites, partitions if pending or quiet_since is not None else ())
         except ClientError as error:
             if not error.retriable:
                 raise
@@ -45,8 +50,9 @@ async def drain(sites: Sites, timeout_s: float) -> Snapshot:
             raise NotDrained(text, hint=f"farshore topic resume --link {snapshot.link} --topic {topics}")
         behind = total_loss(state_loss(view, snapshot.taken_at_ms) for view in snapshot.partitions)
         now_ends = tuple(view.source_end for view in snapshot.partitions)
-        drained = behind.certainty is Certainty.EXACT and not behind.offsets
-        if now_ends == ends and not drained and sites.source is not None:
+        is_mirrored = behind.certainty is Certainty.EXACT and not behind.offsets
+        drained, partitions = is_mirrored and not pending, snapshot.partitions
+        if now_ends == ends and not is_mirrored and sites.source is not None:
             holding.note(await open_transactions(sites.source, snapshot.partitions), loop.time())
         if now_ends != ends or not drained:
             quiet_since, ends = loop.time() if drained else None, now_ends
@@ -55,6 +61,8 @@ async def drain(sites: Sites, timeout_s: float) -> Snapshot:
         if drained and quiet_since is not None and loop.time() - quiet_since >= QUIET_S:
             return snapshot
         if loop.time() > deadline:
+            if is_mirrored and pending:
+                raise OffsetsPending(snapshot.source, pending, timeout_s)
             raise holding.error(snapshot.source, timeout_s) or NotDrained(
                 f"{behind.offsets} offsets in {behind.partitions_with_loss} partitions were still not mirrored "
                 f"after {timeout_s:.0f} s; nothing was changed"
@@ -63,6 +71,17 @@ async def drain(sites: Sites, timeout_s: float) -> Snapshot:
                 hint="stop the producers at the source, see `farshore status`, then try again",
             )
         await asyncio.sleep(DRAIN_POLL_S if quiet_since is None else _until_quiet(quiet_since, asked_at_s, deadline))
+
+
+async def _look(sites: Sites, partitions: Sequence[PartitionView]) -> tuple[Snapshot, list[str]]:
+    """A look, and the groups with offsets pending; with first ones, too, where partitions are named: the look that may
+    be the last one does, since that is a request of some size. Raises ClientError.
+    """
+    if not partitions:
+        snapshot = await sites.look()
+        return snapshot, sorted(snapshot.pending_groups)
+    snapshot, named = await both(sites.look(), pending_groups(sites, partitions))
+    return snapshot, sorted(named.union(snapshot.pending_groups))
 
 
 def _until_quiet(quiet_since_s: float, asked_at_s: float, deadline_s: float) -> float:
@@ -76,7 +95,8 @@ def _until_quiet(quiet_since_s: float, asked_at_s: float, deadline_s: float) -> 
 
 async def settle(sites: Sites, timeout_s: float) -> Snapshot:
     """Of a link that was moved before, whose mirror brings nothing more: see that its source has nothing of its own
-    that nobody decided about. What a link back brought there the target has. Raises NotDrained, ClientError.
+    that nobody decided about, nor offsets pending. What a link back brought there the target has. Raises NotDrained,
+    ClientError.
     """
     assert sites.source is not None
     loop = asyncio.get_running_loop()
@@ -84,10 +104,11 @@ async def settle(sites: Sites, timeout_s: float) -> Snapshot:
     while True:
         snapshot = await patiently(sites.look)
         stranded = await patiently(partial(stranded_ranges, sites.link, sites.source, sites.target, snapshot))
-        if not stranded:
+        pending = sorted(await patiently(partial(pending_groups, sites, snapshot.partitions)))
+        if not stranded and not pending:
             return snapshot
-        counts = [one.records for one in stranded]
-        if None not in counts or loop.time() > deadline:  # a transaction that is open ends, one way or the other
+        counts, is_late = [one.records for one in stranded], loop.time() > deadline
+        if stranded and (is_late or None not in counts):  # a transaction that is open ends, one way or the other
             link, source, known = sites.link.name, sites.link.source.name, sum(count or 0 for count in counts)
             least = "at least " if None in counts else ""
             raise NotDrained(
@@ -96,4 +117,6 @@ async def settle(sites: Sites, timeout_s: float) -> Snapshot:
                 hint=f"see `farshore stranded list --link {link}`; they stay there: `farshore stranded leave --link "
                 f"{link}`, then try again; or the link brings them: `farshore link resume --link {link}`",
             )
+        if is_late:
+            raise OffsetsPending(snapshot.source, pending, timeout_s)
         await asyncio.sleep(DRAIN_POLL_S)

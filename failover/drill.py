@@ -75,7 +75,8 @@ class AuditNote:
 class LinkDrill:
     """One link. `is_ready`: no finding. `loss` is what a failover would state; `lag_records` and `lag_seconds` are what
     the source has and the target has not, None while it does not answer. `ends_age_ms`: since the source's ends were
-    last seen.
+    last seen. `pending_groups`: with offsets in transactions at the source that have not ended, which are not carried
+    before they do; an application that reads in transactions mostly has such, so that it is no finding.
     """
 
     link: str
@@ -91,6 +92,7 @@ class LinkDrill:
     lag_seconds: float | None
     loss: LossTotal | None
     groups: tuple[GroupDrill, ...]
+    pending_groups: tuple[str, ...]
     partitions_not_mirrored: tuple[str, ...]
     audit_verdict: str
     audit_at_ms: int | None
@@ -171,6 +173,7 @@ def judge_drill(
         lag_seconds=status.lag_seconds,
         loss=None if plan is None else plan.loss,
         groups=groups,
+        pending_groups=live.pending_groups if live is not None else (),
         partitions_not_mirrored=not_mirrored,
         audit_verdict=audit.verdict,
         audit_at_ms=audit.finished_at_ms,

@@ -3,7 +3,8 @@
 FailoverError
 ├── GateRefused        a safety gate said no; nothing was changed (exit 3)
 │   ├── NotDrained     the source is still written to, or the mirror is behind
-│   │   └── TransactionOpen   or transactions are open there, which nobody may be writing in
+│   │   ├── TransactionOpen   or transactions are open there, which nobody may be writing in
+│   │   └── OffsetsPending    or hold offsets of groups
 │   ├── NotMovable     also after the drain it is not known where a group goes on
 │   ├── SkipsMore      groups went on at the target, and would skip what the plan did not say
 │   ├── GroupsRead     after the drain groups still read at the source
@@ -70,6 +71,20 @@ class TransactionOpen(NotDrained):
             hint="each ends by its own time-out (transaction.timeout.ms) at the latest: try again then, or end it: "
             f"`kafka-transactions.sh abort {where} --start-offset {start}`; "
             f"`kafka-transactions.sh describe-producers {where}` says whose it is",
+        )
+
+
+class OffsetsPending(NotDrained):
+    """Transactions that have not ended commit offsets of these groups; nothing was changed."""
+
+    def __init__(self, site: str, groups: Sequence[str], timeout_s: float) -> None:
+        self.groups = tuple(groups)
+        super().__init__(
+            f"after {timeout_s:.0f} s offsets of {', '.join(groups)} were still in transactions at {site} that have "
+            "not ended, so that where these groups go on is not known; nothing was changed",
+            hint="each ends by its own time-out (transaction.timeout.ms) at the latest: stop the applications that "
+            "read with these groups so that they end theirs, or wait, and try again; `kafka-transactions.sh list` says "
+            "whose are ongoing",
         )
 
 

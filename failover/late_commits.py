@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from broker.client.cluster import Cluster
 from broker.client.fanout import split_failures
-from broker.client.groups import committed_offsets_of_groups, list_groups
+from broker.client.groups import list_groups, stable_offsets_of_groups
 from broker.client.model import CommittedOffset
 from failover.contact import SiteFinding
 from failover.moves import GroupMove, MoveKind
@@ -20,14 +20,14 @@ from mirror.api import Link, Written, complete_link, read_entries
 @dataclass(frozen=True, slots=True)
 class LateCommit:
     """A group's offset at the source is `found_offset` by now, and its move was made from `moved_offset` (None: the
-    group had none there).
+    group had none there). `found_offset` None: another is in a transaction that has not ended.
     """
 
     group: str
     topic: str
     partition: int
     moved_offset: int | None
-    found_offset: int
+    found_offset: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ async def late_commits(
     """
     source, target = clusters
     names = [name for name in await list_groups(source) if _is_asked(link, name, asked_groups)]
-    found, failures = split_failures(await committed_offsets_of_groups(source, sorted(names)))
+    found, failures = split_failures(await stable_offsets_of_groups(source, sorted(names)))
     for error in failures.values():
         raise error
     carried = [  # read behind the offsets: what stood there by then was announced before
@@ -67,9 +67,9 @@ async def late_commits(
         for back in (await complete_link(link, source, target)).reverse_links
     ]
     offsets = {
-        (group, at.topic, at.partition): committed
+        (group, at.topic, at.partition): None if at in of_group.pending else of_group.offsets[at]
         for group, of_group in sorted(found.items())
-        for at, committed in sorted(of_group.items())
+        for at in sorted(of_group.offsets.keys() | of_group.pending)
         if link.selects_topic(at.topic)
     }
     return tuple(
@@ -80,16 +80,20 @@ async def late_commits(
 
 
 def compare(
-    offsets: Mapping[tuple[str, str, int], CommittedOffset], moves: Iterable[GroupMove], left_groups: Collection[str]
+    offsets: Mapping[tuple[str, str, int], CommittedOffset | None],
+    moves: Iterable[GroupMove],
+    left_groups: Collection[str],
 ) -> Iterable[LateCommit]:
-    """The offsets, by group, topic and partition, that no move was made from. Pure."""
+    """The offsets, by group, topic and partition, that no move was made from; None: one is pending. Pure."""
     by_place = {(move.group, move.topic, move.partition): move for move in moves}
     for place, committed in offsets.items():
         move = by_place.get(place)
         if place[0] in left_groups and (move is None or move.kind is MoveKind.UNKNOWN):
             continue
         moved_offset = move.source_offset if move is not None else None
-        if committed.offset != moved_offset:
+        if committed is None:
+            yield LateCommit(*place, moved_offset, None)
+        elif committed.offset != moved_offset:
             yield LateCommit(*place, moved_offset, committed.offset)
 
 
@@ -99,4 +103,4 @@ def _is_asked(link: Link, name: str, asked: Collection[str]) -> bool:
 
 def _is_carried(late: LateCommit, written: Mapping[str, Mapping[tuple[str, int], Written]]) -> bool:
     back = written.get(late.group, {}).get((late.topic, late.partition))
-    return back is not None and back.stands(late.found_offset)
+    return back is not None and late.found_offset is not None and back.stands(late.found_offset)

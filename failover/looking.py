@@ -16,6 +16,7 @@ from broker.client.groups import (
     describe_groups,
     list_groups,
     list_groups_in_part,
+    stable_offsets_of_groups,
 )
 from broker.client.model import CommittedOffset, Topic
 from broker.client.offsets import list_each_offset, list_offsets, log_end_offsets
@@ -66,11 +67,14 @@ GroupOffsets: TypeAlias = Mapping[str, Mapping[TopicPartition, CommittedOffset]]
 
 @dataclass(frozen=True, slots=True)
 class GroupsSeen:
-    """What a site says of groups, by name; of those that are `unanswered` nothing, and why."""
+    """What a site says of groups, by name; of those that are `unanswered` nothing, and why. `pending`: where the source
+    has offsets in a transaction that has not ended, so that others may count in a moment.
+    """
 
     offsets: GroupOffsets = field(default_factory=dict)
     described: Mapping[str, DescribedConsumerGroup | KafkaError] = field(default_factory=dict)
     unanswered: Mapping[str, ClientError] = field(default_factory=dict)
+    pending: Mapping[str, frozenset[TopicPartition]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,15 +116,18 @@ async def group_names(cluster: Cluster | None, asking: Asking) -> set[str]:
     return set(await asking.ask(list_groups(cluster), {})) if cluster else set()
 
 
-async def look_at_groups(cluster: Cluster | None, names: Iterable[str], asking: Asking) -> GroupsSeen:
+async def look_at_source_groups(source: Cluster | None, names: Iterable[str], asking: Asking) -> GroupsSeen:
     """These groups. Raises ClientError: a plan that left one out would not say so."""
     wanted = sorted(names)
-    if cluster is None:
+    if source is None:
         return GroupsSeen()
-    offsets, described = await both(
-        look_at_offsets(cluster, wanted, asking), asking.ask(describe_groups(cluster, wanted), {})
+    answers, described = await both(
+        asking.ask(stable_offsets_of_groups(source, wanted), {}), asking.ask(describe_groups(source, wanted), {})
     )
-    return GroupsSeen(offsets, described)
+    found, failures = split_failures(answers)
+    asking.note(failures.values())
+    pending = {name: each.pending for name, each in found.items() if each.pending}
+    return GroupsSeen({name: each.offsets for name, each in found.items()}, described, pending=pending)
 
 
 async def look_at_offsets(cluster: Cluster, names: Iterable[str], asking: Asking) -> GroupOffsets:
@@ -165,9 +172,12 @@ class TargetLook:
 
     async def groups(self, names: Iterable[str]) -> GroupsSeen:
         """Raises ClientError, where not `in_part`. A group whose members nobody will ever tell has its offsets."""
-        if not self.in_part:
-            return await look_at_groups(self.target, names, Asking())
         wanted = sorted(names)
+        if not self.in_part:
+            offsets, members = await both(
+                look_at_offsets(self.target, wanted, Asking()), describe_groups(self.target, wanted)
+            )
+            return GroupsSeen(offsets, members)
         told, described = await both(
             committed_offsets_of_groups(self.target, wanted, patience_ms=self._patience_ms),
             describe_each_group(self.target, wanted, patience_ms=self._patience_ms),

@@ -19,9 +19,9 @@ from failover.looking import (
     LogsSeen,
     TargetLook,
     group_names,
-    look_at_groups,
     look_at_logs,
     look_at_offsets,
+    look_at_source_groups,
     topics_of,
     went_back,
 )
@@ -78,7 +78,7 @@ async def observe(
     # links back nothing can be translated.
     group_source = source if is_complete else None
     seen, (at_source, at_target) = await both(
-        both(look_at_groups(group_source, wanted, of_source), of_target.groups(wanted)),
+        both(look_at_source_groups(group_source, wanted, of_source), of_target.groups(wanted)),
         both(_source_topics(link, source, of_source), topics_of(target)),
     )
     logs, target_ends = await both(
@@ -256,7 +256,7 @@ async def _groups(
     asking: Asking,
 ) -> tuple[GroupView, ...]:
     """Every selected group with a committed offset in a mirrored topic, at either site, and those that read there at
-    the source, or of which it does not tell that: `listed` are all that it has.
+    the source, or have one pending, or of which it does not tell that: `listed` are all that it has.
     """
     (source, target), (at_source, at_target) = sites, seen
     trusted = {(view.topic, view.partition) for view in views if view.trusted and not view.unanswered}
@@ -280,7 +280,9 @@ async def _groups(
         partitions = tuple(group_partitions(name, places, trusted, offset_map, written, offsets, waiting))
         here, there = at_source.described.get(name), at_target.described.get(name)
         is_untold = isinstance(here, KafkaError) and name in listed and not asking.in_part
-        if not partitions and not is_untold and unanswered is None and not _reads(link, here):
+        is_pending = bool(places.of_group(at_source.pending.get(name, ()), (), set()))
+        is_quiet = not (is_untold or is_pending or _reads(link, here))
+        if not partitions and is_quiet and unanswered is None:
             continue
         groups.append(
             GroupView(
@@ -292,6 +294,7 @@ async def _groups(
                 state.entries.groups.synced_at(name),
                 partitions,
                 "" if unanswered is None else str(unanswered),
+                is_pending,
             )
         )
     return tuple(groups)

@@ -1,4 +1,4 @@
-"""Transactions that are open at the source and hold up a drain: nobody need be writing."""
+"""Transactions that are open at the source and hold up a drain: nobody need be writing, nor have written."""
 
 from __future__ import annotations
 
@@ -7,10 +7,13 @@ from contextlib import suppress
 
 from broker.client.cluster import Cluster
 from broker.client.errors import ClientError
+from broker.client.fanout import split_failures
+from broker.client.groups import list_groups, stable_offsets_of_groups
 from broker.client.offsets import log_end_offsets
 from broker.wire.vocabulary import IsolationLevel, TopicPartition
 from failover.errors import TransactionOpen
 from failover.limits import QUIET_S
+from failover.sites import Sites
 from failover.snapshot import PartitionView
 
 
@@ -21,6 +24,19 @@ async def open_transactions(source: Cluster, views: Iterable[PartitionView]) -> 
         stable = await log_end_offsets(source, ends, IsolationLevel.READ_COMMITTED)  # behind the ends: it is open still
         return {at: stable[at] for at, end in ends.items() if stable[at] < end}
     return {}
+
+
+async def pending_groups(sites: Sites, views: Iterable[PartitionView]) -> frozenset[str]:
+    """The groups of which an offset in these partitions is pending at the source, asked for by name: else Kafka does
+    not say it of a group's first one. Raises ClientError.
+    """
+    assert sites.source is not None
+    names = [name for name in await list_groups(sites.source) if sites.selects_group(name)]
+    partitions = [TopicPartition(view.topic, view.partition) for view in views]
+    found, failures = split_failures(await stable_offsets_of_groups(sites.source, names, partitions))
+    for error in failures.values():
+        raise error
+    return frozenset(name for name, offsets in found.items() if offsets.pending)
 
 
 class Holding:

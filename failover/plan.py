@@ -32,6 +32,8 @@ class RefusalReason(StrEnum):
     MEMBERS_UNKNOWN_AT_TARGET = "members_unknown_at_target"
     GROUP_NOT_FOUND = "group_not_found"
     NOT_DRAINED = "not_drained"
+    OFFSETS_PENDING = "offsets_pending"
+    """Of the group, in a transaction at the source that did not end while it was drained."""
     NO_CONSENT = "no_consent"
     GROUP_NOT_MOVABLE = "group_not_movable"
     GROUP_WENT_ON = "group_went_on"

@@ -36,6 +36,9 @@ class Sites:
     readers: Readers = field(default_factory=Readers, compare=False)
     ahead: Snapshot | None = None
 
+    def selects_group(self, name: str) -> bool:
+        return name in self.groups if self.groups else self.link.selects_group(name)
+
     async def look(self) -> Snapshot:
         """Both sites as they are. Raises ClientError when one of them does not answer wholly."""
         return self._with_evidence(

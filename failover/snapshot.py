@@ -76,7 +76,8 @@ class GroupView:
 
     The members are None where the site answers and does not tell them: they are not known to be none. `unanswered`:
     why nothing can be asked of it at the target, and nothing set, "" where it can: it has a target offset nowhere then,
-    which says nothing, and the partitions are those in which it was seen elsewhere.
+    which says nothing, and the partitions are those in which it was seen elsewhere. `is_pending`: a transaction at the
+    source that has not ended commits offsets of it in mirrored topics, so that the source's are about to change.
     """
 
     group: str
@@ -87,6 +88,7 @@ class GroupView:
     synced_at_ms: int | None
     partitions: tuple[GroupPartitionView, ...]
     unanswered: str = ""
+    is_pending: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +142,10 @@ class Snapshot:
         """What of the target does not answer: partitions and groups, by kind and name."""
         partitions = {("partition", view.name) for view in self.partitions if view.unanswered}
         return frozenset(partitions | {("group", group.group) for group in self.groups if group.unanswered})
+
+    @property
+    def pending_groups(self) -> tuple[str, ...]:
+        return tuple(group.group for group in self.groups if group.is_pending)
 
     @property
     def read_topics(self) -> frozenset[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
@@ -14,6 +14,7 @@ from broker.client.errors import ClientError, KafkaError, RequestTimedOut
 from broker.client.fanout import ask_coordinator, ask_each_group, ask_group_coordinators
 from broker.client.limits import COMMITTED_AT_ONCE
 from broker.client.model import CommittedOffset
+from broker.client.offset_fetch import GroupOffsets, fetch_offsets
 from broker.wire.api import ApiKey
 from broker.wire.codec import decode
 from broker.wire.errors import ErrorCode, WireError
@@ -28,16 +29,8 @@ from broker.wire.messages.offset_commit import (
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
-from broker.wire.messages.offset_fetch import (
-    OffsetFetchRequest,
-    OffsetFetchRequestGroup,
-    OffsetFetchResponse,
-    OffsetFetchResponseTopic,
-    OffsetFetchResponseTopics,
-)
-from broker.wire.vocabulary import NO_GENERATION, NO_OFFSET, GroupState, TopicPartition
+from broker.wire.vocabulary import NO_GENERATION, GroupState, TopicPartition
 
-_MANY_GROUPS_SINCE: Final = 8
 _TYPES_LISTED_SINCE: Final = 5
 """The version of ListGroups: no broker before it has groups that are neither classic nor of the consumer protocol."""
 
@@ -221,21 +214,35 @@ async def committed_offsets_of_groups(
     One group's error touches no other. What fails is tried again for `patience_ms` (None: the client's own).
     """
 
-    async def ask(
-        connection: Connection, share: list[str]
-    ) -> dict[str, dict[TopicPartition, CommittedOffset] | KafkaError]:
-        if connection.version(ApiKey.OFFSET_FETCH) >= _MANY_GROUPS_SINCE:
-            asked = [OffsetFetchRequestGroup(group, topics=None) for group in share]
-            response: OffsetFetchResponse = await connection.request(OffsetFetchRequest(groups=asked))
-            return {g.group_id: _committed(cluster, g.group_id, g.error_code, g.topics) for g in response.groups}
-        sent = [await connection.send(OffsetFetchRequest(group, None)) for group in share]
-        answers = [await answer for answer in sent]
-        return {
-            group: _committed(cluster, group, answer.error_code, answer.topics)
-            for group, answer in zip(share, answers, strict=True)
-        }
+    async def ask(connection: Connection, share: list[str]) -> dict[str, GroupOffsets | KafkaError]:
+        return await fetch_offsets(connection, cluster.site.name, share, stable=False)
 
-    return await ask_each_group(cluster, list(groups), ask, patience_ms=patience_ms)
+    found = await ask_each_group(cluster, list(groups), ask, patience_ms=patience_ms)
+    return {name: each.offsets if isinstance(each, GroupOffsets) else each for name, each in found.items()}
+
+
+async def stable_offsets_of_groups(
+    cluster: Cluster, groups: Iterable[str], partitions: Collection[TopicPartition] | None = None
+) -> dict[str, GroupOffsets | ClientError]:
+    """As `committed_offsets_of_groups`, with what is pending, in these partitions (None: in all, but on Kafka those
+    where a group's first offset is pending). Only of groups that have such it asks a second time, and behind the first:
+    what counts there is no older than that it was pending.
+    """
+
+    async def ask(connection: Connection, share: list[str]) -> dict[str, GroupOffsets | KafkaError]:
+        found = await fetch_offsets(connection, cluster.site.name, share, partitions, stable=True)
+        held = [name for name, each in found.items() if isinstance(each, GroupOffsets) and each.pending]
+        counting = await fetch_offsets(connection, cluster.site.name, held, partitions, stable=False) if held else {}
+        return found | {name: _with_pending(found[name], counts) for name, counts in counting.items()}
+
+    return await ask_each_group(cluster, list(groups), ask)
+
+
+def _with_pending(stable: GroupOffsets | KafkaError, counts: GroupOffsets | KafkaError) -> GroupOffsets | KafkaError:
+    if isinstance(stable, KafkaError) or isinstance(counts, KafkaError):
+        return counts
+    until_then = {where: counts.offsets[where] for where in stable.pending if where in counts.offsets}
+    return GroupOffsets({**stable.offsets, **until_then}, stable.pending)
 
 
 async def commit_offsets(
@@ -317,27 +324,6 @@ async def delete_groups(cluster: Cluster, groups: Iterable[str]) -> dict[str, Ka
 
     answers = await ask_group_coordinators(cluster, list(groups), ask)
     return {group: answer for group, answer in answers.items() if isinstance(answer, KafkaError)}
-
-
-def _committed(
-    cluster: Cluster,
-    group: str,
-    error_code: int,
-    topics: Iterable[OffsetFetchResponseTopic | OffsetFetchResponseTopics],
-) -> dict[TopicPartition, CommittedOffset] | KafkaError:
-    """A partition's error is the group's: an offset that cannot be read must not look like none."""
-    what = f"offsets of group {group} at {cluster.site.name}"
-    if error_code:
-        return KafkaError(error_code, what)
-    found: dict[TopicPartition, CommittedOffset] = {}
-    for topic in topics:
-        for p in topic.partitions:
-            where = TopicPartition(topic.name, p.partition_index)
-            if p.error_code and p.error_code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-                return KafkaError(p.error_code, f"{what} in {where}")
-            if p.committed_offset != NO_OFFSET and not p.error_code:
-                found[where] = CommittedOffset(p.committed_offset, p.metadata or "", p.committed_leader_epoch)
-    return found
 
 
 def _described(group: DescribedGroup) -> DescribedConsumerGroup:

@@ -12,7 +12,8 @@ from broker.base.documents import to_document
 from broker.client.cluster import Cluster
 from broker.client.errors import ClientError
 from broker.client.site import Site
-from deploy.cli.failover_tables import tell_loss
+from deploy.cli.failover_tables import filled, tell_loss
+from deploy.cli.late_lines import pending_line
 from deploy.cli.site_tables import tell_stays
 from deploy.cli.terminal import AppContext, ExitCode, Output, audit_directory, emit, output_option, run_async
 from failover.contact import CLIENT_ID
@@ -126,6 +127,8 @@ def _show(drills: Sequence[LinkDrill], stays: Sequence[Stay] | None, output: str
                 for group in found.groups
             ]
             emit(rows, output, columns=GROUP_COLUMNS, title=f"groups of {found.link}, if {found.source} died now")
+        if found.pending_groups:
+            click.echo(filled(pending_line(found.source, found.pending_groups, "they are carried when these do")))
         if found.findings:
             emit(list(found.findings), output, columns=FINDING_COLUMNS, title=f"findings of {found.link}")
         if found.loss is not None:

@@ -15,7 +15,14 @@ from broker.base.durations import human_seconds
 from deploy.cli.freezing_lines import freezing_lines
 from deploy.cli.gate_words import reason_of, refusal_of
 from deploy.cli.group_lines import MOVES_SHOWN, moves_line, tell_totals, unlike_others
-from deploy.cli.late_lines import found_lines, late_commits_line, read_on_line, stranded_line, unwatched_line
+from deploy.cli.late_lines import (
+    found_lines,
+    late_commits_line,
+    pending_line,
+    read_on_line,
+    stranded_line,
+    unwatched_line,
+)
 from deploy.cli.left_lines import but_not, left_lines, not_named_line, unanswered_lines
 from deploy.cli.next_steps import NextStep
 from deploy.cli.tables import counted, print_table
@@ -185,6 +192,7 @@ def show_plan(plan: OperationPlan, *, to_stderr: bool = True) -> None:
         click.echo(filled(text), err=to_stderr)
     tell_source(plan, to_stderr=to_stderr)
     tell_paused(snapshot, to_stderr=to_stderr)
+    tell_pending(plan, to_stderr=to_stderr)
     tell_unanswered(plan, to_stderr=to_stderr)
     tell_loss(plan.loss, snapshot.source, to_stderr=to_stderr)
     kept = sorted({move.group for move in plan.moves if move.kind is MoveKind.KEPT})
@@ -228,6 +236,15 @@ def tell_paused(snapshot: Snapshot, *, to_stderr: bool) -> None:
     if snapshot.paused_topics:
         text = f"paused, so that nothing more of them was mirrored: {', '.join(snapshot.paused_topics)}"
         click.echo(filled(text), err=to_stderr)
+
+
+def tell_pending(plan: OperationPlan, *, to_stderr: bool) -> None:
+    """A failover waits for nothing, and a switchover until they end."""
+    snapshot = plan.snapshot
+    waits = "the drain waits until they do"
+    then = waits if plan.operation is Operation.SWITCHOVER else "what they commit then is not carried over"
+    if groups := snapshot.pending_groups:
+        click.echo(filled(pending_line(snapshot.source, groups, then)), err=to_stderr)
 
 
 def tell_unanswered(plan: OperationPlan, *, to_stderr: bool) -> None:

@@ -89,6 +89,11 @@ _REASONS: dict[RefusalReason, tuple[str, str]] = {
         "the mirror of {subject} did not come to the source's end",
         "stop the producers at the source, see `farshore status`, then try again",
     ),
+    RefusalReason.OFFSETS_PENDING: (
+        "offsets of the group {subject} are in a transaction at the source that did not end",
+        "stop the application that reads with it, so that it ends its transaction, or wait for its time-out "
+        "(transaction.timeout.ms); then try again",
+    ),
     RefusalReason.HOOK_FAILED: (
         "a hook failed or said no, and nothing was moved from {subject}",
         "run it by hand, or see [failover] in farshore.toml",

@@ -80,6 +80,12 @@ def late_commits_line(result: OperationResult) -> str:
     return f"{groups} went on at {result.source} behind the move: {_places(places)}"
 
 
+def pending_line(source: str, groups: Sequence[str], then: str) -> str:
+    """Whose offsets are in transactions that have not ended, and what becomes of that, in one line."""
+    shown = ", ".join(groups[:OTHERS_SHOWN]) + (", ..." if len(groups) > OTHERS_SHOWN else "")
+    return f"offsets in transactions at {source} that have not ended: {shown}; {then}"
+
+
 def read_on_line(result: OperationResult) -> str:
     """Who stands further on at the target than was verified before the operation was taken up, in one line."""
     places = [(one.group, one.topic, one.partition, one.verified_offset, one.found_offset) for one in result.read_on]
@@ -90,10 +96,13 @@ def read_on_line(result: OperationResult) -> str:
     )
 
 
-def _places(found: Sequence[tuple[str, str, int, int | None, int]]) -> str:
-    """Groups, where they are, and from which offset to which they went; None: from nowhere."""
+def _places(found: Sequence[tuple[str, str, int, int | None, int | None]]) -> str:
+    """Groups, where they are, and from which offset to which they went; None: from nowhere, to what a transaction
+    holds.
+    """
     told = [
-        f"{group} on {topic}-{partition} {'none' if before is None else before} -> {now}"
+        f"{group} on {topic}-{partition} {'none' if before is None else before} -> "
+        f"{'in a transaction that has not ended' if now is None else now}"
         for group, topic, partition, before, now in found[:OTHERS_SHOWN]
     ]
     return ", ".join(told) + (", ..." if len(found) > OTHERS_SHOWN else "")

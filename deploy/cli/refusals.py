@@ -12,6 +12,7 @@ from failover.errors import (
     HookFailed,
     NotDrained,
     NotMovable,
+    OffsetsPending,
     OperationEnded,
     OperationUnderWay,
     PromotedMeanwhile,
@@ -45,6 +46,8 @@ def refusals_of(refused: GateRefused, source: str = "", moved: str = "") -> list
             return [GateRefusal(RefusalReason.GROUP_ACTIVE_AT_SOURCE, group) for group in refused.groups]
         case NotMovable():
             return [GateRefusal(RefusalReason.GROUP_NOT_MOVABLE, group) for group in refused.groups]
+        case OffsetsPending():
+            return [GateRefusal(RefusalReason.OFFSETS_PENDING, group) for group in refused.groups]
         case SkipsMore():
             return [GateRefusal(RefusalReason.GROUP_WENT_ON, group) for group in refused.groups]
     subject = source if isinstance(refused, FreezeNotAllowed | HookFailed) else moved

@@ -20,6 +20,7 @@ from deploy.cli.failover_tables import (
     tell_loss,
     tell_next,
     tell_paused,
+    tell_pending,
     tell_source,
     tell_unanswered,
 )
@@ -82,6 +83,7 @@ def show_plan(plan: SitePlan, *, to_stderr: bool = True) -> None:
     tell_source(replace(going[0], freezing=joined([one.freezing for one in going])), to_stderr=to_stderr)
     for one in going:
         tell_paused(one.snapshot, to_stderr=to_stderr)
+        tell_pending(one, to_stderr=to_stderr)
         tell_unanswered(one, to_stderr=to_stderr)
     tell_loss(plan.loss, plan.source, to_stderr=to_stderr)
     rows = [_plan_row(plan, one) for one in plan.links]

@@ -45,6 +45,7 @@ REQUESTS = 250
 """That one attempt sends, about."""
 CUT_SHARE = 0.02
 GIVES_UP_SHARE = 0.5
+HOLD_SHARE = 0.3
 
 
 @dataclass
@@ -63,6 +64,12 @@ class Operator:
     def tell(self, line: str, kind: str = "") -> None:
         self.world.told.append(line)
         self.counts[kind or line] += 1
+
+    async def hold(self) -> None:
+        """A group may be amid a transaction when the command is given."""
+        if self.rng.random() < HOLD_SHARE:
+            await self.world.hold(self.rng.choice(self.world.groups))
+            self.counts["offsets pending"] += 1
 
     async def move(self, verb: Operation, monkeypatch: pytest.MonkeyPatch, *, is_dead: bool = False) -> None:
         """Until the command, or who took it up, ended with 0."""
@@ -110,6 +117,7 @@ class Operator:
                 self.tell(
                     f"{verb} of {intent.groups} ended with 0", f"{verb}{' of a dead site' * is_dead} ended with 0"
                 )
+                await world.released()
                 await world.check(intent, moves, before, is_dead=is_dead, mirror_ran=self.mirror_runs)
                 return
             was_troubled |= trouble is not Trouble.NONE
@@ -207,7 +215,7 @@ class Operator:
         mine = f"operation-{self.operations}"
         async with self._machine(intent, is_dead=is_dead) as sites:
             (result,) = await operate(intent, sites, mine)
-        return self._ended(result)
+        return await self._ended(result)
 
     async def _take_up(
         self, log: OperationLog, intent: Intent, *, is_dead: bool, gives_up: bool
@@ -219,13 +227,15 @@ class Operator:
                 return None
             (result,) = await resume(log, sites, Hooks(), "an heir")
         self.tell("taken up")
-        return self._ended(result)
+        return await self._ended(result)
 
-    def _ended(self, result: Any) -> list[Mapping[str, Any]] | None:
+    async def _ended(self, result: Any) -> list[Mapping[str, Any]] | None:
         if not result.verified or result.has_findings:
             at_source = (result.stranded, result.is_source_open, result.source_readers, result.late_commits)
             found = (*at_source, result.unplanned_skips, result.is_loss_unconsented)
             self.tell(f"not verified: {result.differences} {found}", "not verified")
+            if any(late.found_offset is None for late in result.late_commits):  # as he is told to
+                await self.world.released()
             return None
         return [
             {"group": m.group, "kind": m.kind.value, "topic": m.topic, "partition": m.partition} for m in result.moves
@@ -255,6 +265,9 @@ async def play(seed: int, folder: Path, monkeypatch: pytest.MonkeyPatch, life: L
         except BaseException as error:  # whatever it is, it is told what the world had lived through
             first_of(error).add_note("\n".join([f"seed {seed}:", *world.told]))
             raise
+        finally:
+            if world.held is not None:
+                world.held.cancel()
     return operator.counts
 
 
@@ -291,6 +304,7 @@ async def any_life(operator: Operator, monkeypatch: pytest.MonkeyPatch) -> None:
             if kind == "switchover":
                 if rng.random() < 0.5:
                     await world.until_carried()
+                await operator.hold()
                 await operator.move(Operation.SWITCHOVER, monkeypatch)
             else:
                 await world.until_carried()
@@ -298,5 +312,7 @@ async def any_life(operator: Operator, monkeypatch: pytest.MonkeyPatch) -> None:
                     await workers.aclose()
                     operator.mirror_runs = False
                 await world.live(rng.randint(0, 4))
+                if kind != "dead":
+                    await operator.hold()
                 await operator.move(Operation.FAILOVER, monkeypatch, is_dead=kind == "dead")
             await world.change_sides()

@@ -8,6 +8,7 @@ is asked nothing.
 
 from __future__ import annotations
 
+import asyncio
 import random
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
@@ -24,8 +25,11 @@ from mirror.api import load_link_state, load_observation
 from tests.failover.failback.stage import transaction
 from tests.failover.moved_refusals import MovedWrongly, Reach
 from tests.failover.moved_sites import Site, consume, values_at
+from tests.failover.moved_transactions import Transaction
 from tests.mirror.harness import eventually, make_topic, write
 
+HELD_S = 8.0
+"""At the most: a whole move mostly takes less, if nobody waits."""
 Places = Mapping[str, Mapping[TopicPartition, int]]
 """Offsets of groups."""
 
@@ -51,6 +55,8 @@ class MovedWorld:
         """Where an operation brought groups to the site that is active now: what it did there is known to the next."""
         self.known: dict[str, set[TopicPartition]] = {}
         """Per group the partitions of which the mirror has carried a place."""
+        self.held: asyncio.Task[None] | None = None
+        """A transaction of a group that has not ended."""
         self.written = 0
         self.brought: dict[TopicPartition, int] = {}
         """How many records of each partition the mirror was last known to have brought."""
@@ -86,20 +92,49 @@ class MovedWorld:
         self.told.append(f"{len(new)} records {kind} to {where}")
 
     async def commit(self, group: str, *, back: bool = False) -> None:
-        """It reads on, or is set back, in some of the partitions."""
-        offsets = {}
-        for where in self.rng.sample(self.partitions, self.rng.randint(1, len(self.partitions))):
-            known = self.values[where]
-            before = self.read[group].get(where, 0)
-            count = self.rng.randint(0, before) if back else self.rng.randint(before, len(known))
-            offsets[where] = CommittedOffset(await self._offset(where, count))
-            self._has_read(group, where, count)
-        await commit_offsets(self.active.cluster, group, offsets)
-        self.told.append(f"{group} {'set back' if back else 'read'} to {self.read[group]}")
+        """It reads on, or is set back, in some of the partitions; one that reads on may do so in a transaction."""
+        offsets, counts = await self._places(group, back=back)
+        in_transaction = not back and self.rng.random() < 0.3
+        if in_transaction:
+            await Transaction(group, offsets).live(self.active, asyncio.Event(), lambda: None)
+        else:
+            await commit_offsets(self.active.cluster, group, offsets)
+        self._has_read(group, counts)
+        how = " in a transaction" * in_transaction
+        self.told.append(f"{group} {'set back' if back else 'read'} to {self.read[group]}{how}")
 
-    def _has_read(self, group: str, where: TopicPartition, count: int) -> None:
-        self.read[group][where] = count
-        self.synced.setdefault((group, where), set()).add(count)
+    async def hold(self, group: str) -> None:
+        """It reads on in a transaction that ends in a moment, amid what comes next."""
+        offsets, counts = await self._places(group, back=False)
+        one = Transaction(group, offsets, self.rng.uniform(0.2, HELD_S), self.rng.random() < 0.7)
+        is_pending = asyncio.Event()
+        self.held = asyncio.create_task(one.live(self.active, is_pending, lambda: self._has_read(group, counts)))
+        waiting = asyncio.create_task(is_pending.wait())
+        await asyncio.wait([self.held, waiting], return_when=asyncio.FIRST_COMPLETED)
+        waiting.cancel()
+        self.told.append(f"{group} holds {counts} for {one.held_s:.1f} s, and commits them: {one.commits}")
+
+    async def released(self) -> None:
+        """What was held has ended, and counts or does not."""
+        if self.held is not None:
+            held, self.held = self.held, None
+            await held
+
+    async def _places(
+        self, group: str, *, back: bool
+    ) -> tuple[dict[TopicPartition, CommittedOffset], dict[TopicPartition, int]]:
+        """Where it goes in some of the partitions: offsets, and how many records it has read then."""
+        offsets, counts = {}, {}
+        for where in self.rng.sample(self.partitions, self.rng.randint(1, len(self.partitions))):
+            before, known = self.read[group].get(where, 0), len(self.values[where])
+            counts[where] = self.rng.randint(0, before) if back else self.rng.randint(min(before + 1, known), known)
+            offsets[where] = CommittedOffset(await self._offset(where, counts[where]))
+        return offsets, counts
+
+    def _has_read(self, group: str, counts: Mapping[TopicPartition, int]) -> None:
+        for where, count in counts.items():
+            self.read[group][where] = count
+            self.synced.setdefault((group, where), set()).add(count)
 
     async def _offset(self, where: TopicPartition, count: int) -> int:
         """Behind so many records: right behind the last of them, or before the next one, past markers between."""

@@ -14,8 +14,9 @@ from broker.client.connection import Connection
 from broker.client.errors import KafkaError
 from broker.client.fanout import ask_coordinator
 from broker.client.group_transactions import Staged, add_groups_to_txn, stage_offsets
-from broker.client.groups import commit_offsets, committed_offsets
+from broker.client.groups import commit_offsets, committed_offsets, list_groups, stable_offsets_of_groups
 from broker.client.model import CommittedOffset
+from broker.client.offset_fetch import GroupOffsets
 from broker.client.producers import ProducerIdAndEpoch, end_txn, init_producer_id
 from broker.client.site import Site
 from broker.wire.errors import ErrorCode
@@ -87,6 +88,33 @@ async def test_offsets_count_when_the_transaction_ends_and_stable_readers_wait_u
             assert await trial.stable_code() == ErrorCode.UNSTABLE_OFFSET_COMMIT
             await end_txn(cluster, trial.id, producer, commit=commit)
             await trial.settled_at(offset if commit else before)
+
+
+async def test_what_is_pending_is_told_and_of_a_first_offset_by_its_name(bootstrap: str) -> None:
+    """Asked for all that a group has, Kafka does not tell it where it has none so far; our broker does."""
+
+    async def pending(partitions: list[TopicPartition] | None = None) -> GroupOffsets:
+        found = (await stable_offsets_of_groups(cluster, [trial.group], partitions))[trial.group]
+        assert isinstance(found, GroupOffsets)
+        return found
+
+    async with Cluster(Site("site", bootstrap)) as cluster:
+        trial = Trial(cluster)
+        await make_topic(cluster, trial.where.topic)
+        producer = await init_producer_id(cluster, trial.id)
+        await trial.stage(producer, 5)
+        assert await pending([trial.where]) == GroupOffsets({}, frozenset({trial.where}))
+        assert trial.group in await list_groups(cluster)
+        await end_txn(cluster, trial.id, producer, commit=True)
+        await trial.settled_at(5)
+        producer = await init_producer_id(cluster, trial.id)
+        await trial.stage(producer, 7)
+        for found in (await pending(), await pending([trial.where])):
+            assert {at: one.offset for at, one in found.offsets.items()} == {trial.where: 5}
+            assert found.pending == {trial.where}
+        await end_txn(cluster, trial.id, producer, commit=True)
+        await trial.settled_at(7)
+        assert (await pending()).pending == frozenset()
 
 
 async def test_a_plain_commit_after_the_staging_wins(bootstrap: str) -> None:

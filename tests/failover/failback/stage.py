@@ -76,9 +76,9 @@ async def write_in_parts(
 
 
 @asynccontextmanager
-async def transaction(bootstrap_servers: str) -> AsyncIterator[AIOKafkaProducer]:
+async def transaction(bootstrap_servers: str, transactional_id: str = "shop") -> AsyncIterator[AIOKafkaProducer]:
     """A producer that has begun a transaction."""
-    producer = AIOKafkaProducer(bootstrap_servers=bootstrap_servers, transactional_id="shop")
+    producer = AIOKafkaProducer(bootstrap_servers=bootstrap_servers, transactional_id=transactional_id)
     await producer.start()
     try:
         await producer.begin_transaction()
