@@ -79,6 +79,7 @@ class LinkRun:
         self.late_commits: tuple[LateCommit, ...] = ()
         self.read_on: tuple[ReadOn, ...] = ()
         self.source_readers: tuple[SourceReader, ...] = ()
+        self.not_compared: tuple[str, ...] = ()
         self.uncommitted: frozenset[str] = move.uncommitted
         self.unfenced: dict[str, str] = {}
         self._not_fenced: frozenset[TopicPartition] = frozenset()
@@ -141,6 +142,7 @@ class LinkRun:
                 )
                 checked = await patiently(verifying)
                 self.read_on, self.source_readers = checked.read_on, checked.source_readers
+                self.not_compared = checked.not_compared
                 self.differences = (*self.differences, *checked.differences)
 
     def choose_moves(self) -> None:

@@ -39,6 +39,7 @@ from mirror.api import (
     SourceBrokers,
     StateReader,
     complete_link,
+    last_landed,
     load_group_map,
     load_observation,
     registered_at,
@@ -233,9 +234,16 @@ def _partitions(
                 mirrored_target_next=end.target_next if end else None,
                 returned_at_most=returned.at_most(at, _unmirrored(seen, end) if source_end is None else None),
                 unanswered="" if why is None else str(why),
+                last_mirrored=_last_mirrored(state, at),
             )
         )
     return tuple(views)
+
+
+def _last_mirrored(state: LinkState, at: TopicPartition) -> tuple[int, int] | None:
+    found = state.map.find(*at)
+    last = last_landed(found) if found is not None else None
+    return None if last is None else (last.source, last.target)
 
 
 def _unmirrored(seen: LastSeen | None, end: End | None) -> int:

@@ -53,6 +53,7 @@ def result_of(
         unplanned_skips=tuple(unplanned_skips(link.plan.moves, moves)),
         is_loss_unconsented=_is_loss_unconsented(link, losses),
         read_on=link.read_on,
+        not_compared_partitions=link.not_compared,
         source_role=at_source.role,
         hook_error=at_source.hook_error,
         takes_writes=_takes_writes(link, at_source),

@@ -52,6 +52,10 @@ class OperationResult:
     late_commits: tuple[LateCommit, ...] = ()
     read_on: tuple[ReadOn, ...] = ()
     """Whose further offsets at the target an earlier run's word explains: they do not count as differences."""
+    not_compared_partitions: tuple[str, ...] = ()
+    """Of a switchover, as options name them: of these only the offsets were compared. The last mirrored record is gone
+    at a site by retention or compaction, or where it lies is not known exactly, and the target has others' behind it.
+    """
     is_unwatched: bool = False
     source_role: SiteStanding | None = None
     hook_error: str = ""

@@ -19,6 +19,7 @@ class PartitionView:
     mirrored offsets do not mean the records that are there now. `has_local_writers`: the target's own producers write
     this topic too, and a reverse link carries that back. `mirrored_target_next` is where the mirrored records end at
     the target; behind it there may be markers, and after a promotion records of the target's own.
+    `last_mirrored`: the offsets of the last mirrored record, at the source and at the target; None: not known exactly.
     `unanswered`: why the target's partition cannot be asked, "" where it can: then what the target has of it is not
     known, and `mirrored_source_next` is where the mirror had come at least.
     `returned_at_most`: of the source's offsets that were seen and not mirrored so many, at the most, may hold records
@@ -40,6 +41,7 @@ class PartitionView:
     mirrored_target_next: int | None = None
     returned_at_most: int | None = 0
     unanswered: str = ""
+    last_mirrored: tuple[int, int] | None = None
 
     @property
     def name(self) -> str:

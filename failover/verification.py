@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
+from typing import NamedTuple
 
 from broker.base.errors import FarshoreError
 from broker.client.cluster import Cluster
@@ -102,67 +103,88 @@ def verify_groups(
             )
 
 
-async def verify_ends(
-    source: Cluster, target: Cluster, fenced: Snapshot, after: Snapshot
-) -> list[VerificationDifference]:
+class Compared(NamedTuple):
+    """What differs; and the partitions of which no record was compared, since the last mirrored one is gone at a site,
+    or where it lies is not known exactly.
+    """
+
+    differences: list[VerificationDifference]
+    not_compared: list[str]
+
+
+async def verify_ends(source: Cluster, target: Cluster, fenced: Snapshot, after: Snapshot) -> Compared:
     """Each partition's last record that was mirrored is the same at both sites.
 
-    Where the target has writers of its own, its last record may be theirs: there only the offsets are compared. What
-    came to the source after the fence is for `stranded_ranges`, and what came to the target since it was opened is its
-    clients'. Raises ClientError.
+    Where the target has writers of its own, its log's last record may be theirs: there the last mirrored one is where
+    the map has it. What came to the source after the fence is for `stranded_ranges`, and what came to the target since
+    it was opened is its clients'. Raises ClientError.
     """
     at_fence = {(view.topic, view.partition): view for view in fenced.partitions}
-    differences, compared = [], []
+    differences, compared, not_compared = [], [], []
     for view in after.partitions:
         fence_view = at_fence.get((view.topic, view.partition))
         mirrored = fence_view.mirrored_source_next if fence_view else None
-        if view.source_end and view.source_end < (mirrored or 0):
-            differences.append(
-                VerificationDifference(
-                    DifferenceKind.LEFT_BEHIND, view.topic, view.partition, view.source_end, mirrored
-                )
-            )
-        elif mirrored and not view.has_local_writers:  # with those, the last records need not be the same
-            fenced_end = fence_view.target_end if fence_view else None
+        if fence_view is None or not mirrored:
+            continue
+        if view.source_end and view.source_end < mirrored:
+            kind = DifferenceKind.LEFT_BEHIND
+            differences.append(VerificationDifference(kind, view.topic, view.partition, view.source_end, mirrored))
+        elif not view.has_local_writers:
+            fenced_end = fence_view.target_end
             target_end = view.target_end if fenced_end is None else min(view.target_end or 0, fenced_end)
-            compared.append(replace(view, source_end=mirrored, target_end=target_end))
-    return [*differences, *await _compare_last(compared, source, target)]
+            compared.append(_Ends(view, Span(0, mirrored), Span(0, target_end or 0)))
+        elif fence_view.last_mirrored is not None:
+            here, there = fence_view.last_mirrored
+            compared.append(_Ends(view, Span(here, here + 1), Span(there, there + 1)))
+        else:
+            not_compared.append(view.name)
+    found = await _compare_last(compared, source, target)
+    return Compared([*differences, *found.differences], [*not_compared, *found.not_compared])
 
 
-async def _compare_last(
-    views: Sequence[PartitionView], source: Cluster, target: Cluster
-) -> list[VerificationDifference]:
+class _Ends(NamedTuple):
+    """Where a partition's last mirrored record is looked for, at either site."""
+
+    view: PartitionView
+    here: Span
+    there: Span
+
+
+async def _compare_last(ends: Sequence[_Ends], source: Cluster, target: Cluster) -> Compared:
     (here, _), (there, starts) = await both(
-        _last_kept(source, {TopicPartition(v.topic, v.partition): v.source_end or 0 for v in views}),
-        _last_kept(target, {TopicPartition(v.target_topic, v.partition): v.target_end or 0 for v in views}),
+        _last_kept(source, {TopicPartition(e.view.topic, e.view.partition): e.here for e in ends}),
+        _last_kept(target, {TopicPartition(e.view.target_topic, e.view.partition): e.there for e in ends}),
     )
-    differences = []
-    for view in views:
+    differences, not_compared = [], []
+    for view, _, span in ends:
         at_target = TopicPartition(view.target_topic, view.partition)
         ours, theirs = here[TopicPartition(view.topic, view.partition)], there[at_target]
         expected = ours.offset if isinstance(ours, Record) else None
         found = theirs.offset if isinstance(theirs, Record) else None
+        is_cut = view.target_end is not None and view.target_end < span.end
         if isinstance(ours, FarshoreError) or isinstance(theirs, FarshoreError):
             kind = DifferenceKind.NOT_COMPARED
-        elif ours is None or (theirs is None and starts[at_target]):
-            continue  # retention has left nothing to compare
+        elif ours is None or (theirs is None and not is_cut and (starts[at_target] or span.start)):
+            not_compared.append(view.name)  # retention or compaction has left nothing to compare
+            continue
         elif theirs is None or not same_content(ours, theirs):
             kind = DifferenceKind.LAST_RECORD
         else:
             continue
         differences.append(VerificationDifference(kind, view.topic, view.partition, expected, found))
-    return differences
+    return Compared(differences, not_compared)
 
 
 async def _last_kept(
-    cluster: Cluster, ends: Mapping[TopicPartition, int]
+    cluster: Cluster, spans: Mapping[TopicPartition, Span]
 ) -> tuple[Found, Mapping[TopicPartition, int]]:
-    """The last record before each end that is still there, or why it cannot be read, where asking again is of no use;
-    and where each log starts. Raises ClientError where it is of use.
+    """The last record in each span that is still there, or why it cannot be read, where asking again is of no use; and
+    where each log starts. Raises ClientError where it is of use.
     """
-    told, _ = split_failures(await list_each_offset(cluster, dict.fromkeys(ends, EARLIEST)))
-    starts = {where: told[where].offset if where in told else 0 for where in ends}
-    found = await last_records(cluster, {where: Span(min(starts[where], end), end) for where, end in ends.items()})
+    told, _ = split_failures(await list_each_offset(cluster, dict.fromkeys(spans, EARLIEST)))
+    starts = {where: told[where].offset if where in told else 0 for where in spans}
+    left = {where: Span(min(max(starts[where], span.start), span.end), span.end) for where, span in spans.items()}
+    found = await last_records(cluster, left)
     for record in found.values():
         is_gone = isinstance(record, KafkaError) and record.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         if isinstance(record, ClientError) and record.retriable and not is_gone:

@@ -48,13 +48,14 @@ async def look_as_found(plan: OperationPlan, sites: Sites) -> Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """What a check found: what is not as it was promised, who read on at the target since it was verified before, and
-    who reads at the source that a failover has left.
+    """What a check found: what is not as it was promised, who read on at the target since it was verified before, who
+    reads at the source that a failover has left, and partitions of which a switchover compared no record.
     """
 
     differences: tuple[VerificationDifference, ...]
     read_on: tuple[ReadOn, ...]
     source_readers: tuple[SourceReader, ...]
+    not_compared: tuple[str, ...] = ()
 
 
 async def verify(
@@ -68,6 +69,7 @@ async def verify(
     """Look again: what was promised must be what is there, but for who was `verified` before, and read on since."""
     after = await _look(plan, sites)
     read_on, others = who_read_on(after, moves, verified or {})
+    not_compared: tuple[str, ...] = ()
     differences = [
         *verify_own(after, operation_id),
         *verify_groups(after, promised(plan, before, others), plan.left_groups),
@@ -78,9 +80,11 @@ async def verify(
     elif plan.operation is Operation.SWITCHOVER and sites.source is not None:
         differences += verify_readers(after)
         was_moved_before = plan.snapshot.is_promoted
-        differences += await verify_ends(sites.source, sites.target, before, _as_mirrored(after, was_moved_before))
+        compared = await verify_ends(sites.source, sites.target, before, _as_mirrored(after, was_moved_before))
+        differences += compared.differences
+        not_compared = tuple(compared.not_compared)
     is_left = plan.operation is Operation.FAILOVER and sites.source is not None
-    return Checked(tuple(differences), read_on, source_readers(after) if is_left else ())
+    return Checked(tuple(differences), read_on, source_readers(after) if is_left else (), not_compared)
 
 
 def _as_mirrored(snapshot: Snapshot, was_moved_before: bool) -> Snapshot:

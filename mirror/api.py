@@ -18,7 +18,7 @@ from mirror.offsets.operations import Promotion, leave_stranded, promote_link, r
 from mirror.offsets.promotion_entries import BackPromotion
 from mirror.offsets.promotions import is_later, tell_links_back
 from mirror.offsets.returns import Returning, Returns
-from mirror.offsets.runs import OthersCounter
+from mirror.offsets.runs import OthersCounter, last_landed
 from mirror.offsets.shared import GroupMap, load_group_map
 from mirror.offsets.source_ends import LastLook, Observation, SeenEnd, SourceBrokers, load_observation
 from mirror.offsets.state import LinkState, StateReader, StateReaders, load_link_state, load_partial_state, read_entries
@@ -87,6 +87,7 @@ __all__ = [
     "find_places",
     "is_later",
     "is_set_back_there",
+    "last_landed",
     "leave_stranded",
     "link_status",
     "load_group_map",

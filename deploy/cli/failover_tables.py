@@ -18,6 +18,7 @@ from deploy.cli.group_lines import MOVES_SHOWN, moves_line, tell_totals, unlike_
 from deploy.cli.late_lines import (
     found_lines,
     late_commits_line,
+    not_compared_line,
     pending_line,
     read_on_line,
     stranded_line,
@@ -358,6 +359,8 @@ def show_result(result: OperationResult) -> None:
         click.echo(filled(unwatched_line(result)), err=True)
     if result.read_on:
         click.echo(filled(read_on_line(result)), err=True)
+    if result.not_compared_partitions:
+        click.echo(filled(not_compared_line(result)), err=True)
     if result.left_groups:
         click.echo(f"left behind, with moves that are not known: {', '.join(result.left_groups)}", err=True)
     if result.not_named:

@@ -96,6 +96,16 @@ def read_on_line(result: OperationResult) -> str:
     )
 
 
+def not_compared_line(result: OperationResult) -> str:
+    """Of which partitions a switchover compared no record, in one line."""
+    names = result.not_compared_partitions
+    shown = ", ".join(names[:OTHERS_SHOWN]) + (", ..." if len(names) > OTHERS_SHOWN else "")
+    return (
+        f"{counted(len(names), 'partition')} compared by offsets alone, as the last mirrored record is gone at a site, "
+        f"or nobody can say where exactly it is: {shown}"
+    )
+
+
 def _places(found: Sequence[tuple[str, str, int, int | None, int | None]]) -> str:
     """Groups, where they are, and from which offset to which they went; None: from nowhere, to what a transaction
     holds.

@@ -26,7 +26,7 @@ from deploy.cli.failover_tables import (
 )
 from deploy.cli.gate_words import reason_of
 from deploy.cli.group_lines import group_line
-from deploy.cli.late_lines import OTHERS_SHOWN
+from deploy.cli.late_lines import OTHERS_SHOWN, not_compared_line
 from deploy.cli.next_steps import NextStep
 from deploy.cli.tables import counted, print_table
 from deploy.cli.terminal import CommandRefused, Output, confirm_plan, emit
@@ -238,6 +238,8 @@ def _show_results(
             show_result(result)
         elif result.failure is not None and not result.failure.is_given_up:
             click.echo(filled(f"{result.link} was cut short in its step {result.failure.step}: {result.failure.error}"))
+        elif result.not_compared_partitions:
+            click.echo(filled(f"{result.link}: {not_compared_line(result)}"), err=True)
     _tell_groups([move for result in moved for move in result.moves], to_stderr=False)
     tell_stays(stays, first.source, to_stderr=False)
     if first.not_closed:

@@ -35,6 +35,15 @@ def next_taken(found: PartitionMap, source_offset: int) -> Run | None:
     return _first_run(found, index, lambda run: source_offset - run.source)
 
 
+def last_landed(found: PartitionMap) -> Run | None:
+    """The last record that the link brought; None where it brought none, or where that lies is not known exactly."""
+    for index in reversed(range(len(found.intervals))):
+        run = _run(found, index)
+        if run is not None and run.length:
+            return Run(run.source + run.length - 1, run.target + run.length - 1, 1)
+    return None
+
+
 class OthersCounter:
     """Counts what of a target's log is others', from the end, and opens no more of maps than `intervals_max` in all.
 

@@ -22,6 +22,7 @@ from failover.moves import GroupMove, MoveKind
 from failover.read_on import ReadOn, who_read_on
 from failover.snapshot import GroupPartitionView, GroupView, PartitionView, Snapshot
 from failover.verification import (
+    Compared,
     DifferenceKind,
     VerificationDifference,
     same_content,
@@ -50,7 +51,7 @@ class Sites:
     target: Cluster
 
     async def verify(self, fenced: Snapshot, after: Snapshot) -> list[VerificationDifference]:
-        return await verify_ends(self.source, self.target, fenced, after)
+        return (await verify_ends(self.source, self.target, fenced, after)).differences
 
 
 @asynccontextmanager
@@ -148,6 +149,29 @@ async def test_what_cannot_be_read_is_said_and_the_others_are_compared(tmp_path:
             VerificationDifference(DifferenceKind.NOT_COMPARED, "gone", 1, None, None),
             VerificationDifference(DifferenceKind.LAST_RECORD, *HERE, 4, 3),
         ]
+
+
+async def test_beside_writers_of_the_targets_own_the_last_mirrored_record_is_compared_where_the_map_has_it(
+    tmp_path: Path,
+) -> None:
+    async with two_sites(tmp_path) as sites:
+        await write(sites.target, THERE, [RECORDS[0], *RECORDS[:2], RECORDS[3]])
+
+        async def compared(last: tuple[int, int] | None, target_end: int = 4) -> Compared:
+            shared = replace(view(5, 5, target_end), has_local_writers=True, last_mirrored=last)
+            return await verify_ends(sites.source, sites.target, snapshot(shared), snapshot(shared))
+
+        assert await compared((1, 2)) == Compared([], [])
+        other = VerificationDifference(DifferenceKind.LAST_RECORD, *HERE, 2, 2)
+        assert await compared((2, 2)) == Compared([other], [])
+        cut = VerificationDifference(DifferenceKind.LAST_RECORD, *HERE, 4, None)
+        assert await compared((4, 4)) == Compared([cut], [])
+        assert await compared(None) == Compared([], ["flights:1"])
+        await delete_records(sites.target, {THERE: 3})
+        assert await compared((1, 2)) == Compared([], ["flights:1"])
+        assert await compared((3, 3)) == Compared([], [])
+        await delete_records(sites.source, {HERE: 5})
+        assert await compared((3, 3)) == Compared([], ["flights:1"])
 
 
 async def test_what_came_later_is_not_compared(tmp_path: Path) -> None:
