@@ -1,6 +1,8 @@
-"""Who reads on at the target since its groups were verified there: from that moment on applications may start.
+"""Who reads on at the target: since its groups were verified there applications may start, and a group for which
+nothing is committed may have had consumers there all the time.
 
-The journal says so before anybody is told, so that whoever takes the operation up knows that they may have. Pure.
+The journal says that they are verified before anybody is told, so that whoever takes the operation up knows that
+applications may have started. Pure.
 """
 
 from __future__ import annotations
@@ -20,7 +22,9 @@ GroupAt: TypeAlias = tuple[str, str, int]
 
 @dataclass(frozen=True, slots=True)
 class ReadOn:
-    """Verified at `verified_offset` of the target, a group stood at `found_offset` when the operation was taken up."""
+    """A group stood at `verified_offset` of the target when an earlier run verified it, or at the fence and nothing was
+    committed for it; and at `found_offset` when it was looked at again.
+    """
 
     group: str
     topic: str
@@ -62,13 +66,15 @@ def offsets_at_target(snapshot: Snapshot) -> dict[GroupAt, int | None]:
 def who_read_on(
     after: Snapshot, moves: Iterable[GroupMove], verified: Mapping[GroupAt, int]
 ) -> tuple[tuple[ReadOn, ...], tuple[GroupMove, ...]]:
-    """Those of the moves whose group was verified and stands further on by now, as who read on; and the others."""
+    """Those of the moves whose group was verified, or stays as it stood, and is further on by now, as who read on; and
+    the others.
+    """
     found = offsets_at_target(after)
     read_on: list[ReadOn] = []
     others: list[GroupMove] = []
     for move in moves:
         at = (move.group, move.topic, move.partition)
-        stood, stands = verified.get(at), found.get(at)
+        stood, stands = verified.get(at, None if move.commits else move.target_offset), found.get(at)
         if stood is not None and stands is not None and stood == move.target_offset and stands > stood:
             read_on.append(ReadOn(*at, stood, stands))
         else:

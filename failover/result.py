@@ -51,7 +51,9 @@ class OperationResult:
     stranded: tuple[StrandedRange, ...] = ()
     late_commits: tuple[LateCommit, ...] = ()
     read_on: tuple[ReadOn, ...] = ()
-    """Whose further offsets at the target an earlier run's word explains: they do not count as differences."""
+    """Whose further offsets at the target are no differences: an earlier run's word explains them, or nothing was
+    committed for them.
+    """
     not_compared_partitions: tuple[str, ...] = ()
     """Of a switchover, as options name them: of these only the offsets were compared. The last mirrored record is gone
     at a site by retention or compaction, or where it lies is not known exactly, and the target has others' behind it.

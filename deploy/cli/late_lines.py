@@ -87,12 +87,13 @@ def pending_line(source: str, groups: Sequence[str], then: str) -> str:
 
 
 def read_on_line(result: OperationResult) -> str:
-    """Who stands further on at the target than was verified before the operation was taken up, in one line."""
+    """Who stands further on at the target than where an earlier run verified it, or it was left, in one line."""
     places = [(one.group, one.topic, one.partition, one.verified_offset, one.found_offset) for one in result.read_on]
     groups = counted(len({one.group for one in result.read_on}), "group")
     return (
-        f"{groups} stood at {result.target} as promised when this operation first verified them, and further on now; "
-        f"applications could start there meanwhile, so that this is taken for what they read: {_places(places)}"
+        f"{groups} stood at {result.target} as promised, when this operation first verified them or left them as they "
+        f"were, and further on now; applications could read there meanwhile, so that this is taken for what they read: "
+        f"{_places(places)}"
     )
 
 

@@ -205,7 +205,7 @@ async def test_aborted_records_behind_the_last_one_are_stepped_over(tmp_path: Pa
         assert await sites.verify(as_mirrored, as_mirrored) == []
 
 
-def test_only_who_was_verified_and_stands_beyond_that_is_taken_to_have_read_on() -> None:
+def test_only_who_was_verified_or_stays_and_stands_beyond_that_is_taken_to_have_read_on() -> None:
     at = GroupPartitionView("flights", 0, "east.flights", 40, 43, 43, "")
     there = snapshot(groups=(GroupView("analysts", None, "Empty", 0, 0, None, (at, replace(at, partition=1))),))
     place = ("analysts", "flights", 0)
@@ -214,5 +214,10 @@ def test_only_who_was_verified_and_stands_beyond_that_is_taken_to_have_read_on()
         expected = ((ReadOn(*place, promised, 43),), ()) if is_accepted else ((), (moved,))
         assert who_read_on(there, [moved], {place: verified}) == expected
     assert who_read_on(there, [move(41)], {}) == ((), (move(41),))
+    for kind in (MoveKind.KEPT, MoveKind.AHEAD, MoveKind.ALREADY_THERE):
+        for stood, is_accepted in ((41, True), (43, False), (44, False)):
+            stays = replace(move(stood), kind=kind)
+            expected = ((ReadOn(*place, stood, 43),), ()) if is_accepted else ((), (stays,))
+            assert who_read_on(there, [stays], {}) == expected
     gone = move(41, partition=2)
     assert who_read_on(there, [gone], {("analysts", "flights", 2): 41}) == ((), (gone,))

@@ -74,8 +74,9 @@ def test_a_source_that_was_left_and_may_take_writes_is_told_with_the_loss_and_is
 def test_who_read_on_at_the_target_since_it_was_verified_is_told_and_is_no_finding() -> None:
     result = replace(MOVED, read_on=(ReadOn("a", "flights", 0, 33, 36), ReadOn("a", "flights", 1, 4, 9)))
     assert read_on_line(result) == (
-        "1 group stood at west as promised when this operation first verified them, and further on now; applications "
-        "could start there meanwhile, so that this is taken for what they read: a on flights-0 33 -> 36, "
+        "1 group stood at west as promised, when this operation first verified them or left them as they were, and "
+        "further on now; applications could read there meanwhile, so that this is taken for what they read: "
+        "a on flights-0 33 -> 36, "
         "a on flights-1 4 -> 9"
     )
     assert (summary(result), result.has_findings) == (summary(MOVED), False)
