@@ -146,8 +146,13 @@ async def _call_kept(
     return kept, await call_brokers({at: access for at, access in brokers.items() if at not in named}, now_ms)
 
 
-async def call_site(cluster: Cluster, now_ms: Callable[[], int]) -> tuple[BrokerAnswer, ...]:
-    """Call every broker that is known of the site."""
+async def call_site(
+    cluster: Cluster, now_ms: Callable[[], int], before: Iterable[BrokerAnswer] = ()
+) -> tuple[BrokerAnswer, ...]:
+    """Call every broker that is known of the site, but those that gave no answer `before`, which stands for them."""
     site = cluster.site
     nodes = {site.dial(node.host, node.port): site.access(node.host) for node in cluster.nodes.values()}
-    return await call_brokers(site.bootstrap() | nodes, now_ms)
+    silent = {answer.address: answer for answer in before if not answer.may_live}
+    called = {at: access for at, access in (site.bootstrap() | nodes).items() if str(at) not in silent}
+    answers = await call_brokers(called, now_ms)
+    return tuple(sorted((*answers, *silent.values()), key=lambda answer: answer.address))

@@ -11,6 +11,8 @@ REFUSED_MS: Final = 3_000
 RECONNECT_PAUSE_S: Final = 0.2
 SOURCE_ANSWER_MS: Final = 10_000
 """How long a source may take for each of its answers."""
+WHOLE_LOOK_S: Final = 2.0
+"""A look at a source that takes longer is not waited for with calling its brokers."""
 SOURCE_LOOK_MS: Final = 60_000
 """How long a failover waits for the whole of a source that lives; then for what a part of it can tell."""
 TARGET_ANSWER_MS: Final = 10_000

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from broker.client.cluster import Cluster
 from broker.client.errors import ClientError
 from failover.contact import BrokerAnswer, SiteFinding, call_site
-from failover.limits import DRAIN_POLL_S, LOOK_AGAIN_S, SOURCE_LOOK_MS
+from failover.limits import DRAIN_POLL_S, LOOK_AGAIN_S, SOURCE_LOOK_MS, WHOLE_LOOK_S
 from failover.observe import observe
 from failover.readers import Readers
 from failover.snapshot import Snapshot
@@ -69,14 +69,39 @@ class Sites:
     async def _look_past_source(self) -> Snapshot:
         answers = self.answers
         if self.source is not None:
-            if not self.in_part:
-                with suppress(ClientError, MirrorError):  # of either site: the looks that follow tell them apart
-                    if seen := await self._observed(self.source, in_part=False):
-                        return self._with_evidence(seen, answers)
-            answers = await call_site(self.source, self.now_ms)
-            if any(answer.may_live for answer in answers) and (seen := await self._observed(self.source, in_part=True)):
-                return self._with_evidence(seen, answers)
+            if self.in_part:  # who was silent then is waited for no more
+                answers = await call_site(self.source, self.now_ms, answers)
+            else:
+                self.source.set_aside(())
+                whole, called = await self._wholly_or_called(self.source)
+                if whole is not None:
+                    return self._with_evidence(whole, answers)
+                answers = called
+            if any(answer.may_live for answer in answers):
+                self.source.set_aside(answer.address for answer in answers if not answer.may_live)
+                if seen := await self._observed(self.source, in_part=True):
+                    return self._with_evidence(seen, answers)
         return self._with_evidence(self.ahead or await self._observe(None, in_part=False), answers)
+
+    async def _wholly_or_called(self, source: Cluster) -> tuple[Snapshot | None, tuple[BrokerAnswer, ...]]:
+        """A look at all of it, or, where it does not tell all, what its brokers say when they are called, which begins
+        while the look takes long.
+        """
+        seen: Snapshot | None = None
+        async with asyncio.TaskGroup() as tasks:
+            looked = asyncio.Event()
+            calling = tasks.create_task(self._called(source, looked))
+            with suppress(ClientError, MirrorError):  # of either site: the looks that follow tell them apart
+                seen = await self._observed(source, in_part=False)
+            looked.set()
+            if seen is not None:
+                calling.cancel()
+        return seen, () if seen is not None else calling.result()
+
+    async def _called(self, source: Cluster, looked: asyncio.Event) -> tuple[BrokerAnswer, ...]:
+        with suppress(TimeoutError):
+            await asyncio.wait_for(looked.wait(), WHOLE_LOOK_S)
+        return await call_site(source, self.now_ms)
 
     async def _observed(self, source: Cluster, *, in_part: bool) -> Snapshot | None:
         """None where it takes too long. Raises ClientError and MirrorError, as `observe` does."""
@@ -102,7 +127,8 @@ class Sites:
         """The sites as the looks that follow may rely on them."""
         if snapshot.source_finding is SiteFinding.DEAD:
             return replace(self, source=None, ahead=None)
-        return replace(self, in_part=snapshot.source_finding is SiteFinding.PARTLY_THERE, ahead=None)
+        in_part = snapshot.source_finding is SiteFinding.PARTLY_THERE
+        return replace(self, in_part=in_part, answers=snapshot.evidence if in_part else self.answers, ahead=None)
 
     @staticmethod
     def _with_evidence(snapshot: Snapshot, answers: tuple[BrokerAnswer, ...]) -> Snapshot:

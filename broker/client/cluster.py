@@ -19,6 +19,7 @@ from broker.client.connection import Connection, connect
 from broker.client.errors import (
     NOT_LET_IN,
     AccessRefused,
+    BrokerSetAside,
     ClientError,
     ClusterUnreachable,
     ConnectionLost,
@@ -77,6 +78,7 @@ class Cluster:
         self._connections: dict[tuple[int, Purpose], Connection] = {}
         self._answering: Connection | None = None
         self._opening: dict[tuple[int, Purpose], asyncio.Lock] = {}
+        self._aside: frozenset[str] = frozenset()
 
     async def __aenter__(self) -> Self:
         async with AsyncExitStack() as unentered:  # no __aexit__ follows then
@@ -181,6 +183,9 @@ class Cluster:
     async def connection(self, node_id: int, purpose: Purpose = "admin") -> Connection:
         """The open connection to this broker for this purpose, opened if need be. Raises ClientError."""
         key = (node_id, purpose)
+        node = self._nodes.get(node_id)
+        if self._aside and node is not None and str(self.site.dial(node.host, node.port)) in self._aside:
+            raise BrokerSetAside(f"broker {node_id} of {self.site.name} was silent when it was called")
         existing = self._connections.get(key)
         if existing is not None and existing.is_open:
             return existing
@@ -195,6 +200,12 @@ class Cluster:
             opened = await self._connect(address, self.site.access(node.host))
             self._connections[key] = opened
             return opened
+
+    def set_aside(self, addresses: Iterable[str]) -> None:
+        """From now on no broker that is dialled there is asked anything, which fails with BrokerSetAside at once: for
+        who has waited for one that is silent, and is to wait for it no more.
+        """
+        self._aside = frozenset(addresses)
 
     async def any_connection(self) -> Connection:
         """A connection to any broker; bootstraps again when no known one answers. Raises ClusterUnreachable."""

@@ -3,6 +3,7 @@
 ClientError
 ├── ConnectionLost          the connection ended, or an answer cannot be read: it may or may not have happened
 ├── RequestTimedOut         no answer in time; the connection is closed, same doubt
+├── BrokerSetAside          it was silent before, and who asked then asks it no more
 ├── ClusterUnreachable      no bootstrap server answered
 ├── UnsupportedByCluster    no common version of an API
 ├── ResponseTooLarge        a frame above the limit
@@ -42,6 +43,12 @@ class RequestTimedOut(ClientError):
 
     retriable = True
     hint = "the broker is overloaded or the network stalls: look at its log, then try again"
+
+
+class BrokerSetAside(ClientError):
+    """Nothing was sent: the broker gave no answer before, and is not asked again by this command."""
+
+    hint = "see why the broker does not answer"
 
 
 class ClusterUnreachable(ClientError):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import struct
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -107,11 +107,12 @@ async def served(way: Far) -> AsyncIterator[str]:
 
 
 @asynccontextmanager
-async def mute() -> AsyncIterator[str]:
+async def mute(on_call: Callable[[], None] = lambda: None) -> AsyncIterator[str]:
     """An address where connections are taken and nothing is ever said."""
     over = asyncio.Event()
 
     async def serve(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        on_call()
         await over.wait()
         writer.close()
 

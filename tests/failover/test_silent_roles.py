@@ -18,8 +18,10 @@ from failover import contact
 from failover.contact import SOURCE_LIMITS
 from failover.freezing import read_roles
 from failover.limits import SOURCE_ROLE_S
+from failover.link_run import LinkRun
 from failover.plan import plan_failover
 from failover.result import OperationResult
+from failover.steps import OperationStep
 from tests.broker.cluster.test_three_replicas import NODES
 from tests.broker.running import running_server
 from tests.broker.running_cluster import RunningCluster, running_cluster
@@ -98,9 +100,19 @@ async def test_a_failover_closes_the_brokers_that_answer_and_names_the_one_that_
 ) -> None:
     """Its silence outlasted the look, so that the source counted as one without roles, and nobody was told anything."""
     monkeypatch.setattr(contact, "SOURCE_PROBE_MS", MUTE_MS)
-    async with three_brokers(tmp_path) as there, mute() as silent:
+    called: list[str] = []
+    steps: list[int] = []
+    real = LinkRun.take
+
+    async def take(self: LinkRun, step: OperationStep) -> None:
+        steps.append(len(called))
+        await real(self, step)
+
+    monkeypatch.setattr(LinkRun, "take", take)
+    async with three_brokers(tmp_path) as there, mute(lambda: called.append("")) as silent:
         result = await there.failed_over(silent, IMPATIENT)
         standing = there.standing
+    assert steps[0] == len(called) > 0, "it was waited for in the plan's look, and in no other: each took half a minute"
     assert set(standing.values()) == {SiteRole.STANDBY}, "only farshore it does not tell"
     assert (result.verified, result.is_source_open, result.has_findings) == (True, True, True)
     assert f"east is standby, and brokers {LAST} have not said that they go by it" in result.not_closed
