@@ -63,7 +63,7 @@ async def drain(sites: Sites, timeout_s: float) -> Snapshot:
         if loop.time() > deadline:
             if is_mirrored and pending:
                 raise OffsetsPending(snapshot.source, pending, timeout_s)
-            raise holding.error(snapshot.source, timeout_s) or NotDrained(
+            raise holding.error(sites.link.source, timeout_s) or NotDrained(
                 f"{behind.offsets} offsets in {behind.partitions_with_loss} partitions were still not mirrored "
                 f"after {timeout_s:.0f} s; nothing was changed"
                 if behind.offsets

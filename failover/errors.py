@@ -41,7 +41,9 @@ import shlex
 from collections.abc import Iterable, Mapping, Sequence
 
 from broker.base.errors import FarshoreError
+from broker.client.site import Site
 from broker.wire.vocabulary import TopicPartition
+from mirror.api import end_by_hand
 
 
 class FailoverError(FarshoreError):
@@ -61,16 +63,13 @@ class NotDrained(GateRefused):
 class TransactionOpen(NotDrained):
     """Transactions hold up the mirror (`starts`: by partition the offset that one begins at); nothing was changed."""
 
-    def __init__(self, site: str, starts: Mapping[TopicPartition, int], timeout_s: float) -> None:
+    def __init__(self, site: Site, starts: Mapping[TopicPartition, int], timeout_s: float) -> None:
         places = ", ".join(f"{at.topic}-{at.partition} from offset {start} on" for at, start in sorted(starts.items()))
-        (topic, partition), start = min(starts.items())
-        where = f"--topic {shlex.quote(topic)} --partition {partition}"
         super().__init__(
-            f"transactions were left open at {site} while it was drained, for {timeout_s:.0f} s: {places}; what is "
-            "behind there is not mirrored until they end; nothing was changed",
+            f"transactions were left open at {site.name} while it was drained, for {timeout_s:.0f} s: {places}; what "
+            "is behind there is not mirrored until they end; nothing was changed",
             hint="each ends by its own time-out (transaction.timeout.ms) at the latest: try again then, or end it: "
-            f"`kafka-transactions.sh abort {where} --start-offset {start}`; "
-            f"`kafka-transactions.sh describe-producers {where}` says whose it is",
+            + end_by_hand(site.bootstrap_servers, *min(starts.items())),
         )
 
 

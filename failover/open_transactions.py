@@ -10,6 +10,7 @@ from broker.client.errors import ClientError
 from broker.client.fanout import split_failures
 from broker.client.groups import list_groups, stable_offsets_of_groups
 from broker.client.offsets import log_end_offsets
+from broker.client.site import Site
 from broker.wire.vocabulary import IsolationLevel, TopicPartition
 from failover.errors import TransactionOpen
 from failover.limits import QUIET_S
@@ -51,6 +52,6 @@ class Holding:
         self._since_s = {place: self._since_s.get(place, now_s) for place in found.items()}
         self._long |= {at: start for (at, start), since_s in self._since_s.items() if now_s - since_s >= QUIET_S}
 
-    def error(self, site: str, timeout_s: float) -> TransactionOpen | None:
+    def error(self, site: Site, timeout_s: float) -> TransactionOpen | None:
         """None: there was none."""
         return TransactionOpen(site, self._long, timeout_s) if self._long else None

@@ -26,6 +26,7 @@ from mirror.offsets.state_entries import StateEntries
 from mirror.offsets.state_writer import Change, StateLog, check_compacted
 from mirror.split import LocalWrites, Split
 from mirror.status import STATUS_LIMITS, LinkCondition, LinkStatus, condition_now, link_status
+from mirror.transactions import end_by_hand
 from mirror.worker.origins import complete_link
 from mirror.worker.registry import registered_at
 from mirror.worker.stranding import CarriedCounter, StrandedTail, TailReader, records_in
@@ -83,6 +84,7 @@ __all__ = [
     "commit_groups",
     "complete_link",
     "condition_now",
+    "end_by_hand",
     "fence_groups",
     "find_places",
     "is_later",

@@ -12,6 +12,7 @@ from typing import Final
 from broker.base.durations import human_seconds
 from broker.base.errors import FarshoreError
 from broker.client.errors import ClientError
+from broker.wire.vocabulary import TopicPartition
 from mirror.heartbeat import Heartbeat, Pulse
 from mirror.lag import PartitionLag
 from mirror.limits import GROUPS_NOT_SEEN_AFTER_MS, RESTARTS_IN_A_LOOP
@@ -22,6 +23,7 @@ from mirror.offsets.fence import fence_hint
 from mirror.offsets.hold_entries import Hold, HoldReason
 from mirror.offsets.state_entries import StateEntries
 from mirror.split import EndSeen, LocalWrites, Split
+from mirror.transactions import HoldingTransaction, TransactionFate, end_by_hand
 
 
 class LinkFindingKind(StrEnum):
@@ -47,6 +49,8 @@ class LinkFindingKind(StrEnum):
     """A partition (or all of a topic) should be mirrored and is not for now; the others are."""
     FENCE_WAITS = "fence_waits"
     """Until this partition has a leader again no session of the link, and no failover over it, can begin."""
+    TRANSACTION_OPEN = "transaction_open"
+    """What stands behind it at the source is not mirrored before it ends, and no lag counts that."""
     LAG_UNKNOWN = "lag_unknown"
     """Records are missing at the target, and how many or how old they are could not be seen."""
     LEFT_TO_SILENT = "left_to_silent"
@@ -116,6 +120,8 @@ def link_findings(
     paused = entries.paused if entries is not None else {}
     found += _of_holds([h for h in look.holds if h.reason is not HoldReason.PAUSED or h.topic not in paused])
     found += [_left_to_silent(link, *left) for left in look.left_to]
+    if entries is None or entries.run is None or entries.run.state is not RunState.PROMOTED:
+        found += [_transaction(link, one) for one in look.transactions if one.is_long]
     stopped = entries.open_gaps().keys() if entries is not None else set()
     found += [
         LinkFinding(LinkFindingKind.LAG_UNKNOWN, *where, f"its lag is not known: {error}", "")
@@ -279,6 +285,34 @@ def _held(hold: Hold) -> LinkFinding:
     return LinkFinding(
         LinkFindingKind.PARTITION_HELD, hold.topic, hold.partition, text, _HOLD_STEPS.get(hold.reason, "")
     )
+
+
+def _transaction(link: Link, seen: HoldingTransaction) -> LinkFinding:
+    count = f"{seen.offsets} offset{'' if seen.offsets == 1 else 's'}"
+    text = f"{count} from {seen.first_offset} on are not mirrored before a transaction ends that is open at "
+    text += f"{link.source.name} {_open_since(seen)}"
+    if seen.fate is TransactionFate.OPEN:
+        text += f": {seen.transactional_id}, {seen.said} at its coordinator"
+    elif seen.fate is TransactionFate.HANGING:
+        text += (
+            f": it hangs, {seen.transactional_id} is {seen.said} at its coordinator, and the log has no marker of it"
+        )
+    elif seen.fate is TransactionFate.UNNAMED:
+        text += ": no coordinator names it, so it hangs, or farshore may not see whose it is"
+    else:
+        text += f": whose it is could not be asked ({seen.said})"
+    where = TopicPartition(seen.topic, seen.partition)
+    step = end_by_hand(link.source.bootstrap_servers, where, seen.first_offset)
+    if seen.fate is not TransactionFate.HANGING:
+        step = f"see why its application does not end it, or end it: {step}"
+    return LinkFinding(LinkFindingKind.TRANSACTION_OPEN, *where, text, step)
+
+
+def _open_since(seen: HoldingTransaction) -> str:
+    if seen.since_ms is None:
+        return "since nobody knows when"
+    by = "its coordinator's clock" if seen.fate is TransactionFate.OPEN else "its records' own time"
+    return f"since {_time(seen.since_ms)} by {by}"
 
 
 def _left_to_silent(link: Link, name: str, site: str) -> LinkFinding:

@@ -11,6 +11,8 @@ Per partition, from what both clusters say now:
   `lag_seconds` for records whose timestamps are not of today.
 - `lag_bytes`: the size of the unmirrored batches as they are stored; beyond one fetch estimated from their mean size;
   unknown (None) where none could be looked at.
+- `held_by_transaction_offsets`: from the last stable offset to the log's end, where a transaction is open, else 0. No
+  other number has them: nobody knows yet what of them will be records.
 """
 
 from __future__ import annotations
@@ -21,8 +23,9 @@ from dataclasses import dataclass
 from broker.base.errors import FarshoreError
 from broker.client.cluster import Cluster
 from broker.client.errors import ClientError
-from broker.client.fanout import split_failures
+from broker.client.fanout import both, split_failures
 from broker.client.log import FetchLimits, fetch_each, records_of
+from broker.client.model import OffsetAndTimestamp
 from broker.client.offsets import list_each_offset, log_spans
 from broker.client.topics import describe_each_topic, list_topics
 from broker.wire.api import ApiKey
@@ -60,6 +63,7 @@ class PartitionLag:
     lag_seconds: float | None
     lag_span_seconds: float | None
     oldest_unmirrored_timestamp_ms: int | None
+    held_by_transaction_offsets: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +83,8 @@ class Ends:
     source_end: int
     mirrored: int | None
     target_end: int | None
+    held: int = 0
+    """Offsets that stand behind an open transaction."""
 
 
 def measure_lag(link: Link, where: TopicPartition, ends: Ends, sample: Unmirrored | None, now_ms: int) -> PartitionLag:
@@ -119,6 +125,7 @@ def measure_lag(link: Link, where: TopicPartition, ends: Ends, sample: Unmirrore
         age_s,
         span_s,
         oldest,
+        ends.held,
     )
 
 
@@ -159,8 +166,13 @@ async def partial_lag(link: Link, source: Cluster, target: Cluster, state: LinkS
     for (name, number), why in state.entries.doubts(topics).items():
         unknown[TopicPartition(name, number)] = OffsetDeclined(f"{name}-{number}: {why}")
     unknown |= {TopicPartition(*where): error for where, error in state.unread.items()}
-    spans, failures = split_failures(await log_spans(source, partitions, IsolationLevel.READ_COMMITTED))
+    log_ends, asked = await both(
+        list_each_offset(source, dict.fromkeys(partitions, LATEST)),
+        log_spans(source, partitions, IsolationLevel.READ_COMMITTED),
+    )
+    spans, failures = split_failures(asked)
     unknown |= failures
+    held = await _held_offsets(source, {where: span.end for where, span in spans.items()}, log_ends)
     ends: dict[TopicPartition, Ends] = {}
     for where in partitions:
         if where not in unknown:
@@ -171,12 +183,31 @@ async def partial_lag(link: Link, source: Cluster, target: Cluster, state: LinkS
                 unknown[where] = OffsetDeclined(f"{where}: {text}")
                 continue
             start = max(position or 0, spans[where].start)
-            ends[where] = Ends(start, spans[where].end, position, target_ends.get(where))
+            ends[where] = Ends(start, spans[where].end, position, target_ends.get(where), held.get(where, 0))
     lagging = {where: found for where, found in ends.items() if found.source_end > found.start}
     samples = await _sample(source, lagging)
     now_ms = source.clock.now_ms()
     lags = tuple(measure_lag(link, where, found, samples.get(where), now_ms) for where, found in ends.items())
     return LagReport(lags, {where: unknown[where] for where in partitions if where in unknown})
+
+
+async def _held_offsets(
+    source: Cluster,
+    stable: Mapping[TopicPartition, int],
+    log_ends: Mapping[TopicPartition, OffsetAndTimestamp | ClientError],
+) -> dict[TopicPartition, int]:
+    """How many stand behind an open transaction: only where the last stable offset is the same behind the log's end."""
+    told, _ = split_failures(log_ends)
+    behind = {where: at for where, at in stable.items() if where in told and told[where].offset > at}
+    stands = await still_stable_at(source, behind) if behind else frozenset()
+    return {where: told[where].offset - behind[where] for where in stands}
+
+
+async def still_stable_at(source: Cluster, stable: Mapping[TopicPartition, int]) -> frozenset[TopicPartition]:
+    """Those whose last stable offset is where it was, as far as they say. Raises ClientError."""
+    asked = await list_each_offset(source, dict.fromkeys(stable, LATEST), IsolationLevel.READ_COMMITTED)
+    now, _ = split_failures(asked)
+    return frozenset(where for where, end in now.items() if end.offset == stable[where])
 
 
 async def _target_ends(

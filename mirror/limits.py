@@ -23,6 +23,8 @@ GROUPS_NOT_SEEN_AFTER_MS: Final = 60_000
 """A link whose worker lives and has not looked at its groups for so long has a finding."""
 LAG_SCAN_MAX_BYTES: Final = MIB
 """The unmirrored tail of a partition is read up to this size for an exact lag; beyond it the lag is estimated."""
+TRANSACTION_OPEN_MAX_MS: Final = 60_000
+"""A transaction at the source that holds up its partition for longer is a finding; one that is only long is none."""
 SPLIT_COUNT_MS: Final = 5_000
 """How long each site's records are counted where both sites of a promoted link were written to."""
 TELL_LINKS_BACK_MS: Final = 2_000

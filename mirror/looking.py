@@ -23,6 +23,7 @@ from mirror.offsets.state_entries import StateEntries
 from mirror.split import Split, look_for_split
 from mirror.topics.seen import HoldKey, TopicsSeen, find_holds
 from mirror.topics.sync import look_at_topics
+from mirror.transactions import HoldingTransaction, look_at_transactions
 from mirror.worker.origins import Passage
 
 
@@ -41,11 +42,14 @@ class LinkLook:
     unmarked: Mapping[TopicPartition, ClientError] | ClientError = field(default_factory=dict)
     split: Split | FarshoreError | None = None
     """Of a promoted link; or why that is not known."""
+    transactions: tuple[HoldingTransaction, ...] = ()
+    """That are open at the source, and have records behind them, be it for a moment."""
 
 
 async def look_at_link(link: Link, source: Cluster, target: Cluster, state: LinkState) -> LinkLook:
     """One look; a partition that cannot be looked at hides no other. Raises ClientError, StateDamaged."""
     lags = await partial_lag(link, source, target, state)
+    transactions = await look_at_transactions(source, lags.lags)
     seen = await look_at_topics(link, source, target)
     holds = merge_holds(link, seen, state.entries, target.clock.now_ms())
     left_to = await _left_to_silent(link, source, target, state.entries)
@@ -55,7 +59,7 @@ async def look_at_link(link: Link, source: Cluster, target: Cluster, state: Link
         split = await look_for_split(link, source, target, state)
     except FarshoreError as error:  # it hides nothing else
         split = error
-    return LinkLook(lags, holds, left_to, unmarked, split)
+    return LinkLook(lags, holds, left_to, unmarked, split, transactions)
 
 
 async def _unmarked(target: Cluster, entries: StateEntries) -> Mapping[TopicPartition, ClientError] | ClientError:

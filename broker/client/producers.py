@@ -17,7 +17,6 @@ from broker.wire.api import ApiKey
 from broker.wire.errors import ErrorCode
 from broker.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
 from broker.wire.messages.describe_producers import DescribeProducersRequest, TopicRequest
-from broker.wire.messages.describe_transactions import DescribeTransactionsRequest
 from broker.wire.messages.end_txn import EndTxnRequest
 from broker.wire.messages.init_producer_id import InitProducerIdRequest
 from broker.wire.vocabulary import TopicPartition, by_topic
@@ -174,41 +173,6 @@ async def next_sequences(
     wanted: dict[TopicPartition, None] = dict.fromkeys(partitions)
     what = f"the sequence of producer {producer.producer_id} at {cluster.site.name}"
     return await ask_each_leader(cluster, what, wanted, ask)
-
-
-class OpenTransaction(NamedTuple):
-    """A transaction that is open or is being ended. Of one that is being ended (`is_ending`) `partitions` are those
-    whose marker nobody has acknowledged yet.
-    """
-
-    producer: ProducerIdAndEpoch
-    partitions: frozenset[TopicPartition]
-    is_ending: bool
-
-
-async def open_transaction(cluster: Cluster, transactional_id: str) -> OpenTransaction | None:
-    """The transaction of this id (KIP-664); None where it has none, or the cluster does not say (Kafka before 3.0,
-    or no right to ask).
-
-    Raises ClientError.
-    """
-    request = DescribeTransactionsRequest([transactional_id])
-
-    async def ask(connection: Connection) -> OpenTransaction | None:
-        if not connection.supports(ApiKey.DESCRIBE_TRANSACTIONS):
-            return None
-        (found,) = (await connection.request(request)).transaction_states
-        if found.error_code in (ErrorCode.TRANSACTIONAL_ID_NOT_FOUND, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED):
-            return None
-        raise_error(found.error_code, f"the transaction of {transactional_id} at {cluster.site.name}")
-        is_ending = found.transaction_state.startswith("Prepare")
-        if not is_ending and found.transaction_state != "Ongoing":
-            return None
-        partitions = (TopicPartition(topic.topic, number) for topic in found.topics for number in topic.partitions)
-        producer = ProducerIdAndEpoch(found.producer_id, found.producer_epoch)
-        return OpenTransaction(producer, frozenset(partitions), is_ending)
-
-    return await ask_coordinator(cluster, "transaction", transactional_id, ask)
 
 
 def raise_error(code: int, what: str) -> None:

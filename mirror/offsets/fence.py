@@ -28,14 +28,13 @@ from broker.client.model import Partition, Topic
 from broker.client.offsets import list_each_offset
 from broker.client.producers import (
     ConcurrentTransaction,
-    OpenTransaction,
     ProducerIdAndEpoch,
     add_partitions_to_txn,
     end_txn,
     init_producer_id,
-    open_transaction,
 )
 from broker.client.topics import describe_each_topic
+from broker.client.transactions import DescribedTransaction, open_transaction
 from broker.wire.errors import ErrorCode
 from broker.wire.vocabulary import LATEST, NO_LEADER, TopicPartition
 from mirror.errors import LinkFenced, StateDamaged
@@ -210,7 +209,7 @@ async def find_unmarked(target: Cluster, link: Link) -> dict[TopicPartition, Cli
     return await find_unmarkable(target, ending.partitions) if ending is not None else {}
 
 
-async def _ending(target: Cluster, link: Link) -> OpenTransaction | None:
+async def _ending(target: Cluster, link: Link) -> DescribedTransaction | None:
     found = await open_transaction(target, link.transactional_id)
     return found if found is not None and found.is_ending else None
 

@@ -1,4 +1,6 @@
-"""farshore_link_lag_records, _seconds, _bytes: what the target does not have yet."""
+"""farshore_link_lag_records, _seconds, _bytes: what the target does not have yet; and
+farshore_link_held_by_transaction_offsets: what no lag counts, as it is not known yet whether it will be records.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +10,8 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from monitoring.metrics.observation import Board
+
+HELD_HELP = "Offsets of the source's log behind its last stable one: behind a transaction that is open. In no lag."
 
 
 class LagCollector(Collector):
@@ -23,6 +27,7 @@ class LagCollector(Collector):
         size = GaugeMetricFamily(
             "farshore_link_lag_bytes", "Bytes of the records not yet at the target.", labels=labels
         )
+        held = GaugeMetricFamily("farshore_link_held_by_transaction_offsets", HELD_HELP, labels=labels)
         for seen in self._board.observations():
             for lag in seen.lags:
                 where = [seen.link, lag.topic, str(lag.partition)]
@@ -30,7 +35,8 @@ class LagCollector(Collector):
                     (records, lag.lag_records),
                     (seconds, lag.lag_seconds),
                     (size, lag.lag_bytes),
+                    (held, lag.held_by_transaction_offsets),
                 ):
                     if value is not None:
                         family.add_metric(where, value)
-        yield from (records, seconds, size)
+        yield from (records, seconds, size, held)

@@ -15,6 +15,7 @@ class LagSample:
     lag_records: int | None
     lag_seconds: float | None
     lag_bytes: int | None
+    held_by_transaction_offsets: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -163,7 +163,15 @@ def _split(look: LinkLook) -> SplitSample | None:
 
 def _lags(look: LinkLook) -> tuple[LagSample, ...]:
     known = [
-        LagSample(lag.topic, lag.partition, lag.lag_records, lag.lag_seconds, lag.lag_bytes) for lag in look.lags.lags
+        LagSample(
+            lag.topic,
+            lag.partition,
+            lag.lag_records,
+            lag.lag_seconds,
+            lag.lag_bytes,
+            lag.held_by_transaction_offsets,
+        )
+        for lag in look.lags.lags
     ]
     return (*known, *(LagSample(*where, None, None, None) for where in look.lags.unknown))
 

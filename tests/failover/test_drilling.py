@@ -10,6 +10,7 @@ from broker.client.cluster import Cluster
 from broker.client.groups import commit_offsets
 from broker.client.model import CommittedOffset
 from broker.client.offsets import log_end_offsets
+from broker.client.producers import ProducerIdAndEpoch
 from broker.client.topics import list_topics
 from broker.wire.api import ApiKey
 from broker.wire.errors import ErrorCode
@@ -21,6 +22,7 @@ from mirror.api import HeartbeatWatch
 from tests.broker.faults import Faults, injected
 from tests.failover.stage import GROUP, PARTITIONS, Stage, mirrored, now_ms, two_sites
 from tests.mirror.harness import eventually, some_records, write
+from tests.mirror.transactions import append_unasked, transactional
 
 
 async def drilled(stage: Stage) -> LinkDrill:
@@ -83,3 +85,14 @@ async def test_a_look_that_fails_at_a_site_that_answers_is_a_finding(
         named = ("not_looked_at", stage.link.name) if site == "source" else ("group_unanswered", GROUP)
         assert (found.is_ready, told) == (False, [named])
         assert found.loss is not None
+
+
+async def test_a_transaction_that_holds_up_the_link_is_in_a_drill(tmp_path: Path) -> None:
+    """It was ready, with a lag of 0, beside a loss of all that stands behind the transaction."""
+    async with two_sites(tmp_path) as stage, mirrored(stage):
+        append_unasked(stage.brokers[0], PARTITIONS[1], transactional(ProducerIdAndEpoch(4_711, 0)))
+        await write(stage.source, PARTITIONS[1], some_records(7_000, 40))
+        found = await drilled(stage)
+    assert (found.lag_records, found.is_ready) == (0, False)
+    assert ("transaction_open", "flights-1") in [(one.kind, one.subject) for one in found.findings]
+    assert any(one.next_step.endswith("says whose it is") for one in found.findings)

@@ -46,7 +46,7 @@ def observation(**changes: Any) -> LinkObservation:
         "answered": True,
         "up": True,
         "condition": "running",
-        "lags": (LagSample("flights", 0, 12, 1.5, 3_400),),
+        "lags": (LagSample("flights", 0, 12, 1.5, 3_400, 41),),
         "groups_synced_at_ms": {"analysts": NOW_MS - 2_500},
     }
     return LinkObservation(**(values | changes))
@@ -64,6 +64,7 @@ def test_an_observed_link(tmp_path: Path) -> None:
     assert found["farshore_link_lag_records", place] == 12
     assert found["farshore_link_lag_seconds", place] == 1.5
     assert found["farshore_link_lag_bytes", place] == 3_400
+    assert found["farshore_link_held_by_transaction_offsets", place] == 41
     assert found["farshore_link_up", (("link", "east-west"),)] == 1
     assert found["farshore_link_state", (("link", "east-west"), ("state", "running"))] == 1
     assert found["farshore_link_state", (("link", "east-west"), ("state", "promoted"))] == 0
@@ -114,7 +115,11 @@ def test_held_partitions_are_named_with_their_reasons(tmp_path: Path) -> None:
     board = Board()
     held = (HoldSample("flights", 3, "no_leader_at_source"), HoldSample("gates", None, "topic_not_created"))
     board.post(observation(holds=held))
-    found = {labels: value for (name, labels), value in read(registry_for(board, tmp_path)).items() if "held" in name}
+    found = {
+        labels: value
+        for (name, labels), value in read(registry_for(board, tmp_path)).items()
+        if "partition_held" in name
+    }
     assert found == {
         (("link", "east-west"), ("partition", "3"), ("reason", "no_leader_at_source"), ("topic", "flights")): 1,
         (("link", "east-west"), ("partition", "all"), ("reason", "topic_not_created"), ("topic", "gates")): 1,

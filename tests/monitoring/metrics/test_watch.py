@@ -13,8 +13,10 @@ from monitoring.metrics.observation import Board, SplitSample
 from monitoring.metrics.watch import LinkWatch
 from tests.broker.running import running_server
 from tests.broker.wire_client import connect
+from tests.failover.stage import PARTITIONS, mirrored, two_sites
 from tests.mirror.harness import some_records, write
 from tests.mirror.test_split import WHERE, pair
+from tests.mirror.transactions import begin
 from tests.ports import free_port
 
 
@@ -55,3 +57,15 @@ async def test_both_sites_of_a_promoted_link_that_are_written_to_are_seen_with_t
             assert (await watch.look()).split == SplitSample(True, True, 3, 7)
         finally:
             await watch.close()
+
+
+async def test_what_stands_behind_an_open_transaction_is_seen_beside_a_lag_of_nothing(tmp_path: Path) -> None:
+    async with two_sites(tmp_path) as stage:
+        await begin(stage.source, PARTITIONS[1])
+        async with mirrored(stage):
+            watch = LinkWatch(stage.link, Board(), SystemClock())
+            try:
+                lags = (await watch.look()).lags
+            finally:
+                await watch.close()
+    assert [(lag.lag_records, lag.held_by_transaction_offsets) for lag in lags] == [(0, 0), (0, 1)]
