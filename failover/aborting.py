@@ -13,6 +13,7 @@ from broker.base.documents import to_document
 from broker.base.errors import FarshoreError
 from broker.client.cluster import Cluster
 from broker.client.errors import ClientError
+from broker.client.topics import list_topics
 from failover.acl_looking import look
 from failover.errors import (
     DenialsMayCome,
@@ -34,7 +35,7 @@ from failover.sites import Sites
 from failover.standing import intent_of, late_denials, role_before
 from failover.steps import OperationStep
 from failover.taking_up import begun_steps, is_promoted_by, run_behind_fence, still, until_unheard
-from mirror.api import LinkRun, MirrorError, RunState, read_entries
+from mirror.api import Link, LinkRun, MirrorError, RunState, read_entries
 
 
 class AbortKind(StrEnum):
@@ -64,7 +65,8 @@ class AbortKind(StrEnum):
 @dataclass(frozen=True, slots=True)
 class AbortFinding:
     """One thing that an abort undoes, or leaves changed (`stays`); `command` changes it, or says more, "" where none
-    does. `by`: the other operation that changed it, "" where that is this one, or not known.
+    does. `by`: the other operation that changed it, "" where that is this one, or not known. `open_topics`: of a source
+    that a freeze closes in part those that take writes.
     """
 
     kind: AbortKind
@@ -72,6 +74,7 @@ class AbortFinding:
     stays: bool
     command: str = ""
     by: str = ""
+    open_topics: tuple[str, ...] = ()
 
 
 async def plan_abort(log: OperationLog, sites: Sequence[Sites]) -> tuple[AbortFinding, ...]:
@@ -93,7 +96,7 @@ async def _findings(
         target = sites[0].link.target.name
         found.append(_stays(AbortKind.GROUPS_MOVED, target, f"farshore group list --site {target}"))
     if is_behind or OperationStep.FREEZE in begun:  # a failover freezes nothing, and its source may take writes
-        found.append(await _role_finding(log.operation_id, sites[0], is_behind=is_behind))
+        found.append(await _role_finding(log.operation_id, sites, is_behind=is_behind))
     if late_denials(log):
         source = sites[0].link.source.name
         found.append(_stays(AbortKind.DENIALS_MAY_COME, source, f"farshore site role --site {source}"))
@@ -112,8 +115,9 @@ def _link_finding(log: OperationLog, name: str, run: LinkRun | None) -> AbortFin
     return AbortFinding(AbortKind.LINK_RUNS, name, stays=False)
 
 
-async def _role_finding(operation_id: str, sites: Sites, *, is_behind: bool) -> AbortFinding:
+async def _role_finding(operation_id: str, each: Sequence[Sites], *, is_behind: bool) -> AbortFinding:
     """Behind the fence the source is not thawed: what it took would be carried nowhere."""
+    sites = each[0]
     name = sites.link.source.name
     thaw = f"farshore site thaw --site {name}"
     look_first = f"farshore site role --site {name}" if is_behind else thaw
@@ -124,9 +128,12 @@ async def _role_finding(operation_id: str, sites: Sites, *, is_behind: bool) -> 
     if sites.source is None:
         return _stays(AbortKind.SOURCE_UNKNOWN, name, look_first)
     role = roles.source
-    if is_behind and (is_denied := await _is_denied(sites.source, roles.topics)) is not False:
-        kind = AbortKind.SOURCE_REFUSES_WRITES if is_denied else AbortKind.SOURCE_UNKNOWN
-        return _stays(kind, name, thaw)
+    if is_behind:
+        is_denied, open_topics = await _is_denied(sites.source, [one.link for one in each])
+        if is_denied:
+            return _stays(AbortKind.SOURCE_REFUSES_WRITES, name, thaw)
+        if is_denied is None:
+            return replace(_stays(AbortKind.SOURCE_UNKNOWN, name, look_first), open_topics=open_topics)
     if role is not None and not role.takes_writes and (is_behind or role.reason != operation_id):
         return _stays(AbortKind.SOURCE_REFUSES_WRITES, name, thaw)
     if is_behind:
@@ -134,11 +141,15 @@ async def _role_finding(operation_id: str, sites: Sites, *, is_behind: bool) -> 
     return AbortFinding(AbortKind.SOURCE_THAWED, name, stays=False)
 
 
-async def _is_denied(source: Cluster, topics: Sequence[str]) -> bool | None:
-    """Whether ACLs of a freeze keep clients from writing, as far as the site tells; None: some, or not everywhere."""
+async def _is_denied(source: Cluster, links: Sequence[Link]) -> tuple[bool | None, tuple[str, ...]]:
+    """Whether ACLs of a freeze keep clients from writing to what the links carry, as far as the site tells; None: in
+    part, and then which topics take writes.
+    """
     with suppress(ClientError, FreezeNotAllowed):
-        return (await look(source)).closes(topics, source.site.freeze_principals)
-    return False
+        found, principals = await look(source), source.site.freeze_principals
+        carried = [name for name in await list_topics(source) if any(link.selects_topic(name) for link in links)]
+        return found.closes(carried, principals), found.open_of(carried, principals)
+    return False, ()
 
 
 def _stays(kind: AbortKind, subject: str, command: str) -> AbortFinding:

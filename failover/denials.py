@@ -36,8 +36,8 @@ class SiteDenials:
         """Whether of one of these topics (regular expressions; none: every one) something is to be taken back."""
         return any(is_named(topic, topics) for topic in self.marked)
 
-    def closes(self, topics: Sequence[str]) -> bool:
-        """Whether one of them is closed by a freeze."""
+    def touches(self, topics: Sequence[str]) -> bool:
+        """Whether a freeze denies anybody to write to one of them, be it at one broker: what it left may be closed."""
         return any(is_named(topic, topics) for topic in self.closed)
 
 
@@ -79,12 +79,18 @@ class Denials:
         """The topics that a freeze closes for some of these principals only: who of them can still write."""
         return {topic: still for topic in self.topics if (still := self.open_to(topic, principals))}
 
-    def closes(self, topics: Sequence[str], principals: Collection[str]) -> bool | None:
-        """Whether a freeze closes one of these topics (regular expressions; none: every one); None: for some of these
-        principals only, or not by all brokers, as far as they have said.
+    def open_of(self, names: Iterable[str], principals: Collection[str]) -> tuple[str, ...]:
+        """Those of these topics that a freeze does not close to all of these principals, or not by all brokers, as far
+        as they have said.
         """
-        closed = {topic for topic in self.topics if is_named(topic, topics)}
-        return None if closed and (self.differing or closed & self.in_part(principals).keys()) else bool(closed)
+        closed = frozenset[str]() if self.differing else {*self.topics} - self.in_part(principals).keys()
+        return tuple(sorted({*names} - closed))
+
+    def closes(self, names: Collection[str], principals: Collection[str]) -> bool | None:
+        """Whether a freeze closes these topics; None: some of them, or in part. False, too, where there are none."""
+        if not self.open_of(names, principals):
+            return bool(names)
+        return None if {*names} & {*self.topics} else False
 
     def takes_writes(self, topics: Set[str], principals: Collection[str]) -> bool | None:
         """Of these principals to one of these topics at least, as far as freezes and all brokers say that say it. One

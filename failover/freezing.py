@@ -67,10 +67,10 @@ class Freezing:
 
     @property
     def was_left(self) -> bool:
-        """Whether the source is closed for good to topics of the move: it is not the active site."""
+        """Whether the source is closed for good to topics of the move, or in part: it may not be the active site."""
         closed = frozenset() if self.source is None else frozenset(self.source.closed_for_good)
         by_role = bool(closed) and (EVERY_TOPIC in closed or not self.topics or not closed.isdisjoint(self.topics))
-        return by_role or (self.source_denials is not None and self.source_denials.closes(self.topics))
+        return by_role or (self.source_denials is not None and self.source_denials.touches(self.topics))
 
     @property
     def hands_over(self) -> bool:

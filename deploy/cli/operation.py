@@ -203,6 +203,8 @@ def _tell_findings(findings: Iterable[AbortFinding]) -> None:
             told = "stays so: the operation did not pause it"
         else:
             told = "stays" if finding.stays else "undone, or never done"
+        if finding.open_topics:
+            told += f"; clients can write to {', '.join(finding.open_topics)}"
         click.echo(f"{finding.kind} {finding.subject}: {told}{f' ({finding.by})' if finding.by else ''}", err=True)
 
 

@@ -132,3 +132,22 @@ def test_what_one_broker_alone_denies_is_not_closed_and_what_it_may_be_behind_wi
     assert row_by_denials(east, silent).differing == (2,)
     assert silent.closes(["flights"], ["User:*"]) is None
     assert denied((), ()).differing == ()
+
+
+def test_a_site_is_closed_only_where_all_of_the_topics_are() -> None:
+    """One of two was enough, and an abort told the site as closed that took writes to the other one."""
+    principals, orders = ["User:*"], WriteDenial("orders", "User:*")
+    one = denied({ALL, mark_of(ALL, "a")})
+    told = [one.closes(topics, principals) for topics in (["flights", "orders"], ["flights"], ["orders"], [])]
+    assert told == [None, True, False, False]
+    assert one.open_of(["orders", "flights", "trips"], principals) == ("orders", "trips")
+    both = denied({ALL, mark_of(ALL, "a"), orders, mark_of(orders, "a")})
+    assert (both.closes(["flights", "orders"], principals), both.open_of(["flights", "orders"], principals)) == (
+        True,
+        (),
+    )
+    lagging = denied({ALL, mark_of(ALL, "a")}, ())
+    assert (lagging.closes(["flights"], principals), lagging.open_of(["flights"], principals)) == (None, ("flights",))
+    in_part = denied({SHOP, mark_of(SHOP, "a")})
+    assert in_part.closes(["flights"], ["User:shop", "User:intern"]) is None
+    assert in_part.open_of(["flights"], ["User:shop", "User:intern"]) == ("flights",)
