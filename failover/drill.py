@@ -130,29 +130,24 @@ def judge_drill(
     now_ms: int,
     trouble: str = "",
     gates: TargetGates = OPEN,
+    *,
+    returns_active: Sequence[int] = (),
 ) -> LinkDrill:
     """`blind`: both sites as they would be seen with the source dead, None where the target does not tell.
 
     `live`: as they are, None where the source does not tell. `trouble`: what the look that is missing failed with.
+    `returns_active`: brokers of the source that would take writes as soon as they are back.
     """
-    plan = None
-    if blind is not None:
-        plan = plan_failover(
-            blind,
-            allow_data_loss=True,
-            even_if_source_answers=False,
-            freezing=gates.freezing,
-            elsewhere=gates.elsewhere,
-        )
+    plan = None if blind is None else _plan(blind, gates)
     groups = () if plan is None else tuple(_groups(plan, syncs, now_ms))
     not_mirrored = _not_mirrored(blind, live)
-    last = blind.last_look if blind is not None else None
-    ends_age_ms = None if last is None else now_ms - last.at_ms
+    ends_age_ms = None if blind is None or blind.last_look is None else now_ms - blind.last_look.at_ms
     findings = [
         *(DrillFinding(f.kind.value, _where(f.topic, f.partition), f.detail, f.next_step) for f in status.findings),
         *_of_looks(status, blind, live, trouble),
         *_of_operations(gates.under_way, status.link),
         *(() if plan is None else _of_plan(plan)),
+        *_of_return(status, blind, returns_active),
         *_of_ends(status, blind, ends_age_ms),
         *(DrillFinding("not_mirrored", where, "nothing of it was ever mirrored") for where in not_mirrored),
         *_of_groups(groups, status.link),
@@ -178,6 +173,16 @@ def judge_drill(
         audit_verdict=audit.verdict,
         audit_at_ms=audit.finished_at_ms,
         findings=tuple(findings),
+    )
+
+
+def _plan(blind: Snapshot, gates: TargetGates) -> OperationPlan:
+    return plan_failover(
+        blind,
+        allow_data_loss=True,
+        even_if_source_answers=False,
+        freezing=gates.freezing,
+        elsewhere=gates.elsewhere,
     )
 
 
@@ -231,6 +236,21 @@ def _of_ends(status: LinkStatus, blind: Snapshot | None, ends_age_ms: int | None
             f"where the source's logs end was {_seen(ends_age_ms)}, beside the records: a loss would be stated as less"
         )
         yield DrillFinding("ends_not_seen", status.source, text, "see event=ends_not_kept in the mirror's output")
+
+
+def _of_return(status: LinkStatus, blind: Snapshot | None, returns_active: Sequence[int]) -> Iterable[DrillFinding]:
+    """The source as it would be back from its loss: clients may reach it before anybody tells it of the failover."""
+    if not returns_active or (blind is not None and blind.is_promoted):
+        return
+    source = status.source
+    which = f"broker{'' if len(returns_active) == 1 else 's'} {', '.join(map(str, returns_active))}"
+    yield DrillFinding(
+        "returns_active",
+        source,
+        f"{source} would come back active behind a failover, and take writes beside {status.target} ({which})",
+        f"start them with site_start_frozen = true; else then, before clients reach it: farshore site standby "
+        f"--site {source}",
+    )
 
 
 def _groups(plan: OperationPlan, syncs: GroupSyncs, now_ms: int) -> Iterable[GroupDrill]:

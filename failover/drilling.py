@@ -9,11 +9,12 @@ from dataclasses import dataclass, field, replace
 from broker.base.errors import FarshoreError
 from broker.client.cluster import Cluster
 from broker.client.fanout import both
+from broker.client.site_start import brokers_starting_active
 from failover.contact import CLIENT_ID
 from failover.drill import OPEN, AuditNote, LinkDrill, TargetGates, judge_drill
 from failover.elsewhere import look_elsewhere
 from failover.errors import NewerVersion, OperationUnderWay
-from failover.freezing import read_roles, with_denials
+from failover.freezing import known_standing, read_roles, with_denials
 from failover.journal_log import load_operations
 from failover.observe import observe
 from failover.snapshot import Snapshot
@@ -28,7 +29,9 @@ async def drill_link(
     what could not be looked at. `links`: all of the file.
     """
     status, looks = await both(link_status(link, heartbeats), _looks(link, links, now_ms))
-    return judge_drill(status, looks.blind, looks.live, looks.syncs, audit, now_ms(), looks.trouble, looks.gates)
+    gates, returns_active = looks.gates, looks.returns_active
+    seen = (looks.blind, looks.live, looks.syncs, audit, now_ms(), looks.trouble)
+    return judge_drill(status, *seen, gates, returns_active=returns_active)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +43,7 @@ class _Looks:
     syncs: GroupSyncs = field(default_factory=GroupSyncs)
     trouble: str = ""
     gates: TargetGates = OPEN
+    returns_active: tuple[int, ...] = ()
 
 
 async def _looks(link: Link, links: Sequence[Link], now_ms: Callable[[], int]) -> _Looks:
@@ -54,9 +58,17 @@ async def _looks(link: Link, links: Sequence[Link], now_ms: Callable[[], int]) -
         try:
             source = await stack.enter_async_context(_cluster(link, at_source=True))
             live = await observe(link, source, target, (), now_ms(), target_in_part=True)
-            return replace(seen, live=live)
+            return replace(seen, live=live, returns_active=await _returning_active(link, source))
         except FarshoreError as error:
             return replace(seen, trouble=str(error))
+
+
+async def _returning_active(link: Link, source: Cluster) -> tuple[int, ...]:
+    """Brokers of the source that would take writes to the link's topics as soon as they are back from its loss."""
+    standing = await known_standing(source)
+    if standing is None or standing.covers(link.topics):
+        return ()
+    return await brokers_starting_active(source)
 
 
 async def _gates(

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from aiokafka import AIOKafkaConsumer
 
@@ -100,9 +101,11 @@ class Stage:
 
 
 @asynccontextmanager
-async def two_sites(folder: Path) -> AsyncIterator[Stage]:
-    """Two brokers, a topic of two partitions with records, a group with offsets; nothing is mirrored yet."""
-    async with running_server(folder / "east") as east, running_server(folder / "west") as west:
+async def two_sites(folder: Path, **of_source: Any) -> AsyncIterator[Stage]:
+    """Two brokers, a topic of two partitions with records, a group with offsets; nothing is mirrored yet. `of_source`:
+    fields of its BrokerConfig.
+    """
+    async with running_server(folder / "east", **of_source) as east, running_server(folder / "west") as west:
         link = replace(link_between(east.address, west.address, [TOPIC]), groups=(".*",))
         async with (
             Cluster(link.source, client_id="farshore-test") as source,

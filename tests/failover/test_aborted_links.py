@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,11 @@ from failover.hooks import Hooks
 from mirror.api import promote_link
 from mirror.offsets.operations import pause_link
 from tests.failover.machines import HEIR, machine, quick
+from tests.failover.stage import TOPIC
+from tests.failover.test_acl_freeze import ID as BY_ACLS
+from tests.failover.test_acl_freeze import die_at, locked
 from tests.failover.test_taking_up import FAILOVER, ID, die_in, ready
+from tests.mirror.harness import make_topic
 
 
 @pytest.mark.parametrize("step", ["drain", "fence"])
@@ -71,3 +76,19 @@ async def test_a_failover_that_is_aborted_says_that_its_source_was_not_closed(
             (AbortKind.GROUPS_MOVED, "west", True),
             (AbortKind.SOURCE_TAKES_WRITES, "east", True),
         ]
+
+
+async def test_aborted_behind_the_fence_a_source_that_is_closed_in_part_is_told_with_what_takes_writes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was told as one that refuses writes: one topic of two was enough."""
+    async with locked(tmp_path, monkeypatch) as site:
+        stage = site.stage
+        stage.link = replace(stage.link, topics=(TOPIC, "trips"))
+        await die_at(stage, monkeypatch, "move_groups", 1, answered=True)
+        await make_topic(stage.source, "trips", 1)
+        async with machine(HEIR, stage.link) as sites:
+            found = await plan_abort(await stage.log(BY_ACLS), sites)
+        (told,) = [one for one in found if one.subject == "east"]
+        assert (told.kind, told.command) == (AbortKind.SOURCE_UNKNOWN, "farshore site role --site east")
+        assert told.open_topics == ("trips",)

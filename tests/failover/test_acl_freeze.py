@@ -343,22 +343,6 @@ async def test_aborted_behind_the_fence_the_source_stays_closed_and_that_is_said
         assert site.east.acls == closed
 
 
-async def test_aborted_behind_the_fence_a_source_that_is_closed_in_part_is_told_with_what_takes_writes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It was told as one that refuses writes: one topic of two was enough."""
-    async with locked(tmp_path, monkeypatch) as site:
-        stage = site.stage
-        stage.link = replace(stage.link, topics=(TOPIC, "trips"))
-        await die_at(stage, monkeypatch, "move_groups", 1, answered=True)
-        await make_topic(stage.source, "trips", 1)
-        async with machine(HEIR, stage.link) as sites:
-            found = await plan_abort(await stage.log(ID), sites)
-        (told,) = [one for one in found if one.subject == "east"]
-        assert (told.kind, told.command) == (AbortKind.SOURCE_UNKNOWN, "farshore site role --site east")
-        assert told.open_topics == ("trips",)
-
-
 async def test_what_was_closed_for_a_link_that_is_given_up_is_let_in_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

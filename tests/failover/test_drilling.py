@@ -11,12 +11,15 @@ from broker.client.groups import commit_offsets
 from broker.client.model import CommittedOffset
 from broker.client.offsets import log_end_offsets
 from broker.client.producers import ProducerIdAndEpoch
+from broker.client.site_role import set_site_role
 from broker.client.topics import list_topics
 from broker.wire.api import ApiKey
 from broker.wire.errors import ErrorCode
+from broker.wire.site_role import SiteRole
 from broker.wire.vocabulary import TopicPartition
 from failover.drill import AuditNote, LinkDrill
 from failover.drilling import drill_link
+from failover.freezing import known_standing
 from failover.plan import RefusalReason, plan_failover
 from mirror.api import HeartbeatWatch
 from tests.broker.faults import Faults, injected
@@ -37,7 +40,7 @@ async def all_ends(cluster: Cluster) -> dict[TopicPartition, int]:
 
 
 async def test_what_a_drill_says_is_what_a_failover_finds(tmp_path: Path) -> None:
-    async with two_sites(tmp_path) as stage:
+    async with two_sites(tmp_path, site_start_frozen=True) as stage:
         async with mirrored(stage):
 
             async def is_ready() -> bool:
@@ -71,7 +74,7 @@ async def test_what_a_drill_says_is_what_a_failover_finds(tmp_path: Path) -> Non
 async def test_a_look_that_fails_at_a_site_that_answers_is_a_finding(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, site: str
 ) -> None:
-    async with two_sites(tmp_path) as stage, mirrored(stage):
+    async with two_sites(tmp_path, site_start_frozen=True) as stage, mirrored(stage):
 
         async def is_ready() -> bool:
             return (await drilled(stage)).is_ready
@@ -89,10 +92,25 @@ async def test_a_look_that_fails_at_a_site_that_answers_is_a_finding(
 
 async def test_a_transaction_that_holds_up_the_link_is_in_a_drill(tmp_path: Path) -> None:
     """It was ready, with a lag of 0, beside a loss of all that stands behind the transaction."""
-    async with two_sites(tmp_path) as stage, mirrored(stage):
+    async with two_sites(tmp_path, site_start_frozen=True) as stage, mirrored(stage):
         append_unasked(stage.brokers[0], PARTITIONS[1], transactional(ProducerIdAndEpoch(4_711, 0)))
         await write(stage.source, PARTITIONS[1], some_records(7_000, 40))
         found = await drilled(stage)
     assert (found.lag_records, found.is_ready) == (0, False)
     assert ("transaction_open", "flights-1") in [(one.kind, one.subject) for one in found.findings]
     assert any(one.next_step.endswith("says whose it is") for one in found.findings)
+
+
+@pytest.mark.parametrize("is_held", [False, True])
+async def test_a_source_that_would_come_back_active_is_found(tmp_path: Path, is_held: bool) -> None:
+    """Nobody can tell it of the failover while it is down: its clients would write beside those of the target."""
+    async with two_sites(tmp_path, site_start_frozen=is_held) as stage:
+        async with mirrored(stage):
+            found = await drilled(stage)
+        told = [(one.kind, one.subject, one.detail) for one in found.findings if one.kind == "returns_active"]
+        text = "east would come back active behind a failover, and take writes beside west (broker 1)"
+        assert told == ([] if is_held else [("returns_active", "east", text)])
+        standing = await known_standing(stage.source)
+        await set_site_role(stage.source, SiteRole.STANDBY, "it was left", standing)
+        again = await drilled(stage)
+        assert "returns_active" not in {one.kind for one in again.findings}, "that role it keeps"
