@@ -4,6 +4,7 @@ them, and as Kafka's own tool ends them.
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
@@ -19,13 +20,15 @@ from mirror.looking import look_at_link
 from mirror.offsets.state import load_partial_state
 from mirror.transactions import HoldingTransaction, TransactionFate, end_by_hand
 from tests.broker.running import running_server
-from tests.interop.servers import KafkaServer, run_java
+from tests.interop.servers import KafkaServer, run_java, wait_until
 from tests.interop.test_classes import VERSIONS
 from tests.mirror.harness import eventually, make_topic, some_records, write
 from tests.mirror.test_transactions import A_MINUTE_ON, found
 from tests.mirror.transactions import APP, begin, transactional
 
 AT = TopicPartition("flights", 0)
+TIMEOUT_MS = 10_000
+HANGING = (TransactionFate.HANGING, "CompleteAbort", True)
 UNVERIFIED = {"transaction.partition.verification.enable": "false"}
 """As Kafka was before 3.6: what comes late, behind its transaction's end, is taken."""
 
@@ -62,6 +65,33 @@ async def test_what_holds_up_a_link_at_kafka(tmp_path: Path, version: str) -> No
                 run_java(version, "org.apache.kafka.tools.TransactionsCommand", *command.split()[1:])
                 await eventually(lambda: is_stable(source, 44), "the marker of the abort")
                 assert await held() == ()
+
+
+async def test_what_a_kafka_that_was_killed_left_hanging_is_found(tmp_path: Path) -> None:
+    """Back from a kill it may abort what has timed out before it knows any leader again, and writes no marker then."""
+    at_once = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": "1"}
+    with KafkaServer("4.3.0", tmp_path / "kafka", at_once) as kafka:
+        async with running_server(tmp_path / "west") as west:
+            link = Link("east-west", Site("east", kafka.bootstrap), Site("west", west.address), ("flights",))
+            async with Cluster(link.source) as source:
+                await make_topic(source, AT.topic)
+                await begin(source, AT, timeout_ms=TIMEOUT_MS)
+                await write(source, AT, some_records(0, 40))
+            over_at_s = time.monotonic() + TIMEOUT_MS / 1000
+            kafka.kill9()
+            wait_until(lambda: time.monotonic() > over_at_s, 2 * TIMEOUT_MS / 1000, "the transaction's time to be over")
+            kafka.start()
+            async with Cluster(link.source) as source, Cluster(link.target) as target:
+                told: set[tuple[TransactionFate, str, bool]] = set()
+
+                async def is_settled() -> bool:
+                    seen = await look_at_link(link, source, target, await load_partial_state(link, target))
+                    told.update((one.fate, one.said, bool(found(link, seen))) for one in seen.transactions)
+                    return HANGING in told or await is_stable(source, 42)
+
+                await eventually(is_settled, "it to hang, or to end", deadline_s=60)
+        if HANGING not in told:
+            pytest.skip("this time Kafka knew the leader in time, and wrote the marker")
 
 
 async def is_stable(source: Cluster, end: int) -> bool:

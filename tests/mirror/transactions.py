@@ -16,11 +16,11 @@ OLD_MS = 1_500_000_000_000
 OLD = (Record(0, OLD_MS, b"k", b"replayed"),)
 
 
-async def begin(source: Cluster, where: TopicPartition, records: Iterable[Record] = OLD) -> ProducerIdAndEpoch:
+async def begin(source: Cluster, where: TopicPartition, timeout_ms: int = 60_000) -> ProducerIdAndEpoch:
     """A transaction with one batch, which nobody ends."""
-    producer = await init_producer_id(source, APP)
+    producer = await init_producer_id(source, APP, transaction_timeout_ms=timeout_ms)
     assert not await add_partitions_to_txn(source, APP, producer, [where])
-    await append(source, where, transactional(producer, records), APP)
+    await append(source, where, transactional(producer), APP)
     return producer
 
 
