@@ -57,13 +57,13 @@ from failover.standing import (
 from failover.taking_up import find_operation, resume
 from mirror.api import STATUS_LIMITS
 
-LIST_COLUMNS = ("operation_id", "state", "step", "started_at", "who")
+LIST_COLUMNS = ("operation_id", "state", "started_at", "who")
 STEP_COLUMNS = ("step", "started_at", "done_at")
 FINDING_COLUMNS = ("kind", "subject", "stays", "by", "command")
 LOOK_AGAIN_S = 1.0
 EXIT_CODES: Mapping[OperationState, ExitCode] = {
     OperationState.VERIFIED: ExitCode.DONE,
-    OperationState.STRANDED: ExitCode.FINDINGS,
+    OperationState.FINDINGS: ExitCode.FINDINGS,
     OperationState.IN_PART: ExitCode.REFUSED,
     OperationState.GIVEN_UP: ExitCode.REFUSED,
     OperationState.ABORTED: ExitCode.REFUSED,

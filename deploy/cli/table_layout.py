@@ -10,6 +10,8 @@ FOLDABLE_FROM_CHARS = 17
 """From this length on a cell with spaces (a time, a sentence) may go on in the next line."""
 NAME_CHARS = 16
 """A longer name may go on in the next line, when nothing else helps."""
+COPIED_HEADS = frozenset({"operation id"})
+"""What stands under these is copied into another command, and never breaks."""
 
 
 def column_widths(heads: Sequence[str], rows: Sequence[Sequence[str]], room_chars: int) -> tuple[int, ...] | None:
@@ -49,6 +51,8 @@ def _all_folded(texts: Sequence[str]) -> int:
 
 def _names_folded(texts: Sequence[str]) -> int:
     head, *cells = texts
+    if head in COPIED_HEADS:
+        return _all_folded(texts)
     return max(_longest_word(head), *(min(_least(text), NAME_CHARS) for text in cells))
 
 

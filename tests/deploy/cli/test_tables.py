@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deploy.cli.failover_tables import show_plan, show_result
+from deploy.cli.operation import LIST_COLUMNS
 from deploy.cli.table_layout import NAME_CHARS, column_widths
 from deploy.cli.tables import print_table
 from failover.contact import SiteFinding
@@ -75,6 +76,20 @@ def test_every_line_fits_and_no_number_breaks(
     assert all(len(line) <= (columns or 100) for line in lines)
     assert sum("1,234,567" in line for line in lines) == 2
     assert sum("east-west" in line for line in lines) == 2
+
+
+@pytest.mark.parametrize("columns", [74, 80, 100])
+@pytest.mark.parametrize("link", ["east-west", "frankfurt-warehouse-dublin"])
+def test_an_operations_id_never_breaks(
+    columns: int, link: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    ids = [f"switchover-{link}-20261126T11302377163{n}" for n in range(3)]
+    row = {"state": "under_way", "started_at": "2026-11-26T11:30:23.771Z", "who": "operator on machine, process 123456"}
+    print_table([{"operation_id": one, **row} for one in ids], LIST_COLUMNS)
+    lines = capsys.readouterr().out.splitlines()
+    assert all(len(line) <= columns for line in lines)
+    assert [one for one in ids if not any(one in line.split() for line in lines)] == []
 
 
 def test_rows_too_wide_are_printed_as_fields(
