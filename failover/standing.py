@@ -24,9 +24,9 @@ class OperationState(StrEnum):
     CUT_SHORT = "cut_short"
     """Nobody carries it on: it is to be resumed, or aborted."""
     VERIFIED = "verified"
-    STRANDED = "stranded"
-    """Verified, and with a finding: records came to the source after the fence, say, or a group read on there, or
-    what did not answer at the target was left as it is (`OperationResult.has_findings`).
+    FINDINGS = "findings"
+    """Verified, and with a finding: records came to the source after the fence, say, or a group read on there, or what
+    did not answer at the target was left as it is, or the after_hook failed (`OperationResult.has_findings`).
     """
     IN_PART = "in_part"
     """Of several links one was refused and stays as it is; those that were moved are verified."""
@@ -156,7 +156,7 @@ def _state(log: OperationLog, events: list[str], *, is_heard: bool, in_part: boo
             return OperationState.NOT_VERIFIED
         if in_part:
             return OperationState.IN_PART
-        return OperationState.STRANDED if detail["has_findings"] else OperationState.VERIFIED
+        return OperationState.FINDINGS if detail["has_findings"] else OperationState.VERIFIED
     if Event.ABORTED in events:
         return OperationState.ABORTED
     if Event.GIVEN_UP in events:

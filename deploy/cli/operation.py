@@ -17,6 +17,7 @@ from broker.base.errors import FarshoreError
 from broker.client.cluster import Cluster
 from broker.client.site import Site
 from deploy.cli.failover_tables import WIDTH, tell_groups_stand
+from deploy.cli.found_lines import found_in
 from deploy.cli.left_lines import not_let_in
 from deploy.cli.moving import Ended, now_ms, tell_results
 from deploy.cli.parameters import Duration
@@ -344,6 +345,7 @@ def _show(found: Found, output: str) -> None:
     for result in results_of(log):
         verdict = "verified" if result["verified"] else f"NOT VERIFIED, {len(result['differences'])} differences"
         lines.append(f"{result['link']}: {verdict}; {len(result['moves'])} offsets of groups")
+        lines += [f"finding: {found}" for found in found_in(result)]
     lines += not_let_in(log, standing)
     for line in lines:
         click.echo(textwrap.fill(line, WIDTH, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False))

@@ -117,7 +117,7 @@ async def test_an_after_hook_that_fails_is_a_finding_of_what_is_done_and_verifie
         assert (await stage.sites.look()).link_state == "promoted"
         for at in await stage.group_at(stage.source):
             assert await stage.next_record(stage.target, at) == await stage.next_record(stage.source, at)
-        assert standing_of(await stage.log(result.operation_id), now_ms()).state is OperationState.STRANDED
+        assert standing_of(await stage.log(result.operation_id), now_ms()).state is OperationState.FINDINGS
 
 
 @pytest.mark.parametrize("fails", [False, True])

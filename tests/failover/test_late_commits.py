@@ -66,7 +66,7 @@ async def test_who_goes_on_behind_the_fence_without_members_is_named_and_moved_a
             LateCommit("born-late", TOPIC, 1, None, 2),
         )
         assert result.has_findings
-        assert standing_of(await stage.log(result.operation_id), now_ms()).state is OperationState.STRANDED
+        assert standing_of(await stage.log(result.operation_id), now_ms()).state is OperationState.FINDINGS
 
         again = replace(stage.sites, groups=(GROUP, "born-late"))
         result = await stage.run(plan_switchover(await again.look()), again)

@@ -164,4 +164,4 @@ async def test_a_source_that_died_behind_the_word_was_compared_before_it_and_wha
         assert (result.is_unwatched, result.has_findings) == (True, True)
         assert len(result.read_on) == has_read_on
         assert [(stand.target, stand.is_watched) for stand in second.stands] == [("west", False)]
-        assert standing_of(await stage.log(ID), now_ms()).state is OperationState.STRANDED
+        assert standing_of(await stage.log(ID), now_ms()).state is OperationState.FINDINGS

@@ -122,7 +122,7 @@ async def test_a_partition_without_a_leader_is_left_by_name_and_the_rest_goes(
             (QUIET.topic, (), False),
         ]
         log = await stage.log(result.operation_id)
-        assert standing_of(log, now_ms()).state is OperationState.STRANDED
+        assert standing_of(log, now_ms()).state is OperationState.FINDINGS
         (verified,) = [entry for entry in log.entries if entry.event == Event.GROUPS_VERIFIED]
         assert verified.detail["left_groups"] == [GROUP]
 

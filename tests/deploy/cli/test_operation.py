@@ -71,6 +71,20 @@ def test_a_switchover_that_is_killed_while_it_drains_is_said_and_resumed_with_an
     assert (events[0], events[-1], events.count("taken_up")) == ("planned", "finished", 1)
 
 
+def test_an_operation_that_is_done_but_for_its_hook_says_so_and_that_nothing_is_stranded(own_shell: Shell) -> None:
+    with (own_shell.folder / "farshore.toml").open("a") as config:
+        config.write('[failover]\nafter_hook = ["sh", "-c", "echo no, not today; exit 7"]\n')
+    result = json.loads(own_shell.run("switchover --yes -o json", ExitCode.FINDINGS).stdout)
+    assert "no, not today" in result["hook_error"]
+    told = own_shell.run(f"operation show {result['operation_id']}", ExitCode.DONE).stdout
+    assert f"{result['operation_id']}: findings" in told
+    assert "finding: the after_hook ended with exit code 7: no, not today; all else was done" in " ".join(told.split())
+    listed = own_shell.run("operation list", ExitCode.DONE).stdout
+    assert "findings" in listed
+    assert "stranded" not in told + listed
+    assert own_shell.run(f"operation wait {result['operation_id']}", ExitCode.FINDINGS)
+
+
 def test_a_switchover_that_is_killed_while_it_drains_is_aborted(own_shell: Shell) -> None:
     operation_id = kill_while_it_drains(own_shell)
     planned = json.loads(own_shell.run(f"operation abort {operation_id} --dry-run -o json", ExitCode.DONE).stdout)

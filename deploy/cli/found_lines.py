@@ -1,0 +1,38 @@
+"""What a journal's result found, in lines: it has documents, whichever version wrote them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+_FOUND: Final[Mapping[str, str]] = {
+    "hook_error": "{found}; all else was done",
+    "stranded": "records came to {source} after the fence, and are only there: "
+    "`farshore stranded list --link {link}` counts them",
+    "is_unwatched": "{source} ceased to answer before it could be seen whether records came there after the fence: "
+    "`farshore stranded list --link {link}` says it, when it answers",
+    "is_source_open": "{source} answered, and was not known to refuse writes: `farshore stranded list --link {link}`",
+    "late_commits": "groups went on at {source} behind the move: {found}",
+    "source_readers": "consumers read on at {source}, or it did not say: {found}",
+    "left_partitions": "did not answer at {target}, left as they are: {found}",
+    "unanswered_groups": "groups that did not answer at {target}, left as they are: {found}",
+    "is_loss_unconsented": "something of {source} was missing by the fence that the plan had excluded: "
+    "`farshore stranded list --link {link}` says it, when it answers",
+    "unplanned_skips": "groups skip records that the plan did not say: {found}",
+}
+"""The fields of a result that make it one with findings."""
+
+
+def found_in(result: Mapping[str, Any]) -> Iterable[str]:
+    for name, words in _FOUND.items():
+        if found := result.get(name):
+            told = found if not isinstance(found, list) else ", ".join(dict.fromkeys(map(_named, found)))
+            yield words.format(found=told, **{end: result.get(end, end) for end in ("link", "source", "target")})
+
+
+def _named(found: object) -> str:
+    """A group, or one on a partition, or the partition."""
+    if not isinstance(found, Mapping):
+        return str(found)
+    place = f"{found['topic']}-{found.get('partition')}" if "topic" in found else ""
+    return " on ".join(filter(None, (str(found.get("group", "")), place)))

@@ -1,0 +1,42 @@
+"""What `operation show` says that an operation found: of each kind that there is."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+
+import pytest
+
+from broker.base.documents import to_document
+from deploy.cli.found_lines import found_in
+from failover.late_commits import LateCommit, SourceReader
+from failover.left import LeftPartition
+from failover.moves import UnplannedSkip
+from failover.result import OperationResult
+from failover.stranded import StrandedRange
+from tests.deploy.cli.test_next_steps import MOVED
+
+FOUND = {
+    "hook_error": ("the after_hook ended with exit code 7", "the after_hook ended with exit code 7; all else was done"),
+    "stranded": ((StrandedRange("flights", 0, 50, 53, 3),), "`farshore stranded list --link there`"),
+    "is_unwatched": (True, "east ceased to answer"),
+    "is_source_open": (True, "east answered, and was not known to refuse writes"),
+    "late_commits": ((LateCommit("second", "flights", 1, None, 7),), "behind the move: second on flights-1"),
+    "source_readers": ((SourceReader("second", 2), SourceReader("third", None)), "second, third"),
+    "left_partitions": ((LeftPartition("flights", 0, "flights", "dead", (), True),), "left as they are: flights-0"),
+    "unanswered_groups": (("second",), "left as they are: second"),
+    "is_loss_unconsented": (True, "that the plan had excluded"),
+    "unplanned_skips": ((UnplannedSkip("second", "flights", 0, 3),), "did not say: second on flights-0"),
+}
+
+
+@pytest.mark.parametrize("field", [field.name for field in fields(OperationResult)])
+def test_what_makes_a_result_one_with_findings_is_named_and_nothing_else_is(field: str) -> None:
+    value, words = FOUND.get(field, (getattr(MOVED, field) or True, ""))
+    result = replace(MOVED, **{field: value})
+    lines = list(found_in(to_document(result)))
+    assert result.has_findings == bool(lines) == (field in FOUND)
+    assert words in " ".join(lines)
+
+
+def test_a_result_of_a_version_that_knew_fewer_findings_has_none_of_them() -> None:
+    assert list(found_in({"link": "there", "verified": True})) == []
