@@ -59,7 +59,8 @@ class LinkCondition(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class LinkStatus:
-    """One link now. Sums and maxima are over partitions, None where they cannot be known.
+    """One link now. Sums and maxima are over partitions, None where they cannot be known; of a promoted link without
+    the canary's, which nobody misses.
 
     `worker` is the one whose heartbeat stands in the link's state, "" where none does; `heartbeat_age_ms` is by the
     clock of who looked. `partition_lags` begins with the partitions that stand still. `groups_waiting` are the groups
@@ -150,7 +151,9 @@ def summarise(
     """
     lags = look.lags.lags if look is not None else ()
     unknown = look.lags.unknown if look is not None else {}
-    amounts_known = look is not None and not unknown
+    condition = condition_now(entries, heartbeat)
+    counted = [lag for lag in lags if _counts(link, condition, lag.topic)]
+    amounts_known = look is not None and not any(_counts(link, condition, where.topic) for where in unknown)
     holds = look.holds if look is not None else None
     stopped = entries.open_gaps() if entries is not None else {}
     owner = entries.most_restarted() if entries is not None else None
@@ -162,15 +165,15 @@ def summarise(
         link=link.name,
         source=link.source.name,
         target=link.target.name,
-        condition=condition_now(entries, heartbeat),
+        condition=condition,
         source_answers=answers[0],
         target_answers=answers[1],
         topics=None if look is None else len({lag.topic for lag in lags} | {where.topic for where in unknown}),
         partitions=None if look is None else len(lags) + len(unknown),
-        lag_records=sum(lag.lag_records for lag in lags) if amounts_known else None,
-        lag_bytes=_known(sum, [lag.lag_bytes for lag in lags]) if amounts_known else None,
-        lag_seconds=_known(max, [0.0, *(lag.lag_seconds for lag in lags)]) if amounts_known else None,
-        lag_is_estimated=any(lag.lag_bytes_estimated or lag.lag_records_estimated for lag in lags),
+        lag_records=sum(lag.lag_records for lag in counted) if amounts_known else None,
+        lag_bytes=_known(sum, [lag.lag_bytes for lag in counted]) if amounts_known else None,
+        lag_seconds=_known(max, [0.0, *(lag.lag_seconds for lag in counted)]) if amounts_known else None,
+        lag_is_estimated=any(lag.lag_bytes_estimated or lag.lag_records_estimated for lag in counted),
         partitions_stopped=None if entries is None else len(stopped),
         partitions_held=None if holds is None else len(holds),
         worker=heartbeat.worker,
@@ -193,6 +196,11 @@ def summarise(
         partition_lags=tuple(sorted(lags, key=lambda lag: (lag.topic, lag.partition) not in stopped)),
         trouble=trouble,
     )
+
+
+def _counts(link: Link, condition: LinkCondition, topic: str) -> bool:
+    """Whether a link's lag is of this topic too: that of a promoted one is what only the source has of people's."""
+    return condition is not LinkCondition.PROMOTED or topic != link.canary_topic
 
 
 def condition_now(entries: StateEntries | None, heartbeat: Heartbeat) -> LinkCondition:

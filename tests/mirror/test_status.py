@@ -129,6 +129,20 @@ def test_amounts_are_summed_and_the_time_is_that_of_the_slowest_partition() -> N
     assert status.partition_lags == tuple(lags)
 
 
+def test_the_lag_of_a_promoted_link_is_what_only_the_source_has_without_the_canarys_records() -> None:
+    canary = lag(LINK.canary_topic, 0, 59, 60.0, estimated="records")
+    promoted, running = state(run=RunState.PROMOTED), state()
+    status = seen(promoted, [lag("flights", 0, 40, 1.5), canary])
+    assert (status.lag_records, status.lag_bytes, status.lag_seconds) == (40, 400, 1.5)
+    assert (status.lag_is_estimated, len(status.partition_lags)) == (False, 2)
+    assert seen(running, [lag("flights", 0, 40, 1.5), canary]).lag_records == 99
+    blind = {TopicPartition(LINK.canary_topic, 0): KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, "at east")}
+    for found, expected in ((promoted, 40), (running, None)):
+        look = LinkLook(LagReport((lag("flights", 0, 40, 1.5),), blind), ())
+        judged = judge_heartbeat(found.owner, 2)
+        assert summarise(LINK, (True, True), found, look, judged, "").lag_records == expected
+
+
 @given(st.lists(st.sampled_from(["", "records", "bytes"]), max_size=5))
 def test_one_estimate_makes_the_sum_an_estimate(kinds: list[str]) -> None:
     lags = [lag("flights", at, 1, 1.0, estimated=kind) for at, kind in enumerate(kinds)]
