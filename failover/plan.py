@@ -49,6 +49,7 @@ class RefusalReason(StrEnum):
     MOVING_ELSEWHERE = "moving_elsewhere"
     PARTITION_UNANSWERED = "partition_unanswered"
     """It cannot be asked at the target, and a selected group reads its topic."""
+    PARTITION_NOT_FOUND = "partition_not_found"
     GROUP_UNANSWERED = "group_unanswered"
     """Nothing can be asked or set of it at the target."""
     OPERATION_UNDER_WAY = "operation_under_way"
@@ -58,6 +59,10 @@ class RefusalReason(StrEnum):
     STRANDED_UNKNOWN = "stranded_unknown"
     EXPORT_REFUSED = "export_refused"
     REPLAY_REFUSED = "replay_refused"
+
+
+NOT_FOUND = frozenset({RefusalReason.GROUP_NOT_FOUND, RefusalReason.PARTITION_NOT_FOUND})
+"""Of names that somebody gave."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,6 +224,7 @@ def plan_failover(
             *_second_active(snapshot, freezing, elsewhere),
             *_in_the_way(snapshot, planned),
             *_missing(snapshot, (*left, *back)),
+            *_missing_partitions(snapshot, left_places),
             *_unanswered(snapshot, left, left_places),
             *not_movable(_told(planned, snapshot), left),
         ),
@@ -287,6 +293,12 @@ def _missing(snapshot: Snapshot, named: Iterable[str]) -> tuple[GateRefusal, ...
     there = {group.group for group in snapshot.groups}
     missing = [*snapshot.missing_groups, *(name for name in named if name not in there)]
     return tuple(GateRefusal(RefusalReason.GROUP_NOT_FOUND, group) for group in dict.fromkeys(missing))
+
+
+def _missing_partitions(snapshot: Snapshot, named: Iterable[str]) -> Iterable[GateRefusal]:
+    """As `_missing`: a consent to leave what is not there may have been meant for what is."""
+    there = {view.name for view in snapshot.partitions}
+    return (GateRefusal(RefusalReason.PARTITION_NOT_FOUND, name) for name in dict.fromkeys(named) if name not in there)
 
 
 def _is_coming(move: GroupMove, snapshot: Snapshot) -> bool:

@@ -17,7 +17,7 @@ from failover.intent import Intent
 from failover.link_run import LinkMove
 from failover.losses import LossTotal, sum_losses
 from failover.moves import MoveKind
-from failover.plan import GateRefusal, OperationPlan, RefusalReason
+from failover.plan import NOT_FOUND, GateRefusal, OperationPlan, RefusalReason
 from failover.staying import StayingLink
 from failover.steps import Operation
 from mirror.api import Link
@@ -113,17 +113,15 @@ class SitePlan:
 
 
 def found_together(moves: Sequence[LinkMove]) -> list[LinkMove]:
-    """A group that one of the links knows is not missing where it has nothing along another one."""
-    known = {group.group for move in moves for group in move.plan.snapshot.groups}
+    """A group or partition that one of the links knows is not missing where it has nothing along another one."""
+    snapshots = [move.plan.snapshot for move in moves]
+    known = {(RefusalReason.GROUP_NOT_FOUND, group.group) for seen in snapshots for group in seen.groups}
+    known |= {(RefusalReason.PARTITION_NOT_FOUND, view.name) for seen in snapshots for view in seen.partitions}
     return [replace(move, plan=_without_missing(move.plan, known)) for move in moves]
 
 
-def _without_missing(plan: OperationPlan, known: Container[str]) -> OperationPlan:
-    refusals = tuple(
-        refusal
-        for refusal in plan.refusals
-        if refusal.reason is not RefusalReason.GROUP_NOT_FOUND or refusal.subject not in known
-    )
+def _without_missing(plan: OperationPlan, known: Container[tuple[RefusalReason, str]]) -> OperationPlan:
+    refusals = tuple(refusal for refusal in plan.refusals if (refusal.reason, refusal.subject) not in known)
     return replace(plan, refusals=refusals)
 
 
@@ -181,9 +179,8 @@ def _sort(judged: _Sorted, intent: Intent, move: LinkMove) -> None:
         judged.moved_before.append(link)
         judged.stays.append(Stay(StayKind.LINK, link, StayReason.ALREADY_MOVED, plan.snapshot.operation_id))
     else:
-        missing = {RefusalReason.GROUP_NOT_FOUND}
-        judged.site_wide += [one for one in plan.refusals if one.reason in SITE_WIDE | missing]
-        own = tuple(one for one in plan.refusals if one.reason not in SITE_WIDE | missing)
+        judged.site_wide += [one for one in plan.refusals if one.reason in SITE_WIDE | NOT_FOUND]
+        own = tuple(one for one in plan.refusals if one.reason not in SITE_WIDE | NOT_FOUND)
         if own:
             judged.refused[link] = own
             said = ", ".join(dict.fromkeys(f"{one.reason.value} {one.subject}" for one in own))

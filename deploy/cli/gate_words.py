@@ -130,6 +130,10 @@ _REASONS: dict[RefusalReason, tuple[str, str]] = {
         "see to the reason, such as brokers that are gone; to go on, and leave it and what groups have there as it is, "
         "add --leave-partition {subject}",
     ),
+    RefusalReason.PARTITION_NOT_FOUND: (
+        "there is no mirrored partition {subject}",
+        "correct the name, which is the source's: `farshore status --all` has those of each link",
+    ),
     RefusalReason.GROUP_UNANSWERED: (
         "nothing can be asked or set of the group {subject} at the target ({detail})",
         "see to the reason, such as a coordinator that is gone; to go on and leave it as it is, add --leave-group "

@@ -12,7 +12,7 @@ from failover.intent import Intent
 from failover.link_run import LinkMove
 from failover.losses import Certainty, LossTotal, sum_losses
 from failover.plan import GateRefusal, OperationPlan, RefusalReason, plan_failover, plan_switchover
-from failover.site_plan import SourceNames, Stay, StayKind, StayReason, plan_site
+from failover.site_plan import SitePlan, SourceNames, Stay, StayKind, StayReason, plan_site
 from failover.sites import Sites
 from failover.snapshot import Snapshot
 from failover.steps import Operation
@@ -128,6 +128,20 @@ def test_a_group_that_is_missing_everywhere_refuses_and_one_that_a_link_knows_do
     nobody = planned(*(replace(one, asked_groups=("nope",), groups=()) for one in (OF_FLIGHTS, OF_ORDERS)))
     plan = plan_site(replace(asked, groups=("nope",)), nobody, {}, LINKS, NAMES)
     assert (plan.moving, plan.refusals) == ((), (GateRefusal(RefusalReason.GROUP_NOT_FOUND, "nope"),))
+
+
+def test_a_partition_that_is_missing_everywhere_refuses_and_one_that_a_link_has_does_not() -> None:
+    def planned_with(*names: str) -> SitePlan:
+        told = [
+            plan_failover(one, allow_data_loss=True, even_if_source_answers=True, left_partitions=names)
+            for one in (OF_FLIGHTS, OF_ORDERS)
+        ]
+        return plan_site(replace(INTENT, operation=Operation.FAILOVER), moves(*told), {}, LINKS, NAMES)
+
+    plan = planned_with("flights:0")
+    assert (plan.moving, plan.refusals) == (("flights", "orders"), ())
+    plan = planned_with("flights:9")
+    assert (plan.moving, plan.refusals) == ((), (GateRefusal(RefusalReason.PARTITION_NOT_FOUND, "flights:9"),))
 
 
 def test_links_that_were_moved_before_are_no_refusal_unless_no_other_is_left() -> None:

@@ -39,6 +39,18 @@ def refusals(operation: Operation, snapshot: Snapshot, *left: str) -> tuple[Gate
     return plan_failover(snapshot, allow_data_loss=True, even_if_source_answers=True, left_groups=left).refusals
 
 
+def test_a_partition_that_is_not_there_is_refused_where_it_was_to_be_left() -> None:
+    def left(*names: str) -> tuple[GateRefusal, ...]:
+        plan = plan_failover(SNAPSHOT, allow_data_loss=True, even_if_source_answers=True, left_partitions=names)
+        return plan.refusals
+
+    assert left("flights:0") == ()
+    assert left("flights:9", "flights:0", "fligths:0", "flights:9") == (
+        GateRefusal(RefusalReason.PARTITION_NOT_FOUND, "flights:9"),
+        GateRefusal(RefusalReason.PARTITION_NOT_FOUND, "fligths:0"),
+    )
+
+
 @pytest.mark.parametrize("operation", Operation)
 @pytest.mark.parametrize(
     ("at", "view"),
