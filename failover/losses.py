@@ -79,7 +79,7 @@ def state_loss(view: PartitionView, taken_at_ms: int) -> PartitionLoss:
         partition=view.partition,
         certainty=Certainty.EXACT if is_seen_now else Certainty.AT_LEAST,
         offsets=offsets,
-        records=None if offsets else 0,
+        records=None if offsets or not is_seen_now else 0,
         first_offset=first,
         end_offset=max(first, end),
         last_timestamp_ms=view.seen_timestamp_ms if offsets and not is_seen_now else None,

@@ -167,7 +167,9 @@ def test_moves_to_a_datetime_replace_those_of_the_map() -> None:
 
 
 def loss(certainty: Certainty, offsets: int | None, first: int | None, end: int | None, **times: int) -> PartitionLoss:
-    return PartitionLoss("flights", 3, certainty, offsets, 0 if offsets == 0 else None, first, end, **times)
+    """Of a source that does not answer it is never known that no record is lost."""
+    records = 0 if offsets == 0 and certainty is Certainty.EXACT else None
+    return PartitionLoss("flights", 3, certainty, offsets, records, first, end, **times)
 
 
 GONE = replace(VIEW, source_end=None)

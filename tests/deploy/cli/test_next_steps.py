@@ -192,6 +192,31 @@ def test_no_way_back_is_promised_that_is_none() -> None:
             "cannot be known from here, nor topics and partitions made there since; of 3 partitions nothing is known",
         ),
         (
+            LossTotal(
+                *(0, None, 0, Certainty.AT_LEAST, SEEN_AT_MS, 0, SEEN_AT_MS + 52_200),
+                likely_offsets=0,
+                seen_seconds=0.0,
+                fastest_per_s=0.0,
+            ),
+            "lost: how much is not known: nobody was watching east since 2023-11-14T22:13:20.000Z, 52.2 s ago, and "
+            "what it wrote then, or which topics and partitions were made there, cannot be known from here. Seen "
+            "before that: 0 records. In the fastest second of its last minute, 0 came; had it gone on so until now, 0 "
+            "offsets would be lost",
+        ),
+        (
+            LossTotal(
+                *(3, None, 1, Certainty.AT_LEAST, SEEN_AT_MS, 2, SEEN_AT_MS + 20_000),
+                likely_offsets=2_003,
+                seen_seconds=0.1,
+                fastest_per_s=100.0,
+            ),
+            "lost: how much is not known: nobody was watching east since 2023-11-14T22:13:20.000Z, 20.0 s ago, and "
+            "what it wrote then, or which topics and partitions were made there, cannot be known from here. Seen "
+            "before that: 3 offsets in 1 partition, which are at most as many records, what east wrote in 100 ms. In "
+            "the fastest second of its last minute, 100 came; had it gone on so until now, 3 to 2,003 offsets would be "
+            "lost; of 2 partitions nothing is known",
+        ),
+        (
             LossTotal(*(7, 5, 1, Certainty.AT_LEAST, SEEN_AT_MS), likely_offsets=7, fastest_per_s=0.5),
             "lost: likely 7 offsets. Seen at east (2023-11-14T22:13:20.000Z): 5 records in 1 partition, more than east "
             "wrote in the minute before; nothing says when it ceased to answer. In the fastest second of the minute "
