@@ -123,6 +123,10 @@ def failback(
         if output != Output.TABLE:
             emit(way_back.result, output)
         raise
+    except SystemExit as ended:
+        if ended.code == ExitCode.INTERRUPTED:
+            click.echo(f"interrupted; the same command goes on: farshore failback --link {link.name}", err=True)
+        raise
     emit(way_back.result, output, columns=COLUMNS)
     raise SystemExit(tell_end(link, plan, way_back.result))
 

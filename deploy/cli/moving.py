@@ -18,6 +18,7 @@ from broker.client.fanout import both, side_by_side
 from deploy.cli import failover_tables as link_tables
 from deploy.cli import site_tables
 from deploy.cli.gate_words import refusal_of
+from deploy.cli.interrupted import Begun, told_where_interrupted
 from deploy.cli.next_steps import NextStep, conditions_of, links_back, merged, next_steps
 from deploy.cli.refusals import refusals_of
 from deploy.cli.terminal import AppContext, ExitCode
@@ -181,6 +182,7 @@ async def decide(
     `applied`: the plan that was written before, and must still hold.
     """
     async with AsyncExitStack() as stack:
+        begun = await stack.enter_async_context(told_where_interrupted(app.site(intent.target)))
         names = links_between(app, intent.source, intent.target) if intent.is_site else intent.links
         sites = await enter_links(stack, [app.link(name) for name in names], intent, now_ms, app.links())
         only_plans = dry_run or out_file is not None
@@ -210,7 +212,7 @@ async def decide(
             looked.show()
             looked.ask(yes, output)
         try:
-            ended = await _begin(looked, "" if applied is None else applied.digest)
+            ended = await _begin(looked, begun, "" if applied is None else applied.digest)
         except GateRefused as refused:
             looked.tell_refused(output, refusals_of(refused, intent.source, looked.name))
             raise
@@ -226,9 +228,11 @@ class Ended:
     said: Mapping[str, Any]
 
 
-async def _begin(looked: Looked, plan_digest: str = "") -> Ended:
+async def _begin(looked: Looked, begun: Begun, plan_digest: str = "") -> Ended:
     """Carry it out. Raises GateRefused where nothing was changed."""
-    operation_id = f"{looked.intent.operation.value}-{looked.name}-{datetime.now(UTC):%Y%m%dT%H%M%S%f}"
+    begun.operation_id = operation_id = (
+        f"{looked.intent.operation.value}-{looked.name}-{datetime.now(UTC):%Y%m%dT%H%M%S%f}"
+    )
     said = {**looked.extra, "plan_digest": plan_digest} if plan_digest else looked.extra
     tell = link_tables.tell_groups_stand
     results = await begin(looked.moves, looked.intent, operation_id, this_process(), said, tell)
@@ -256,7 +260,7 @@ async def move_link(app: AppContext, intent: Intent) -> LinkMoved:
         refused = refusal_of(plan)
         if refused is None:
             try:
-                return await link_moved(app, await _begin(looked))
+                return await link_moved(app, await _begin(looked, Begun()))
             except GateRefused as error:
                 refused = error
                 more = refusals_of(error, intent.source, looked.name)

@@ -18,6 +18,7 @@ from broker.client.cluster import Cluster
 from broker.client.site import Site
 from deploy.cli.failover_tables import WIDTH, tell_groups_stand
 from deploy.cli.found_lines import found_in
+from deploy.cli.interrupted import told_where_interrupted
 from deploy.cli.left_lines import not_let_in
 from deploy.cli.moving import Ended, now_ms, tell_results
 from deploy.cli.parameters import Duration
@@ -155,6 +156,9 @@ def resume_command(context: AppContext, operation_id: str, dry_run: bool, yes: b
 async def take_up(context: AppContext, log: OperationLog) -> Ended:
     """Bring it to its end, by sites that are called now: since somebody looked one may have died, or be back."""
     async with AsyncExitStack() as stack:
+        target = context.link(intent_of(log).links[0]).target
+        begun = await stack.enter_async_context(told_where_interrupted(target))
+        begun.operation_id = log.operation_id
         sites = await _enter(stack, context, log)
         results = await resume(log, sites, context.hooks(), this_process(), tell_groups_stand)
         return _ended((await find_operation(sites[0].target, log.operation_id)) or log, results)
