@@ -14,7 +14,16 @@ import click
 from broker.client.cluster import Cluster
 from broker.client.topics import list_topics
 from deploy.cli.both_sites import with_both_sites
-from deploy.cli.failback_words import hint_of_back, refuse, show, tell_end, told_tails
+from deploy.cli.failback_words import (
+    hint_of_back,
+    refuse,
+    show,
+    steps_at_end,
+    tell_end,
+    tell_refusals,
+    told_tails,
+)
+from deploy.cli.failover_tables import tell_next
 from deploy.cli.moving import AGAIN, LinkMoved, link_moved, move_link
 from deploy.cli.next_steps import links_back
 from deploy.cli.operation import take_up
@@ -56,9 +65,12 @@ from failover.standing import OPEN_STATES, is_verified, standing_of
 from failover.steps import Operation
 from mirror.api import Link, LinkCondition, RunState, StateEntries, StrandedTail, read_entries
 from mirror.api import is_later as promoted_later
-from mirror.heartbeat import judge_heartbeat
+from mirror.heartbeat import Pulse, judge_heartbeat
 from mirror.status import condition_now
 
+TAKEN_UP_S = 6.0
+"""A worker that lives looks each two seconds whether its link may run, and is its owner soon after that."""
+LOOK_AGAIN_S = 0.5
 COLUMNS = ("link", "stranded_records", "export_to", "switchover_exit_code", "groups_set_back")
 
 
@@ -108,6 +120,8 @@ def failback(
     plan = _plan(app, link, folder)
     if dry_run:
         emit(plan, output)
+        if output == Output.TABLE:
+            tell_refusals(app, link, plan)
         raise SystemExit(ExitCode.REFUSED if plan.refusals else ExitCode.DONE)
     if plan.refusals and output != Output.TABLE:
         emit(plan, output)
@@ -128,7 +142,10 @@ def failback(
             click.echo(f"interrupted; the same command goes on: farshore failback --link {link.name}", err=True)
         raise
     emit(way_back.result, output, columns=COLUMNS)
-    raise SystemExit(tell_end(link, plan, way_back.result))
+    code = tell_end(link, plan, way_back.result)
+    if output == Output.TABLE:
+        tell_next(way_back.result["next"])
+    raise SystemExit(code)
 
 
 def _plan(app: AppContext, link: Link, folder: Path) -> FailbackPlan:
@@ -187,6 +204,8 @@ class _WayBack:
             "stranded_since": (),
             "role_in_the_way": None,
             "stranded_at_target": (),
+            "link_is_run": None,
+            "next": (),
         }
 
     def go(self, patience_s: float) -> None:
@@ -211,6 +230,8 @@ class _WayBack:
             result |= run_async(with_both_sites(link, partial(_resume_settled, link, back)))
             if not result["stranded_since"] and not result["role_in_the_way"]:
                 self._did(FailbackStep.RESUME)
+                result["link_is_run"] = run_async(with_both_sites(link, partial(_is_taken_up, link)))
+                result["next"] = steps_at_end(link, is_run=result["link_is_run"])
 
     def _did(self, *steps: FailbackStep) -> None:
         self.result["steps_done"] = (*self.result["steps_done"], *steps)
@@ -304,6 +325,19 @@ async def _resume_settled(link: Link, back: Link, source: Cluster | None, target
     since = () if role else await resume_settled(link, source, target, _operation_id())
     there = (await look_for_stranded(back, target, source)).undecided
     return {"role_in_the_way": role, "stranded_since": since, "stranded_at_target": there}
+
+
+async def _is_taken_up(link: Link, _source: Cluster | None, target: Cluster) -> bool:
+    """Whether a worker runs the link that was let run: one that lives has waited for that."""
+    clock = target.clock
+    until_s = clock.monotonic() + TAKEN_UP_S
+    while True:
+        owner = (await read_entries(link, target)).owner
+        if owner is not None and owner.is_worker and judge_heartbeat(owner, clock.now_ms()).pulse is not Pulse.SILENT:
+            return True
+        if clock.monotonic() > until_s:
+            return False
+        await clock.sleep(LOOK_AGAIN_S)
 
 
 def _operation_id() -> str:

@@ -8,7 +8,8 @@ from typing import Any
 import click
 
 from broker.base.documents import to_document
-from deploy.cli.next_steps import name_back, table_back
+from deploy.cli.failover_tables import filled
+from deploy.cli.next_steps import NextStep, name_back, table_back
 from deploy.cli.tables import counted, print_table
 from deploy.cli.terminal import AppContext, CommandRefused, ExitCode
 from failover.failback.plan import FailbackPlan, FailbackRefusal
@@ -45,6 +46,10 @@ _ROLES = {
 def tell_end(link: Link, plan: FailbackPlan, result: Mapping[str, Any]) -> int:
     """What is left to be seen to -> the exit code."""
     code: int = result["switchover_exit_code"]
+    if (moved := result.get("switchover")) and (operation_id := moved.get("operation_id")):
+        click.echo(
+            f"moved along {plan.link_back} by one operation:\n  farshore operation show {operation_id}", err=True
+        )
     again = f"farshore failback --link {link.name}"
     if code != ExitCode.DONE:
         what = "has a finding" if code == ExitCode.FINDINGS else "was not verified"
@@ -78,28 +83,67 @@ def told_tails(tails: Sequence[StrandedTail]) -> str:
 
 
 def refuse(app: AppContext, link: Link, plan: FailbackPlan) -> None:
-    if not plan.refusals:
-        return
+    """Raises CommandRefused for all that speaks against it, with the last one's hint."""
+    if plan.refusals:
+        told = _told_refusals(app, link, plan)
+        text = "; ".join(said for said, _ in told)
+        raise CommandRefused(f"{text}. Nothing was changed", told[-1][1], ExitCode.REFUSED)
+
+
+def tell_refusals(app: AppContext, link: Link, plan: FailbackPlan) -> None:
+    """Of a dry run: each with what to do about it."""
+    for said, hint in _told_refusals(app, link, plan):
+        click.echo(f"{filled(f'refused: {said}')}\nhint: {hint}", err=True)
+
+
+def _told_refusals(app: AppContext, link: Link, plan: FailbackPlan) -> list[tuple[str, str]]:
     named = {"link": link.name, "source": plan.source, "target": plan.target, "back": plan.link_back}
     named |= {"back_records": told_tails(plan.back_tails), "elsewhere": ", ".join(plan.active_elsewhere)}
-    texts = [_WORDS[refusal].format(**named) for refusal in plan.refusals]
-    hint = f"farshore failback --link {link.name} --dry-run shows the plan"
-    if FailbackRefusal.LINK_BACK_SILENT in plan.refusals:
-        hint = f"farshore mirror run --link {plan.link_back}"
-    if FailbackRefusal.ORDER_UNKNOWN in plan.refusals:
-        hint = (
-            f"`farshore site role`, or ask who knows; if {plan.target} is the active site: farshore link resume --link "
-            f"{plan.link_back} --stranded append, then again; if {plan.source} is: farshore link resume --link "
-            f"{plan.link}"
-        )
-    if FailbackRefusal.BACK_TAIL_UNDECIDED in plan.refusals:
-        hint = hint_of_back(plan.link_back)
-    if FailbackRefusal.ACTIVE_ELSEWHERE in plan.refusals:
-        hint = f"`farshore site role`; move from there first, as `farshore switchover --from {named['elsewhere']} --to "
-        hint += f"{plan.target}` does, where a link goes that way"
-    if FailbackRefusal.NO_LINK_BACK in plan.refusals:
-        hint = f"add it to {app.file}:\n{table_back(link, name_back(link, app.links()))}"
-    raise CommandRefused(f"{'; '.join(texts)}. Nothing was changed", hint, ExitCode.REFUSED)
+    return [(_WORDS[one].format(**named), _hint(app, link, plan, one)) for one in plan.refusals]
+
+
+def _hint(app: AppContext, link: Link, plan: FailbackPlan, refusal: FailbackRefusal) -> str:
+    match refusal:
+        case FailbackRefusal.NOT_PROMOTED:
+            return f"a failback is for after a failover; how the link stands: farshore status --link {link.name}"
+        case FailbackRefusal.NO_LINK_BACK:
+            back = name_back(link, app.links())
+            return f"add it to {app.file}, and run it: farshore mirror run --link {back}\n{table_back(link, back)}"
+        case FailbackRefusal.SEVERAL_LINKS_BACK:
+            return "have one link of the file carry these topics back: farshore link list"
+        case FailbackRefusal.NAMES_DIFFER:
+            return f"move back what reads and writes, then let the link run: farshore link resume --link {link.name}"
+        case FailbackRefusal.LINK_BACK_SILENT:
+            return f"farshore mirror run --link {plan.link_back}"
+        case FailbackRefusal.TRANSACTION_OPEN:
+            return "it ends by its own time-out at the latest; then type the same again"
+        case FailbackRefusal.TAIL_UNKNOWN:
+            return (
+                f"see it: farshore stranded list --link {link.name}; save it: farshore stranded export --link "
+                f"{link.name} --to DIR"
+            )
+        case FailbackRefusal.ORDER_UNKNOWN:
+            return (
+                f"`farshore site role`, or ask who knows; if {plan.target} is the active site: farshore link resume "
+                f"--link {plan.link_back} --stranded append, then again; if {plan.source} is: farshore link resume "
+                f"--link {plan.link}"
+            )
+        case FailbackRefusal.BACK_TAIL_UNDECIDED:
+            return hint_of_back(plan.link_back)
+        case FailbackRefusal.ACTIVE_ELSEWHERE:
+            return (
+                f"`farshore site role`; move from there first, as `farshore switchover --from "
+                f"{', '.join(plan.active_elsewhere)} --to {plan.target}` does, where a link goes that way"
+            )
+
+
+def steps_at_end(link: Link, *, is_run: bool) -> tuple[NextStep, ...]:
+    """Where all is back, and the link may run."""
+    start = NextStep(f"start producers and consumers at {link.source.name}: {link.source.bootstrap_servers}")
+    if is_run:
+        return (start,)
+    what = f"no worker runs link {link.name}, which brings to {link.target.name} what is written there"
+    return (start, NextStep(what, f"farshore mirror run --link {link.name}"))
 
 
 def hint_of_back(back: str) -> str:

@@ -6,6 +6,7 @@ import asyncio
 import json
 import random
 import time
+import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -150,10 +151,32 @@ def come_back(operator: Operator) -> None:
         done = operator.run(f"failback --link east-west --export-to {saved} --yes -o json")
         result = json.loads(done.stdout)
         assert result["switchover"]["verified"] is True
+        operation_id = result["switchover"]["operation_id"]
+        assert done.stderr.splitlines()[-1] == f"  farshore operation show {operation_id}"
+        start, run = result["next"]
+        assert start["what"].startswith("start producers and consumers at east: 127.0.0.1:")
+        assert run["what"].startswith("no worker runs link east-west")
+        assert (result["link_is_run"], run["command"]) == (False, "farshore mirror run --link east-west")
         assert {one["group"] for one in result["groups_set_back"]} == {"old"}
         assert json.loads((saved / "manifest.json").read_text())["ranges"][0]["records"] == STRANDED
     asyncio.run(check_is_back(operator, at_west, expected))
     assert "runs again" in operator.run("failback --link east-west --yes", ExitCode.REFUSED).stderr
+
+
+def test_a_dry_run_says_in_words_what_speaks_against_it_and_which_link_is_missing(operator: Operator) -> None:
+    file, links = operator.config.read_text().split("[[links]]", 1)
+    there = links.split("[[links]]")[0]
+    operator.config.write_text(f"{file}[[links]]{there}")
+    asyncio.run(lose_and_go_on(operator))
+    operator.run("link resume --link east-west --stranded leave --yes")
+    plan = operator.run("failback --link east-west --dry-run", ExitCode.REFUSED)
+    assert "not_promoted, no_link_back" in " ".join(plan.stdout.split())
+    said = plan.stderr
+    assert "refused: link east-west was not moved away from east, or it runs again" in said
+    assert "refused: no link from west to east is declared" in said
+    assert "hint: a failback is for after a failover" in said
+    assert f"hint: add it to {operator.config}, and run it: farshore mirror run --link west-east" in said
+    assert tomllib.loads(said[said.index("[[links]]") :])["links"][0]["source"] == "west"
 
 
 def test_killed_anywhere_and_begun_again_it_ends_the_same(operator: Operator) -> None:
@@ -198,8 +221,10 @@ def test_a_group_that_reads_at_the_other_site_is_refused_with_the_plan_and_begun
         assert document["steps_done"] == ["export", "leave", "carry", "set_groups"]
         assert document["switchover_exit_code"] == ExitCode.REFUSED
         assert "the group reader still reads at the source" in " ".join(refused.stderr.split())
-        done = json.loads(operator.run("failback --link east-west --yes -o json").stdout)
+        with command(operator, "mirror", "run", "--link", "east-west"):
+            done = json.loads(operator.run("failback --link east-west --yes -o json").stdout)
         assert done["steps_done"] == ["carry", "set_groups", "switch_over", "resume"]
+        assert (done["link_is_run"], [step["command"] for step in done["next"]]) == (True, [""])
         assert done["switchover"]["verified"] is True
     asyncio.run(check_logs(operator, at_west))
 
