@@ -10,7 +10,15 @@ import click
 
 from deploy.cli.moving import decide, links_between
 from deploy.cli.parameters import Duration, GroupName, Moment, PartitionName, TopicPattern
-from deploy.cli.terminal import AppContext, dry_run_option, output_option, run_async, yes_option
+from deploy.cli.terminal import (
+    AppContext,
+    CommandRefused,
+    ExitCode,
+    dry_run_option,
+    output_option,
+    run_async,
+    yes_option,
+)
 from failover.intent import Intent
 from failover.steps import Operation
 
@@ -79,7 +87,8 @@ def common_options(command: Any) -> Any:
             "out_file",
             type=click.Path(path_type=Path, dir_okay=False, writable=True),
             metavar="FILE",
-            help="Write the plan there and change nothing: `farshore apply FILE` carries it out.",
+            help="Write the plan there and change nothing: `farshore apply FILE` carries it out. Over a file only with "
+            "--yes.",
         ),
         dry_run_option("the plan"),
         yes_option,
@@ -213,6 +222,8 @@ def _links(app: AppContext, asked: Asked) -> tuple[tuple[str, ...], tuple[str, s
 
 
 def _carry_out(app: AppContext, intent: Intent, asked: Asked) -> None:
+    if (out := asked["out_file"]) is not None and out.exists() and not asked["yes"]:
+        raise CommandRefused(f"{out} is there already", "name another file; --yes writes over it", ExitCode.REFUSED)
     code = run_async(
         decide(
             app,

@@ -37,7 +37,11 @@ def test_a_plan_is_carried_out_while_it_holds_and_refused_by_name_where_it_does_
     assert "nothing was changed" in refused.stderr
     assert shell.operations == []
 
-    shell.run("switchover --reason maintenance --out plan.json", ExitCode.DONE)
+    before = (shell.folder / "plan.json").read_bytes()
+    there = shell.run("switchover --reason maintenance --out plan.json", ExitCode.REFUSED)
+    assert "plan.json is there already" in there.stderr
+    assert (shell.folder / "plan.json").read_bytes() == before
+    shell.run("switchover --reason maintenance --out plan.json --yes", ExitCode.DONE)
     assert "--yes" in shell.run("apply plan.json", ExitCode.REFUSED).stderr
     result = json.loads(shell.run("apply plan.json --yes -o json", ExitCode.DONE).stdout)
     assert result["verified"] is True

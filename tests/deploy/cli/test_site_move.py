@@ -271,7 +271,7 @@ def test_a_plan_of_a_site_is_applied_while_the_same_links_would_go(own_shell: Sh
     assert "the plan holds no more: link_state orders" in refused.stderr
     assert own_shell.operations == []
     own_shell.run("link resume --link orders --yes", ExitCode.DONE)
-    own_shell.run("switchover --from east --to west --out plan.json", ExitCode.DONE)
+    own_shell.run("switchover --from east --to west --out plan.json --yes", ExitCode.DONE)
     result = json.loads(own_shell.run("apply plan.json --yes -o json", ExitCode.DONE).stdout)
     assert [one["verified"] for one in result["links"]] == [True, True]
     assert next_records(own_shell.west) == before
