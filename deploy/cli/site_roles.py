@@ -193,6 +193,10 @@ async def changed(
             return row_by_denials(site, denied, why)
         if known is None:
             raise has_no_roles(site.name)
+        is_open = known.takes_writes and not known.topics and not topics
+        if role is SiteRole.ACTIVE and is_open and not (now := await row_of(site)).differing:
+            click.echo(f"{site.name} is active already: nothing was changed", err=True)
+            return now
         wanted = known.closed(role, why, topics) if role is not SiteRole.ACTIVE else _opened(site, known, why, topics)
         await _refuse_second_active(site, known, wanted, others)
         if not dry_run:

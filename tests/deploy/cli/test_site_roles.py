@@ -44,6 +44,9 @@ def test_a_site_is_frozen_thawed_and_set_standby(tmp_path: Path) -> None:
         unasked = shell.run("site freeze --site east", ExitCode.REFUSED)
         assert "east: active -> frozen (epoch 1): writes of clients wait, to every topic" in unasked.stderr
         assert written(east) is ErrorCode.NONE
+        already = shell.run("site thaw --site east -o json", ExitCode.DONE)
+        assert "east is active already: nothing was changed" in already.stderr, "and nobody is asked"
+        assert json.loads(already.stdout)["epoch"] == 0
         frozen = json.loads(shell.run("site freeze --site east --reason disks --yes -o json", ExitCode.DONE).stdout)
         assert (frozen["role"], frozen["epoch"]) == ("frozen", 1)
         assert frozen["reason"].endswith(": disks")
