@@ -9,8 +9,8 @@ Per partition, from what both clusters say now:
   Unknown (None) where records are behind and none of them that has a timestamp could be looked at.
 - `lag_span_seconds`: the newest source timestamp minus that of the oldest unmirrored record; says more than
   `lag_seconds` for records whose timestamps are not of today.
-- `lag_bytes`: the size of the unmirrored batches as they are stored; beyond one fetch estimated from their mean size;
-  unknown (None) where none could be looked at.
+- `lag_bytes`: the size of the unmirrored batches as they are stored, 0 where they are markers alone; beyond one fetch
+  estimated from their mean size; unknown (None) where none could be looked at.
 - `held_by_transaction_offsets`: from the last stable offset to the log's end, where a transaction is open, else 0. No
   other number has them: nobody knows yet what of them will be records.
 """
@@ -106,7 +106,7 @@ def measure_lag(link: Link, where: TopicPartition, ends: Ends, sample: Unmirrore
             size = round(size_bytes / max(1, covered) * offsets) if inside > 0 else size_bytes
         oldest = next((h.first_timestamp for h in headers if not h.is_control and h.first_timestamp >= 0), None)
         if sample.complete and all(header.is_control for header in headers):
-            records = 0
+            records = size = 0
     newest = sample.newest_timestamp_ms if sample is not None else None
     age_s = 0.0 if records == 0 else None if oldest is None else max(0, now_ms - oldest) / 1000
     span_s = 0.0 if records == 0 else None if oldest is None or newest is None else max(0, newest - oldest) / 1000

@@ -262,7 +262,7 @@ async def _carry(back: Link, source: Cluster | None, target: Cluster, patience_s
     if source is None:
         raise no_answer(back)
     with progress() as bars:
-        bar = bars.add_task(f"brought to {back.target.name}", total=None)
+        bar = bars.add_task(f"offsets brought to {back.target.name}", total=None)
         await await_carried(
             back, source, target, patience_s, lambda left, there: bars.update(bar, total=there, completed=there - left)
         )

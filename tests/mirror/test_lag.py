@@ -106,6 +106,7 @@ def test_markers_are_no_records_and_have_no_age() -> None:
 def test_only_markers_are_a_lag_in_offsets_but_not_in_records_or_seconds() -> None:
     lag = measure(0, 1, Unmirrored(marker(0), True, NOW_MS))
     assert (lag.lag_offsets, lag.lag_records, lag.lag_records_estimated) == (1, 0, False)
+    assert (lag.lag_bytes, lag.lag_bytes_estimated) == (0, False)
     assert (lag.lag_seconds, lag.lag_span_seconds, lag.oldest_unmirrored_timestamp_ms) == (0.0, 0.0, None)
 
 
