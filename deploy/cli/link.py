@@ -33,6 +33,7 @@ from deploy.cli.terminal import (
 from failover.failback.stranding import leave_at_source
 from failover.to_datetime import first_record_at
 from mirror.description import declare_link, describe_link
+from mirror.errors import GapNotOpen
 from mirror.link import Link
 from mirror.offsets.entries import Gap
 from mirror.offsets.operations import pause_link, restart_link, resume_link
@@ -256,7 +257,11 @@ async def _plan(
     link: Link, named: Sequence[GapName], start_at: int | StartTime | None, source: Cluster | None, target: Cluster
 ) -> tuple[StateEntries, ResumePlan | ResumeBlocker]:
     entries = await read_entries(link, target)
-    plan = plan_resume(link, entries, named)
+    try:
+        plan = plan_resume(link, entries, named)
+    except GapNotOpen as error:
+        hint = f"farshore status --link {link.name} has those that there are"
+        raise CommandRefused(str(error), hint, ExitCode.USAGE) from error
     if isinstance(plan, ResumePlan) and start_at is not None:
         plan = plan_resume(link, entries, named, await _starts(link, plan.accepts, start_at, source))
     if isinstance(plan, ResumePlan) and plan.accepts:

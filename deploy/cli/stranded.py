@@ -26,7 +26,7 @@ from deploy.cli.terminal import (
     run_async,
     yes_option,
 )
-from failover.failback.export import Manifest, export_stranded, read_manifest
+from failover.failback.export import MANIFEST, Manifest, export_stranded, read_manifest
 from failover.failback.replay import Replayed, check_left, replay
 from failover.failback.stranding import Stranded, check_settled, leave_at_source, read_stranded
 from mirror.api import StrandedTail, TailReader
@@ -116,10 +116,14 @@ def leave_command(context: AppContext, link_name: str | None, dry_run: bool, yes
     The link stays promoted; when it is resumed it goes on behind them.
     """
     link = context.link(link_name)
-    tails = look(link).undecided
+    found = look(link)
+    tails = found.undecided
     check_settled(tails)
     if dry_run or not tails:
-        emit(tails, output, columns=COLUMNS)
+        if tails or output != Output.TABLE:
+            emit(tails, output, columns=COLUMNS)
+        if output == Output.TABLE:
+            click.echo(in_words(found) + ("" if tails else ": there is nothing to decide"))
         return
     question = f"Let link {link.name} never bring them to {link.target.name}?"
     confirm_plan(tails, yes, question=question, columns=COLUMNS)
@@ -153,6 +157,9 @@ def replay_command(
 ) -> None:
     """Bring exported records to the link's target, which is the active site now. Run again it repeats nothing."""
     link = context.link(link_name)
+    if not (folder / MANIFEST).exists():
+        text = f"{folder} has no {MANIFEST}: it is no export, or one that was cut short"
+        raise CommandRefused(text, "name the folder that `farshore stranded export --to` wrote", ExitCode.USAGE)
     manifest = read_manifest(folder)
 
     async def check() -> None:

@@ -114,6 +114,23 @@ def test_a_resumed_link_appends_nothing_behind_newer_records_unasked(operator: O
     assert asyncio.run(go_on()) == [*before, *later]
 
 
+def test_what_is_not_there_to_be_decided_or_replayed_is_said(operator: Operator) -> None:
+    async def mirror() -> None:
+        async with Cluster(operator.link.source) as east, Cluster(operator.link.target) as west:
+            await make_topic(east, WHERE.topic)
+            await write(east, WHERE, some_records(0, 1))
+            async with running(operator.link):
+                await wait_for_records(west, WHERE, 1)
+
+    asyncio.run(mirror())
+    told = operator.run("stranded leave --link east-west --yes")
+    assert told.stdout == "east has no record that west lacks: there is nothing to decide\n"
+    wrong = operator.run("stranded replay --link east-west --from nowhere --policy append --yes", ExitCode.USAGE)
+    assert "nowhere has no manifest.json: it is no export" in " ".join(wrong.stderr.split())
+    wrong = operator.run("link resume --link east-west --gap flights:7 --yes", ExitCode.USAGE)
+    assert "flights:7 does not stand at a gap" in wrong.stderr
+
+
 def test_whoever_asks_for_it_has_them_appended(operator: Operator) -> None:
     asyncio.run(operator.lose_east())
     before = asyncio.run(operator.read(operator.link.target))
