@@ -260,9 +260,11 @@ async def _refuse_other(plan: OperationPlan, sites: Sites, own_id: str) -> None:
     if (state, operation_id) == (RunState.PROMOTED.value, own_id):
         return
     if (state, operation_id) != (plan.snapshot.link_state, plan.snapshot.operation_id):
+        again = "look again with --dry-run"
+        is_moved = state == RunState.PROMOTED.value
         raise OperationUnderWay(
             f"since the plan was made, {operation_id or 'another operation'} set the link {sites.link.name} to {state}",
-            hint="look again with --dry-run",
+            hint=f"`farshore operation show {operation_id}` says how it ended; then {again}" if is_moved else again,
             subject=sites.link.name,
             operation_id=operation_id,
         )

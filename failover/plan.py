@@ -318,7 +318,7 @@ def _is_coming(move: GroupMove, snapshot: Snapshot) -> bool:
 def _link_refusals(snapshot: Snapshot) -> Iterable[GateRefusal]:
     """A link that was moved may be followed by groups that stayed behind: those are asked for by name."""
     if snapshot.is_promoted and not snapshot.interrupted and not snapshot.asked_groups:
-        yield GateRefusal(RefusalReason.LINK_NOT_RUNNING, snapshot.link)
+        yield GateRefusal(RefusalReason.LINK_NOT_RUNNING, snapshot.link, snapshot.operation_id)
     if not any(view.mirrored_source_next is not None for view in snapshot.partitions):
         yield GateRefusal(RefusalReason.NOTHING_MIRRORED, snapshot.link)
 

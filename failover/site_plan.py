@@ -132,7 +132,7 @@ class _Sorted:
     moving: list[LinkMove] = field(default_factory=list)
     refused: dict[str, tuple[GateRefusal, ...]] = field(default_factory=dict)
     stays: list[Stay] = field(default_factory=list)
-    moved_before: list[str] = field(default_factory=list)
+    moved_before: list[GateRefusal] = field(default_factory=list)
     site_wide: list[GateRefusal] = field(default_factory=list)
 
 
@@ -176,7 +176,7 @@ def _sort(judged: _Sorted, intent: Intent, move: LinkMove) -> None:
     elif cut := _cut(intent, plan):
         judged.site_wide.append(GateRefusal(RefusalReason.TOPICS_CUT, f"{link} ({', '.join(cut)})"))
     elif RefusalReason.LINK_NOT_RUNNING in reasons:
-        judged.moved_before.append(link)
+        judged.moved_before += [one for one in plan.refusals if one.reason is RefusalReason.LINK_NOT_RUNNING]
         judged.stays.append(Stay(StayKind.LINK, link, StayReason.ALREADY_MOVED, plan.snapshot.operation_id))
     else:
         judged.site_wide += [one for one in plan.refusals if one.reason in SITE_WIDE | NOT_FOUND]
@@ -216,7 +216,7 @@ def _of_nothing(intent: Intent, judged: _Sorted) -> list[GateRefusal]:
     if judged.refused:
         return list(dict.fromkeys(one for refusals in judged.refused.values() for one in refusals))
     if judged.moved_before:
-        return [GateRefusal(RefusalReason.LINK_NOT_RUNNING, link) for link in judged.moved_before]
+        return judged.moved_before
     return [GateRefusal(RefusalReason.NOTHING_SELECTED, intent.source)]
 
 

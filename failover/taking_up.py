@@ -131,8 +131,8 @@ async def _who_begins(sites: Sites, between: tuple[str, str], known: Container[s
             now = standing_of(log, sites.now_ms())
             if log.operation_id not in known and (now.source, now.target) == between:
                 said = f"{log.operation_id} by {now.who} began at the same time, and has ended: {now.state.value}"
-                subject = ",".join(now.links)
-                text, hint = f"{said}; nothing was changed", "look again with --dry-run"
+                subject, show = ",".join(now.links), f"`farshore operation show {log.operation_id}` says what it did"
+                text, hint = f"{said}; nothing was changed", f"{show}; then look again with --dry-run"
                 return OperationUnderWay(text, hint, subject=subject, operation_id=log.operation_id)
         await clock.sleep(DRAIN_POLL_S)
     return Overtaken(*between)

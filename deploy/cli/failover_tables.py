@@ -209,11 +209,9 @@ def print_plan(plan: OperationPlan, output: str) -> None:
 def show_plan(plan: OperationPlan, *, to_stderr: bool = True) -> None:
     """The plan: on stderr before a question, on stdout where it is what was asked for."""
     snapshot = plan.snapshot
-    click.echo(
-        f"{plan.operation.value} of {snapshot.link}: {snapshot.source} -> {snapshot.target}; "
-        f"steps: {', '.join(step.value for step in plan.steps)}",
-        err=to_stderr,
-    )
+    steps = f"{'refused; it would be: ' if plan.refusals else 'steps: '}{', '.join(step.value for step in plan.steps)}"
+    head = f"{plan.operation.value} of {snapshot.link}: {snapshot.source} -> {snapshot.target}; {steps}"
+    click.echo(filled(head), err=to_stderr)
     if snapshot.interrupted:
         text = f"goes on with {snapshot.operation_id}, of which the journal tells no verified end"
         click.echo(filled(text), err=to_stderr)

@@ -12,11 +12,13 @@ OTHERS_SHOWN = 10
 
 
 def freezing_lines(plan: OperationPlan) -> Iterable[str]:
-    """What keeps the source's clients from writing, or that nothing does."""
+    """What keeps the source's clients from writing, or that nothing does; of what is refused, how it is now."""
     source, freezing = plan.snapshot.source, plan.freezing
     if freezing.source is not None and not freezing.source.takes_writes:
         of = f" for {', '.join(freezing.source.topics)}" if freezing.source.topics else ""
         yield f"{source} is {freezing.source.role} already{of}, since {freezing.source.reason or 'somebody said so'}"
+    if plan.refusals:
+        return
     if plan.operation is Operation.SWITCHOVER:
         if freezing.source_denials is not None and freezing.is_by_acls:
             who, topics = ", ".join(freezing.source_denials.principals), ", ".join(freezing.topics) or "any topic"

@@ -21,8 +21,9 @@ _REASONS: dict[RefusalReason, tuple[str, str]] = {
         "see which brokers answer; to leave it as it is, add --even-if-source-partly-there",
     ),
     RefusalReason.LINK_NOT_RUNNING: (
-        "the link {subject} was already moved: its target is promoted",
-        "name the groups that stayed behind with --group; to mirror again, run `farshore link resume --link {subject}`",
+        "the link {subject} was already moved, by {detail}: its target is promoted",
+        "`farshore operation show {detail}` says what it did; where groups stayed behind, name them with --group; to "
+        "mirror again, run `farshore link resume --link {subject}`",
     ),
     RefusalReason.LINK_PAUSED: (
         "the link {subject} is paused, so what is missing would not come",

@@ -79,8 +79,11 @@ def show_plan(plan: SitePlan, *, to_stderr: bool = True) -> None:
     going = plan.going or plan.links
     steps = [step.value for step in OperationStep if any(step in one.steps for one in going)]
     head = f"{plan.operation.value}: {plan.source} -> {plan.target}; {len(plan.moving)} of "
-    click.echo(filled(f"{head}{counted(len(plan.links), 'link')} go; steps: {', '.join(steps)}"), err=to_stderr)
-    tell_source(replace(going[0], freezing=joined([one.freezing for one in going])), to_stderr=to_stderr)
+    named = "steps: " if plan.moving else "refused; it would be: "
+    click.echo(filled(f"{head}{counted(len(plan.links), 'link')} go; {named}{', '.join(steps)}"), err=to_stderr)
+    refusals = () if plan.moving else plan.refusals
+    freezing = joined([one.freezing for one in going])
+    tell_source(replace(going[0], freezing=freezing, refusals=refusals), to_stderr=to_stderr)
     for one in going:
         tell_paused(one.snapshot, to_stderr=to_stderr)
         tell_pending(one, to_stderr=to_stderr)

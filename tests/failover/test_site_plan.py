@@ -150,7 +150,7 @@ def test_links_that_were_moved_before_are_no_refusal_unless_no_other_is_left() -
     assert (plan.moving, plan.refused, plan.refusals) == (("orders",), (), ())
     assert Stay(StayKind.LINK, "flights", StayReason.ALREADY_MOVED, "earlier") in plan.stays
     alone = plan_site(INTENT, planned(moved), {}, LINKS, NAMES)
-    assert alone.refusals == (GateRefusal(RefusalReason.LINK_NOT_RUNNING, "flights"),)
+    assert alone.refusals == (GateRefusal(RefusalReason.LINK_NOT_RUNNING, "flights", "earlier"),)
 
 
 def test_the_loss_of_a_site_is_the_sum_and_never_surer_than_its_parts() -> None:

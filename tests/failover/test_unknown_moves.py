@@ -107,7 +107,9 @@ def test_a_group_that_was_asked_for_and_is_not_there_is_refused(operation: Opera
 
 def test_a_moved_link_is_followed_by_groups_that_are_asked_for_by_name() -> None:
     moved = replace(SNAPSHOT, link_state="promoted", operation_id="one")
-    assert refusals(Operation.SWITCHOVER, moved) == (GateRefusal(RefusalReason.LINK_NOT_RUNNING, "east-west"),)
+    assert refusals(Operation.SWITCHOVER, moved) == (
+        GateRefusal(RefusalReason.LINK_NOT_RUNNING, "east-west", moved.operation_id),
+    )
     assert refusals(Operation.SWITCHOVER, replace(moved, asked_groups=("analysts",))) == ()
 
 

@@ -353,8 +353,10 @@ def test_a_switchover_that_is_verified_is_exit_code_0_with_its_document(own_shel
     own_shell.run(f"operation wait {result['operation_id']} --timeout 5s", ExitCode.DONE)
     assert "has ended" in own_shell.run(f"operation resume {result['operation_id']} --yes", ExitCode.REFUSED).stderr
     again = own_shell.run("switchover --yes --link east-west", ExitCode.REFUSED)
-    assert "already moved" in again.stderr
+    assert f"already moved, by {result['operation_id']}" in " ".join(again.stderr.split())
+    assert f"farshore operation show {result['operation_id']}" in again.stderr
     assert "farshore link resume" in again.stderr
+    assert "no client writes" not in again.stderr, "nothing will be frozen"
     follow_to_the_end(own_shell, result["next"])
 
 
