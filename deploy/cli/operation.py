@@ -7,7 +7,7 @@ import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 
@@ -16,7 +16,7 @@ from broker.base.documents import iso_time, to_document
 from broker.base.errors import FarshoreError
 from broker.client.cluster import Cluster
 from broker.client.site import Site
-from deploy.cli.failover_tables import WIDTH, tell_groups_stand
+from deploy.cli.failover_tables import WIDTH, filled, tell_groups_stand
 from deploy.cli.found_lines import found_in
 from deploy.cli.interrupted import told_where_interrupted
 from deploy.cli.left_lines import not_let_in
@@ -63,6 +63,11 @@ LIST_COLUMNS = ("operation_id", "state", "started_at", "who")
 STEP_COLUMNS = ("step", "started_at", "done_at")
 FINDING_COLUMNS = ("kind", "subject", "stays", "by", "command")
 LOOK_AGAIN_S = 1.0
+_NOT_CHANGED: Mapping[AbortKind, str] = {
+    AbortKind.LINK_RUNS: "goes on as before: nothing was moved along it",
+    AbortKind.LINK_PAUSED: "stays so: the operation did not pause it",
+    AbortKind.SOURCE_THAWED: "takes writes again",
+}
 EXIT_CODES: Mapping[OperationState, ExitCode] = {
     OperationState.VERIFIED: ExitCode.DONE,
     OperationState.FINDINGS: ExitCode.FINDINGS,
@@ -103,10 +108,18 @@ def _one(command: Any) -> Any:
 @output_option
 @click.pass_obj
 def list_command(context: AppContext, names: Sequence[str], only_open: bool, output: str) -> None:
-    """All operations that the sites of the file know of, the newest first."""
-    found = run_async(_watched([context.site(name) for name in names] or _targets(context)))
+    """All operations that the sites of the file know of, the newest first.
+
+    Exit code 4 where one of these sites does not answer: it may have more.
+    """
+    found, silent = run_async(_watched([context.site(name) for name in names] or _targets(context)))
     standings = sorted((one.standing() for one in found), key=lambda one: one.started_at_ms, reverse=True)
-    emit([one for one in standings if one.state in OPEN_STATES or not only_open], output, columns=LIST_COLUMNS)
+    shown = [one for one in standings if one.state in OPEN_STATES or not only_open]
+    if output == Output.TABLE:
+        emit(shown, output, columns=LIST_COLUMNS, title=f"not of {', '.join(silent)}" if silent else "")
+    else:
+        emit({"items": shown, "sites_not_known": silent}, output)
+    raise SystemExit(ExitCode.FINDINGS if silent else ExitCode.DONE)
 
 
 @operation_group.command("show")
@@ -196,46 +209,57 @@ def abort_command(context: AppContext, operation_id: str, dry_run: bool, yes: bo
                 confirm_plan(told_standing(found.standing(), now_ms()), yes, question="Abort it?")
                 sites = await _enter(stack, context, found.log)
                 findings = await abort(found.log, sites, findings, context.hooks(), this_process())
-            emit(list(findings), output, columns=FINDING_COLUMNS, title="would be" if dry_run else operation_id)
-            return ExitCode.FINDINGS if any(finding.stays for finding in findings) else ExitCode.DONE
+            title = f"an abort of {operation_id} would find" if dry_run else f"{operation_id} is aborted"
+            emit(list(findings), output, columns=FINDING_COLUMNS, title=title)
+            stays = [finding for finding in findings if finding.stays]
+            named = ", ".join(f"{finding.kind.replace('_', ' ')} {finding.subject}" for finding in stays)
+            would = "would stay" if dry_run else "stays"
+            click.echo(filled(f"{would} so: {named}" if stays else f"nothing {would} changed"), err=True)
+            return ExitCode.FINDINGS if stays else ExitCode.DONE
 
     raise SystemExit(run_async(main()))
 
 
 def _tell_findings(findings: Iterable[AbortFinding]) -> None:
     for finding in findings:
-        if finding.kind is AbortKind.LINK_PAUSED:
-            told = "stays so: the operation did not pause it"
-        else:
-            told = "stays" if finding.stays else "undone, or never done"
+        told = _NOT_CHANGED.get(finding.kind, "stays so")
         if finding.open_topics:
             told += f"; clients can write to {', '.join(finding.open_topics)}"
-        click.echo(f"{finding.kind} {finding.subject}: {told}{f' ({finding.by})' if finding.by else ''}", err=True)
+        by = f" ({finding.by})" if finding.by else ""
+        click.echo(f"{finding.kind.replace('_', ' ')}: {finding.subject} {told}{by}", err=True)
 
 
 def _targets(context: AppContext) -> list[Site]:
     return list({link.target.name: link.target for link in context.links()}.values())
 
 
-async def _search(sites: Sequence[Site]) -> list[Found]:
+class Answers(NamedTuple):
+    """What the sites keep, and those that do not answer."""
+
+    found: list[Found]
+    silent: tuple[str, ...]
+
+
+async def _search(sites: Sequence[Site]) -> Answers:
     """All that these sites keep; one that does not answer is noted on stderr."""
     async with asyncio.TaskGroup() as tasks:
         asked = [tasks.create_task(_of_site(site)) for site in sites]
-    answers = [task.result() for task in asked]
-    failures = [answer for answer in answers if isinstance(answer, FarshoreError)]
-    for failure in failures:
-        click.echo(f"note: its operations are not known: {failure}", err=True)
-    if failures and len(failures) == len(sites):
-        raise failures[0]
-    return [found for answer in answers if isinstance(answer, list) for found in answer]
+    answers = {site.name: task.result() for site, task in zip(sites, asked, strict=True)}
+    failures = {name: answer for name, answer in answers.items() if isinstance(answer, FarshoreError)}
+    if failures and len(failures) == len(answers):
+        raise next(iter(failures.values()))
+    for name, failure in failures.items():
+        click.echo(filled(f"note: operations to {name} are not known: {failure}"), err=True)
+    found = [one for answer in answers.values() if isinstance(answer, list) for one in answer]
+    return Answers(found, tuple(failures))
 
 
-async def _watched(sites: Sequence[Site]) -> list[Found]:
+async def _watched(sites: Sequence[Site]) -> Answers:
     """As `_search`; of what no clock can judge it is watched for some seconds whether somebody carries it on."""
-    found = await _search(sites)
-    doubtful = {one.log.operation_id: one for one in found if is_doubtful(one.log, now_ms())}
+    answers = await _search(sites)
+    doubtful = {one.log.operation_id: one for one in answers.found if is_doubtful(one.log, now_ms())}
     judged = await _judged(doubtful) if doubtful else {}
-    return [judged.get(one.log.operation_id, one) for one in found]
+    return answers._replace(found=[judged.get(one.log.operation_id, one) for one in answers.found])
 
 
 async def _judged(doubtful: Mapping[str, Found]) -> dict[str, Found]:
@@ -246,7 +270,7 @@ async def _judged(doubtful: Mapping[str, Found]) -> dict[str, Found]:
     while silent and clock.monotonic() < until_s:
         await clock.sleep(LOOK_AGAIN_S)
         try:
-            again = await _search(list({one.site.name: one.site for one in silent.values()}.values()))
+            again = (await _search(list({one.site.name: one.site for one in silent.values()}.values()))).found
         except FarshoreError:
             break  # what was read before is shown
         for now in again:
@@ -272,7 +296,7 @@ async def _watched_one(context: AppContext, operation_id: str) -> Found:
 
 
 async def _find(context: AppContext, operation_id: str) -> Found:
-    for found in await _search(_targets(context)):
+    for found in (await _search(_targets(context))).found:
         if found.log.operation_id == operation_id:
             return found
     raise CommandRefused(

@@ -85,11 +85,30 @@ def test_an_operation_that_is_done_but_for_its_hook_says_so_and_that_nothing_is_
     assert own_shell.run(f"operation wait {result['operation_id']}", ExitCode.FINDINGS)
 
 
+def test_a_site_that_does_not_tell_is_no_site_without_open_operations(own_shell: Shell) -> None:
+    nothing = own_shell.run("operation list --open -o json", ExitCode.DONE)
+    assert json.loads(nothing.stdout) == {"schema_version": 1, "items": [], "sites_not_known": []}
+    with (own_shell.folder / "farshore.toml").open("a") as config:
+        config.write('[[links]]\nname = "back"\nsource = "west"\ntarget = "east"\ntopics = ["flights"]\n')
+    own_shell.east.kill9()
+    told = own_shell.run("operation list --open", ExitCode.FINDINGS)
+    assert "not of east: none" in told.stdout
+    assert "note: operations to east are not known: " in told.stderr
+    assert json.loads(own_shell.run("operation list -o json", ExitCode.FINDINGS).stdout)["sites_not_known"] == ["east"]
+
+
 def test_a_switchover_that_is_killed_while_it_drains_is_aborted(own_shell: Shell) -> None:
     operation_id = kill_while_it_drains(own_shell)
+    would = own_shell.run(f"operation abort {operation_id} --dry-run", ExitCode.DONE)
+    assert f"an abort of {operation_id} would find" in would.stdout
+    assert "nothing would stay changed" in would.stderr
     planned = json.loads(own_shell.run(f"operation abort {operation_id} --dry-run -o json", ExitCode.DONE).stdout)
     assert role_of_east(own_shell) == ("frozen", 1)
-    done = json.loads(own_shell.run(f"operation abort {operation_id} --yes -o json", ExitCode.DONE).stdout)
+    aborted = own_shell.run(f"operation abort {operation_id} --yes -o json", ExitCode.DONE)
+    assert "link runs: east-west goes on as before: nothing was moved along it" in aborted.stderr
+    assert "source thawed: east takes writes again" in aborted.stderr
+    assert "nothing stays changed" in aborted.stderr
+    done = json.loads(aborted.stdout)
     assert done == planned
     assert [(one["kind"], one["stays"]) for one in done["items"]] == [("link_runs", False), ("source_thawed", False)]
     assert role_of_east(own_shell) == ("active", 3), "set once more, so that no late change follows, and let in again"
@@ -111,7 +130,7 @@ async def test_a_list_takes_no_living_one_for_silent_and_no_dead_one_for_living_
         await eventually(lambda: _is_begun(stage, OperationStep.DRAIN), "the drain")
 
         async def listed() -> Found:
-            (found,) = await _watched([stage.link.target])
+            (found,) = (await _watched([stage.link.target])).found
             return found
 
         assert (await listed()).standing().state is OperationState.UNDER_WAY
