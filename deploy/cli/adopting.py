@@ -11,6 +11,7 @@ from rich.progress import Progress, TaskID
 
 from broker.client.cluster import Cluster
 from deploy.cli.both_sites import with_both_sites
+from deploy.cli.lines import with_command
 from deploy.cli.terminal import CommandRefused, ExitCode, Output, confirm_plan, emit, progress, run_async
 from mirror.findings import resume_command
 from mirror.link import Link
@@ -43,7 +44,7 @@ def adopt_target(link: Link, plan: ResumePlan, *, dry_run: bool, yes: bool, outp
 def tell_that_it_may_run(link: Link) -> None:
     """Say what is left to do."""
     start = f"farshore mirror run --link {link.name}"
-    click.echo(f"link {link.name} may run: where no mirror runs, start it: {start}", err=True)
+    click.echo(with_command(f"link {link.name} may run: where no mirror runs, start it", start), err=True)
 
 
 async def _compare(

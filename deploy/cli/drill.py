@@ -12,8 +12,9 @@ from broker.base.documents import to_document
 from broker.client.cluster import Cluster
 from broker.client.errors import ClientError
 from broker.client.site import Site
-from deploy.cli.failover_tables import filled, tell_loss
+from deploy.cli.failover_tables import tell_loss
 from deploy.cli.late_lines import pending_line
+from deploy.cli.lines import filled
 from deploy.cli.site_tables import tell_stays
 from deploy.cli.terminal import AppContext, ExitCode, Output, audit_directory, emit, output_option, run_async
 from failover.contact import CLIENT_ID

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from broker.base.documents import to_document
-from deploy.cli.failover_tables import filled
+from deploy.cli.lines import filled, with_command
 from deploy.cli.next_steps import NextStep, name_back, table_back
 from deploy.cli.tables import counted, print_table
 from deploy.cli.terminal import AppContext, CommandRefused, ExitCode
@@ -47,32 +47,30 @@ def tell_end(link: Link, plan: FailbackPlan, result: Mapping[str, Any]) -> int:
     """What is left to be seen to -> the exit code."""
     code: int = result["switchover_exit_code"]
     if (moved := result.get("switchover")) and (operation_id := moved.get("operation_id")):
-        click.echo(
-            f"moved along {plan.link_back} by one operation:\n  farshore operation show {operation_id}", err=True
-        )
+        show_it = f"farshore operation show {operation_id}"
+        click.echo(with_command(f"moved along {plan.link_back} by one operation", show_it), err=True)
     again = f"farshore failback --link {link.name}"
     if code != ExitCode.DONE:
         what = "has a finding" if code == ExitCode.FINDINGS else "was not verified"
-        click.echo(f"link {link.name} stays promoted: the switchover along {plan.link_back} {what}", err=True)
+        click.echo(filled(f"link {link.name} stays promoted: the switchover along {plan.link_back} {what}"), err=True)
         look = "stranded list --link " + plan.link_back if code == ExitCode.FINDINGS else "operation list"
-        click.echo(f"hint: farshore {look}; when that is seen to, {again} goes on", err=True)
+        click.echo(filled(f"hint: farshore {look}; when that is seen to, {again} goes on"), err=True)
         return code
     if result["stranded_since"]:
         text = f"came to {link.source.name} meanwhile: link {link.name} stays promoted"
-        click.echo(f"{told_tails(result['stranded_since'])} {text}", err=True)
-        click.echo(f"hint: {again} saves that, and lets the link run", err=True)
+        click.echo(filled(f"{told_tails(result['stranded_since'])} {text}"), err=True)
+        click.echo(filled(f"hint: {again} saves that, and lets the link run"), err=True)
         code = ExitCode.FINDINGS
     if role := result["role_in_the_way"]:
         named = {"source": link.source.name, "target": link.target.name}
         what, hint = (text.format(**named) for text in _ROLES[role])
-        click.echo(f"{what}: link {link.name} stays promoted", err=True)
-        click.echo(f"hint: {hint}; then {again}", err=True)
+        click.echo(filled(f"{what}: link {link.name} stays promoted"), err=True)
+        click.echo(filled(f"hint: {hint}; then {again}"), err=True)
         code = ExitCode.FINDINGS
     if tails := result["stranded_at_target"]:
-        click.echo(
-            f"{link.target.name} alone has {told_tails(tails)}: it came behind the fence of {plan.link_back}", err=True
-        )
-        click.echo(f"hint: farshore stranded list --link {plan.link_back}", err=True)
+        text = f"{link.target.name} alone has {told_tails(tails)}: it came behind the fence of {plan.link_back}"
+        click.echo(filled(text), err=True)
+        click.echo(filled(f"hint: farshore stranded list --link {plan.link_back}"), err=True)
         code = ExitCode.FINDINGS
     return code
 
@@ -93,7 +91,8 @@ def refuse(app: AppContext, link: Link, plan: FailbackPlan) -> None:
 def tell_refusals(app: AppContext, link: Link, plan: FailbackPlan) -> None:
     """Of a dry run: each with what to do about it."""
     for said, hint in _told_refusals(app, link, plan):
-        click.echo(f"{filled(f'refused: {said}')}\nhint: {hint}", err=True)
+        first, *toml = f"hint: {hint}".split("\n")
+        click.echo("\n".join([filled(f"refused: {said}"), filled(first), *toml]), err=True)
 
 
 def _told_refusals(app: AppContext, link: Link, plan: FailbackPlan) -> list[tuple[str, str]]:
@@ -161,17 +160,19 @@ def show(plan: FailbackPlan) -> None:
         )
         records = counted(sum(tail.records or 0 for tail in plan.tails), "record")
         text = f"{records} that {plan.source} alone has stay in its log, are nobody's to read next, and are saved to"
-        click.echo(f"{text} {plan.export_to}", err=True)
+        click.echo(filled(f"{text} {plan.export_to}"), err=True)
     if not plan.groups_known:
         text = (
             f"which groups went along {plan.link}, or came back, the journals do not tell: all are taken to have gone"
         )
-        click.echo(text, err=True)
+        click.echo(filled(text), err=True)
     if plan.groups_back:
-        click.echo(f"come back to {plan.source}: {_names(plan.groups_back)}", err=True)
+        click.echo(filled(f"come back to {plan.source}: {_names(plan.groups_back)}"), err=True)
     if plan.groups_stay:
-        click.echo(f"were not moved to {plan.target}, and stay as they are: {_names(plan.groups_stay)}", err=True)
-    click.echo(f"steps: {', '.join(plan.steps)}", err=True)
+        click.echo(
+            filled(f"were not moved to {plan.target}, and stay as they are: {_names(plan.groups_stay)}"), err=True
+        )
+    click.echo(filled(f"steps: {', '.join(plan.steps)}"), err=True)
 
 
 def _names(groups: Sequence[str]) -> str:

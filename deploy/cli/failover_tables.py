@@ -11,7 +11,6 @@ from typing import Any
 import click
 
 from broker.base.documents import iso_time, to_document
-from broker.base.durations import human_seconds
 from deploy.cli.freezing_lines import freezing_lines
 from deploy.cli.gate_words import reason_of, refusal_of
 from deploy.cli.group_lines import MOVES_SHOWN, moves_line, tell_totals, unlike_others
@@ -25,20 +24,20 @@ from deploy.cli.late_lines import (
     unwatched_line,
 )
 from deploy.cli.left_lines import but_not, left_lines, not_named_line, unanswered_lines
+from deploy.cli.lines import filled, with_command
+from deploy.cli.loss_lines import headline
 from deploy.cli.next_steps import NextStep
-from deploy.cli.tables import counted, print_table
+from deploy.cli.tables import print_table
 from deploy.cli.terminal import CommandRefused, Output, confirm_plan, emit
 from failover.contact import SiteFinding
-from failover.losses import Certainty, LossGrowth, LossTotal, PartitionLoss
-from failover.moves import MoveKind
+from failover.losses import LossTotal, PartitionLoss
+from failover.moves import GroupMove, MoveKind
 from failover.operation import GroupsStand
 from failover.plan import GateRefusal, OperationPlan, RefusalReason
 from failover.result import OperationResult
 from failover.snapshot import Snapshot
 from failover.steps import Operation
 from failover.verification import DifferenceKind
-from mirror.api import CLOCK_DIFFERENCE_MAX_MS
-from mirror.limits import HEARTBEAT_MAX_AGE_MS
 
 LOSS_COLUMNS = (
     "topic",
@@ -60,13 +59,10 @@ MOVE_COLUMNS = (
     "target_offset",
     "read_again_records",
     "skipped_records",
-    "synced_at",
 )
 STRANDED_COLUMNS = ("topic", "partition", "first_offset", "end_offset", "records")
 LATE_COMMIT_COLUMNS = ("group", "topic", "partition", "moved_offset", "found_offset")
 DIFFERENCE_COLUMNS = ("kind", "subject", "partition", "expected", "found")
-WIDTH = 80
-"""Of a terminal, for what is told in sentences."""
 _DIFFERENCES = {
     DifferenceKind.NOT_FENCED: (
         "not_fenced: the partition could take no marker, so a mirror that hangs could still write there; "
@@ -87,109 +83,6 @@ _DIFFERENCES = {
 }
 
 
-def headline(total: LossTotal, source: str) -> str:
-    """The loss in a few sentences; what is only likely is said to be so."""
-    where = f" in {counted(total.partitions_with_loss, 'partition')}" if total.partitions_with_loss else ""
-    missing = f"{counted(total.offsets, 'offset')}{where}, which are at most as many records"
-    if total.records is not None or not total.offsets:
-        missing = f"{counted(total.records or 0, 'record')}{where}"
-    if total.certainty is Certainty.EXACT:
-        if total.fastest_per_s is None or total.stated_at_ms is None:
-            return f"only at the source: {missing}"
-        return (
-            f"only at the source: {missing}, as of {iso_time(total.stated_at_ms)}. What {source} takes from then on "
-            f"is not among them; in the fastest second of its last minute {total.fastest_per_s:,.0f} came"
-        )
-    if total.seen_at_ms is None:
-        return f"lost: how much cannot be known: where the partitions at {source} ended was never seen"
-    seen = iso_time(total.seen_at_ms)
-    if total.stated_at_ms is not None:
-        ago_ms = total.stated_at_ms - total.seen_at_ms
-        ahead = f"by a clock {human_seconds(-ago_ms / 1000)} ahead of this one"
-        seen += f", {ahead if ago_ms < -CLOCK_DIFFERENCE_MAX_MS else f'{human_seconds(max(ago_ms, 0) / 1000)} ago'}"
-    unseen = f"; of {counted(total.unseen_partitions, 'partition')} nothing is known" if total.unseen_partitions else ""
-    if total.likely_offsets is not None:
-        told = _unwatched if _is_unwatched(total) else _likely
-        return f"lost: {told(total, source, missing, seen)}{unseen}"
-    known = f"at least {missing}" if total.offsets else f"nothing of what was seen at {source}"
-    known += " for certain" if total.unclear_offsets and not total.offsets else ""
-    return (
-        f"lost: {known}{_unclear(total)}, and whatever was written at {source} after it was last seen ({seen}): "
-        f"how much that is cannot be known from here{unseen}"
-    )
-
-
-def _likely(total: LossTotal, source: str, missing: str, seen: str) -> str:
-    """What was seen, what its pace makes likely behind that, and what is beyond knowing."""
-    until = "nothing says when it ceased to answer"
-    if total.unanswered_at_ms is not None and total.seen_at_ms is not None:
-        until = f"{human_seconds(max(0, total.unanswered_at_ms - total.seen_at_ms) / 1000)} later it did not answer"
-    return (
-        f"likely {_range(total)}. Seen at {source} ({seen}): {missing}{_behind(total, source)}; {until}. In the "
-        f"fastest second of the minute before, {total.fastest_per_s or 0:,.0f} came. What it wrote after that look "
-        f"cannot be known from here, nor topics and partitions made there since"
-    )
-
-
-def _is_unwatched(total: LossTotal) -> bool:
-    """Whether no worker lived to see the source cease to answer: one that lives looks again and again."""
-    if total.unanswered_at_ms is not None or total.seen_at_ms is None or total.stated_at_ms is None:
-        return False
-    return total.stated_at_ms - total.seen_at_ms > HEARTBEAT_MAX_AGE_MS
-
-
-def _unwatched(total: LossTotal, source: str, missing: str, seen: str) -> str:
-    """No figure is likely of a time in which nobody looked; what the pace would have come to is said as that."""
-    return (
-        f"how much is not known: nobody was watching {source} since {seen}, and what it wrote then, or which topics "
-        f"and partitions were made there, cannot be known from here. Seen before that: {missing}"
-        f"{_behind(total, source)}. In the fastest second of its last minute, {total.fastest_per_s or 0:,.0f} came; "
-        f"had it gone on so until now, {_range(total)} would be lost"
-    )
-
-
-def _range(total: LossTotal) -> str:
-    low, high = total.offsets, total.likely_offsets or 0
-    return f"{low:,} to {high:,} offsets" if high > low else counted(low, "offset")
-
-
-def _behind(total: LossTotal, source: str) -> str:
-    behind = ""
-    if total.seen_offsets and total.seen_seconds is None:
-        behind = f"more than {source} wrote in the minute before"
-    elif total.seen_offsets and total.seen_seconds is not None:
-        behind = f"what {source} wrote in {human_seconds(total.seen_seconds)}"
-    if total.unclear_offsets:  # not all of it was written there
-        behind = f"{_unclear(total)}; {behind.replace(f'{source} wrote', f'came to {source}')}"
-    elif behind:
-        behind = f", {behind}"
-    return behind
-
-
-def _unclear(total: LossTotal) -> str:
-    if not total.unclear_offsets:
-        return ""
-    count = f"{counted(total.unclear_offsets, 'offset')} more"
-    return f"; {count} may be lost, or hold what a link back had brought there: nobody here can tell"
-
-
-def growth_line(shown: LossTotal, now: LossTotal, source: str, grown: LossGrowth) -> str:
-    """What was lost more, by now, than what was shown."""
-    count = counted(max(0, now.seen_offsets - shown.seen_offsets), "offset")
-    alone = "" if now.unclear_offsets else " alone"
-    more = f"{count} more at {source}{alone} than when it was shown"
-    if grown is LossGrowth.LIKELY:
-        return f"{more}, no more than the pace that was shown makes likely: going on"
-    if now.certainty is shown.certainty:
-        return f"{more}, and more than the pace that was shown makes likely: it is asked again"
-    return f"{more}, and how many in all is not known exactly any more: it is asked again"
-
-
-def filled(line: str) -> str:
-    """Ids stay whole."""
-    return textwrap.fill(line, WIDTH, subsequent_indent="  ", break_on_hyphens=False)
-
-
 def tell_loss(total: LossTotal, source: str, *, to_stderr: bool = True) -> None:
     """The loss in lines that fit a terminal."""
     click.echo(filled(headline(total, source)), err=to_stderr)
@@ -201,7 +94,7 @@ def print_plan(plan: OperationPlan, output: str) -> None:
         show_plan(plan, to_stderr=False)
         for refusal in plan.refusals:
             message, hint = reason_of(refusal)
-            click.echo(f"refused: {message}\nhint: {hint}", err=True)
+            click.echo(f"{filled(f'refused: {message}')}\n{filled(f'hint: {hint}')}", err=True)
         return
     emit(plan, output)
 
@@ -222,22 +115,23 @@ def show_plan(plan: OperationPlan, *, to_stderr: bool = True) -> None:
     tell_loss(plan.loss, snapshot.source, to_stderr=to_stderr)
     kept = sorted({move.group for move in plan.moves if move.kind is MoveKind.KEPT})
     if kept:
-        click.echo(
-            f"{', '.join(kept)}: offsets of the mirror's last sync; what was read after it is read again, and what "
-            "a group was set back by after it is skipped: how much that is cannot be known",
-            err=to_stderr,
+        text = (
+            f"{', '.join(kept)}: offsets of the mirror's last sync; what was read after it is read again, and what a "
+            "group was set back by after it is skipped: how much that is cannot be known"
         )
+        click.echo(filled(text), err=to_stderr)
     if lossy := _with_loss(plan.losses):
         print_table(to_document(lossy), _loss_columns(lossy), "", to_stderr=to_stderr)
     tell_totals(plan.group_totals, to_stderr=to_stderr)
     if plan.left_groups:
-        click.echo(f"left behind where it is not known where they go on: {', '.join(plan.left_groups)}", err=to_stderr)
+        text = f"left behind where it is not known where they go on: {', '.join(plan.left_groups)}"
+        click.echo(filled(text), err=to_stderr)
     if plan.not_named:
         click.echo(filled(not_named_line(plan.not_named, snapshot.source)), err=to_stderr)
     if to_stderr and len(plan.moves) > MOVES_SHOWN:
         click.echo(moves_line(plan.moves), err=True)
     elif plan.moves:
-        print_table(to_document(list(plan.moves)), MOVE_COLUMNS, "", to_stderr=to_stderr)
+        print_table(to_document(list(plan.moves)), _move_columns(plan.moves), "", to_stderr=to_stderr)
 
 
 def tell_source(plan: OperationPlan, *, to_stderr: bool) -> None:
@@ -246,9 +140,9 @@ def tell_source(plan: OperationPlan, *, to_stderr: bool) -> None:
     if snapshot.source_finding is not SiteFinding.ALIVE:
         click.echo(f"{snapshot.source} is {snapshot.source_finding.value.replace('_', ' ')}", err=to_stderr)
         for answer in snapshot.evidence:
-            said = answer.error or "answered"
+            said = answer.error.removeprefix(f"{answer.address} ") or "answered"
             when = f"called at {iso_time(answer.asked_at_ms)}, after {answer.seconds:.1f} s"
-            click.echo(f"  {answer.address}: {said} ({when})", err=to_stderr)
+            click.echo(filled(f"  {answer.address}: {said} ({when})", "    "), err=to_stderr)
     for one in plan.elsewhere:
         if one.is_active is None:
             said = f"whether {one.site} took over topics of it ({one.link}) is not known: it does not say"
@@ -300,6 +194,11 @@ def _loss_columns(losses: Iterable[PartitionLoss]) -> Sequence[str]:
     return (*LOSS_COLUMNS[:at], "unclear_offsets", *LOSS_COLUMNS[at:])
 
 
+def _move_columns(moves: Iterable[GroupMove]) -> Sequence[str]:
+    """When it was synced has a column where that is all that is known of one."""
+    return (*MOVE_COLUMNS, "synced_at") if any(move.kind is MoveKind.KEPT for move in moves) else MOVE_COLUMNS
+
+
 def tell_refused(plan: OperationPlan, output: str, *refusals: GateRefusal) -> None:
     """The plan with its refusals on stdout, where a document was asked for."""
     if output != Output.TABLE:
@@ -348,7 +247,7 @@ def print_result(result: OperationResult, steps: Sequence[NextStep], output: str
 
 def tell_next(steps: Iterable[NextStep]) -> None:
     for step in steps:
-        click.echo(f"next: {step.what}" + (f": {step.command}" if step.command else ""))
+        click.echo(with_command(f"next: {step.what}", step.command))
         if step.toml:
             click.echo("\n" + textwrap.indent(step.toml, "  ") + "\n")
 
@@ -365,7 +264,7 @@ def show_result(result: OperationResult) -> None:
     lossy = _with_loss(result.losses)
     _show_rows(lossy, _loss_columns(lossy), "Only at the source")
     if moves := unlike_others(result.moves):
-        _show_rows(moves, MOVE_COLUMNS, "Groups")
+        _show_rows(moves, _move_columns(moves), "Groups")
     if len(moves) < len(result.moves):
         click.echo(filled(moves_line(result.moves, "-o json")))
     if result.differences:
@@ -373,7 +272,7 @@ def show_result(result: OperationResult) -> None:
         kinds = {difference.kind for difference in result.differences}
         for kind, said in _DIFFERENCES.items():
             if kind in kinds:
-                click.echo(said, err=True)
+                click.echo(filled(said), err=True)
     if result.stranded:
         _show_rows(result.stranded, STRANDED_COLUMNS, "Came after the fence")
     if result.late_commits:
@@ -386,7 +285,7 @@ def show_result(result: OperationResult) -> None:
     if result.not_compared_partitions:
         click.echo(filled(not_compared_line(result)), err=True)
     if result.left_groups:
-        click.echo(f"left behind, with moves that are not known: {', '.join(result.left_groups)}", err=True)
+        click.echo(filled(f"left behind, with moves that are not known: {', '.join(result.left_groups)}"), err=True)
     if result.not_named:
         click.echo(filled(not_named_line(result.not_named, result.source)), err=True)
     for line in left_lines(result):
@@ -400,10 +299,7 @@ def show_result(result: OperationResult) -> None:
     if result.not_closed:
         click.echo(filled(result.not_closed), err=True)
     if result.hook_error:
-        click.echo(f"{result.hook_error}; all else is done", err=True)
+        click.echo(filled(f"{result.hook_error}; all else is done"), err=True)
     verdict = "verified" if result.verified else "NOT VERIFIED"
-    click.echo(
-        f"{result.operation.value} {result.source} -> {result.target}: {verdict} in {result.seconds:.1f} s; "
-        f"`farshore operation show {result.operation_id}`",
-        err=True,
-    )
+    line = f"{result.operation.value} {result.source} -> {result.target}: {verdict} in {result.seconds:.1f} s"
+    click.echo(filled(f"{line}; `farshore operation show {result.operation_id}`"), err=True)

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 
 import click
 
+from deploy.cli.lines import filled
 from deploy.cli.tables import counted
 from failover.moves import GroupMove, GroupTotal
 
@@ -19,7 +20,7 @@ def tell_totals(totals: Sequence[GroupTotal], *, to_stderr: bool) -> None:
     is_short = to_stderr and len(totals) > MOVES_SHOWN
     told = [one for one in totals if not is_short or (one.read_again_records, one.skipped_records) != (0, 0)]
     for total in told:
-        click.echo(group_line(total), err=to_stderr)
+        click.echo(filled(group_line(total)), err=to_stderr)
     if len(told) < len(totals):
         others = counted(len(totals) - len(told), "group")
         click.echo(f"{others}: 0 records read again, 0 records skipped", err=to_stderr)

@@ -14,7 +14,7 @@ from broker.base.ending import to_its_end
 from broker.base.errors import FarshoreError
 from broker.client.cluster import Cluster
 from broker.client.site import Site
-from deploy.cli.failover_tables import filled
+from deploy.cli.lines import filled
 from failover.contact import CLIENT_ID
 from failover.standing import OperationStanding, OperationState, standing_of
 from failover.taking_up import find_operation

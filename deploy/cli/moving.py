@@ -19,6 +19,8 @@ from deploy.cli import failover_tables as link_tables
 from deploy.cli import site_tables
 from deploy.cli.gate_words import refusal_of
 from deploy.cli.interrupted import Begun, told_where_interrupted
+from deploy.cli.lines import filled
+from deploy.cli.loss_lines import growth_line
 from deploy.cli.next_steps import NextStep, conditions_of, links_back, merged, next_steps
 from deploy.cli.refusals import refusals_of
 from deploy.cli.terminal import AppContext, ExitCode
@@ -324,8 +326,8 @@ def _tell_growth(shown: Looked, now: Looked) -> LossGrowth:
         plan = found[move.sites.link.name]
         grown = growth(move.plan.loss, plan.loss) if plan.operation is Operation.FAILOVER else LossGrowth.NONE
         if grown is not LossGrowth.NONE:
-            line = link_tables.growth_line(move.plan.loss, plan.loss, plan.snapshot.source, grown)
-            click.echo(link_tables.filled(line), err=True)
+            line = growth_line(move.plan.loss, plan.loss, plan.snapshot.source, grown)
+            click.echo(filled(line), err=True)
             worst = grown if worst is not LossGrowth.BEYOND else worst
     return worst
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
@@ -16,10 +15,11 @@ from broker.base.documents import iso_time, to_document
 from broker.base.errors import FarshoreError
 from broker.client.cluster import Cluster
 from broker.client.site import Site
-from deploy.cli.failover_tables import WIDTH, filled, tell_groups_stand
+from deploy.cli.failover_tables import tell_groups_stand
 from deploy.cli.found_lines import found_in
 from deploy.cli.interrupted import told_where_interrupted
 from deploy.cli.left_lines import not_let_in
+from deploy.cli.lines import filled
 from deploy.cli.moving import Ended, now_ms, tell_results
 from deploy.cli.parameters import Duration
 from deploy.cli.terminal import (
@@ -141,7 +141,7 @@ def wait_command(context: AppContext, operation_id: str, timeout_ms: int | None,
     found = run_async(_wait(context, operation_id, timeout_ms))
     _show(found, output)
     standing = found.standing()
-    if standing.state in OPEN_STATES:
+    if standing.state in OPEN_STATES and output != Output.TABLE:
         click.echo(f"hint: {way_on(standing)}", err=True)
     if standing.state is OperationState.UNDER_WAY:
         raise SystemExit(ExitCode.TIMED_OUT)
@@ -226,7 +226,7 @@ def _tell_findings(findings: Iterable[AbortFinding]) -> None:
         if finding.open_topics:
             told += f"; clients can write to {', '.join(finding.open_topics)}"
         by = f" ({finding.by})" if finding.by else ""
-        click.echo(f"{finding.kind.replace('_', ' ')}: {finding.subject} {told}{by}", err=True)
+        click.echo(filled(f"{finding.kind.replace('_', ' ')}: {finding.subject} {told}{by}"), err=True)
 
 
 def _targets(context: AppContext) -> list[Site]:
@@ -376,7 +376,7 @@ def _show(found: Found, output: str) -> None:
         lines += [f"finding: {found}" for found in found_in(result)]
     lines += not_let_in(log, standing)
     for line in lines:
-        click.echo(textwrap.fill(line, WIDTH, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False))
+        click.echo(filled(line))
     emit(list(standing.steps), output, columns=STEP_COLUMNS)
     if standing.state in OPEN_STATES:
-        click.echo(textwrap.fill(f"next: {way_on(standing)}", WIDTH, subsequent_indent="  ", break_on_hyphens=False))
+        click.echo(filled(f"next: {way_on(standing)}"))

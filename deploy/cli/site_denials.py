@@ -13,7 +13,7 @@ from broker.client.acls import WriteDenial
 from broker.client.cluster import Cluster
 from broker.client.errors import ClientError
 from broker.wire.site_role import SiteRole
-from deploy.cli.failover_tables import filled
+from deploy.cli.lines import filled
 from failover.acl_freeze import AclFreeze, open_again
 from failover.acl_looking import denials_to_make, look, may_make_acls, named_topics
 from failover.closing import standing_in_words

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -12,9 +11,6 @@ import click
 
 from broker.base.documents import to_document
 from deploy.cli.failover_tables import (
-    WIDTH,
-    filled,
-    headline,
     show_result,
     summary,
     tell_loss,
@@ -27,6 +23,8 @@ from deploy.cli.failover_tables import (
 from deploy.cli.gate_words import reason_of
 from deploy.cli.group_lines import group_line
 from deploy.cli.late_lines import OTHERS_SHOWN, not_compared_line
+from deploy.cli.lines import filled
+from deploy.cli.loss_lines import headline
 from deploy.cli.next_steps import NextStep
 from deploy.cli.tables import counted, print_table
 from deploy.cli.terminal import CommandRefused, Output, confirm_plan, emit
@@ -65,7 +63,7 @@ def print_plan(plan: SitePlan, output: str) -> None:
     show_plan(plan, to_stderr=False)
     for refusal in _all_refusals(plan):
         message, hint = reason_of(refusal)
-        click.echo(f"refused: {message}\nhint: {hint}", err=True)
+        click.echo(f"{filled(f'refused: {message}')}\n{filled(f'hint: {hint}')}", err=True)
 
 
 def _all_refusals(plan: SitePlan) -> list[GateRefusal]:
@@ -149,8 +147,7 @@ def tell_stays(stays: Iterable[Mapping[str, Any]], source: str, *, to_stderr: bo
         more = f" and {len(subjects) - OTHERS_SHOWN:,} more" if len(subjects) > OTHERS_SHOWN else ""
         what = f"{kind} {shown}{more}" if shown else f"{kind}s"
         why = _WORDS[StayReason(reason)] + (f" ({detail})" if detail else "")
-        line = textwrap.fill(f"- {what}: {why}", WIDTH, subsequent_indent="  ", break_on_hyphens=False)
-        click.echo(line, err=to_stderr)
+        click.echo(filled(f"- {what}: {why}"), err=to_stderr)
 
 
 def tell_refused(plan: SitePlan, output: str, *refusals: GateRefusal) -> None:

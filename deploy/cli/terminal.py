@@ -29,6 +29,7 @@ from broker.base.documents import to_document
 from broker.base.errors import FarshoreError
 from broker.base.garbage import passing_over_what_stays
 from broker.client.site import Site
+from deploy.cli.lines import filled_for_people
 from deploy.cli.refusals import NO_CONSENT, refusals_of
 from deploy.cli.tables import print_table
 from deploy.errors import ConfigError
@@ -135,9 +136,9 @@ class CommandRefused(click.ClickException):
         self.exit_code = int(exit_code)  # type: ignore[misc]  # click types it as a class variable, and reads it from the instance
 
     def show(self, file: Any = None) -> None:
-        click.echo(f"error: {self.message}", err=True)
+        click.echo(filled_for_people(f"error: {self.message}"), err=True)
         if self.hint:
-            click.echo(f"hint: {self.hint}", err=True)
+            click.echo(filled_for_people(f"hint: {self.hint}"), err=True)
 
 
 def output_option(command: F) -> F:

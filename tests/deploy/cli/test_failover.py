@@ -6,7 +6,6 @@ import asyncio
 import json
 import os
 import pty
-import signal
 import subprocess
 import sys
 import time
@@ -28,7 +27,6 @@ from deploy.cli.terminal import ExitCode
 from failover.journal_log import load_operations
 from failover.standing import OperationStanding, standing_of
 from tests.chaos_runs.warm_commands import warm_commands
-from tests.deploy.cli.draining import drain_held_up
 from tests.forking import FARSHORE, ForkedProcess, start_farshore
 from tests.interop.servers import FarshoreBroker, wait_until
 from tests.mirror.harness import read_all, write
@@ -301,22 +299,6 @@ def test_a_datetime_without_a_zone_is_refused(shell: Shell) -> None:
     for text in ("", "1960-01-01T00:00:00Z"):
         shell.run(f"failover --to-datetime={text} --dry-run", ExitCode.USAGE)
     assert shell.operations == before
-
-
-def test_ctrl_c_while_it_drains_is_exit_code_130_and_leaves_the_link_running(shell: Shell) -> None:
-    before = shell.operations
-    with drain_held_up(shell.east.bootstrap):
-        operation = shell.start("switchover --yes")
-        wait_until(lambda: is_draining(shell, before), DEADLINE_S, "the drain to start")
-        operation.send_signal(signal.SIGINT)
-        _, said = operation.communicate(timeout=DEADLINE_S)
-    assert operation.returncode == ExitCode.INTERRUPTED
-    (operation_id,) = [one for one in shell.operations if one not in before]
-    assert f"interrupted: {operation_id} was given up in its step drain" in " ".join(said.split())
-    assert "what it had changed is undone, and nothing was moved" in " ".join(said.split())
-    assert said.splitlines()[-1] == f"next: farshore operation show {operation_id}"
-    assert role_of_east(shell) == ("active", 2), "frozen, and let in again"
-    assert json.loads(shell.run("switchover --dry-run -o json", ExitCode.DONE).stdout)["refusals"] == []
 
 
 def role_of_east(shell: Shell) -> tuple[str, int]:

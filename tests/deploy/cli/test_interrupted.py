@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import signal
 from pathlib import Path
 
 import pytest
 
 from broker.client.site import Site
 from deploy.cli.interrupted import told_where_interrupted
+from deploy.cli.terminal import ExitCode
 from failover.steps import OperationStep
+from tests.deploy.cli.draining import drain_held_up
+from tests.deploy.cli.test_failover import DEADLINE_S, is_draining, role_of_east, two_sites
 from tests.failover.machines import VICTIM, machine, operate, quick
 from tests.failover.test_taking_up import ID, SWITCHOVER, _is_begun, ready
+from tests.interop.servers import wait_until
 from tests.mirror.harness import eventually
 from tests.ports import free_port
 
@@ -57,3 +63,20 @@ async def test_where_the_journal_does_not_answer_that_is_said(capsys: pytest.Cap
     said = capsys.readouterr().err
     assert f"interrupted; how {ID} stands is not known" in " ".join(said.split())
     assert said.splitlines()[-1] == f"next: farshore operation show {ID}"
+
+
+def test_ctrl_c_while_it_drains_is_exit_code_130_and_leaves_the_link_running(tmp_path: Path) -> None:
+    with two_sites(tmp_path) as shell:
+        before = shell.operations
+        with drain_held_up(shell.east.bootstrap):
+            operation = shell.start("switchover --yes")
+            wait_until(lambda: is_draining(shell, before), DEADLINE_S, "the drain to start")
+            operation.send_signal(signal.SIGINT)
+            _, said = operation.communicate(timeout=DEADLINE_S)
+        assert operation.returncode == ExitCode.INTERRUPTED
+        (operation_id,) = [one for one in shell.operations if one not in before]
+        assert f"interrupted: {operation_id} was given up in its step drain" in " ".join(said.split())
+        assert "what it had changed is undone, and nothing was moved" in " ".join(said.split())
+        assert said.splitlines()[-1] == f"next: farshore operation show {operation_id}"
+        assert role_of_east(shell) == ("active", 2), "frozen, and let in again"
+        assert json.loads(shell.run("switchover --dry-run -o json", ExitCode.DONE).stdout)["refusals"] == []

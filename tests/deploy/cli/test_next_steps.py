@@ -8,8 +8,9 @@ from dataclasses import replace
 import pytest
 
 from broker.client.site import Site
-from deploy.cli.failover_tables import headline, summary
+from deploy.cli.failover_tables import summary
 from deploy.cli.late_lines import late_commits_line, read_on_line, stranded_line, unwatched_line
+from deploy.cli.loss_lines import headline
 from deploy.cli.next_steps import links_back, next_steps
 from failover.late_commits import LateCommit
 from failover.left import LeftPartition

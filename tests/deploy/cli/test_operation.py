@@ -62,7 +62,8 @@ def test_a_switchover_that_is_killed_while_it_drains_is_said_and_resumed_with_an
     config = own_shell.folder / "farshore.toml"
     config.write_text(config.read_text().replace('state_dir = "state"', 'state_dir = "elsewhere"'))
     waited = own_shell.run(f"operation wait {operation_id}", ExitCode.ERROR)
-    assert f"farshore operation resume {operation_id}" in waited.stderr
+    assert f"next: `farshore operation resume {operation_id}`" in waited.stdout
+    assert waited.stderr == "", "which was said twice"
     own_shell.run(f"operation resume {operation_id} --dry-run", ExitCode.DONE)
     result = json.loads(own_shell.run(f"operation resume {operation_id} --yes -o json", ExitCode.DONE).stdout)
     assert (result["operation_id"], result["verified"]) == (operation_id, True)

@@ -225,7 +225,7 @@ def test_a_link_that_is_refused_stays_and_is_moved_by_the_next_run(own_shell: Sh
     assert (dry["moving"], dry["refused"]) == (["flights"], ["orders"])
     assert {("link", "orders", "refused"), ("group", "analysts", "in_part")} <= stays(dry)
     told = own_shell.run("switchover --from east --to west --yes", ExitCode.REFUSED)
-    assert max(len(line) for line in told.stdout.splitlines() if not line.startswith("next: ")) <= 80
+    assert max(len(line) for line in told.stdout.splitlines() if not line.startswith("  farshore ")) <= 80
     assert "refused: the link orders is paused" in " ".join(told.stderr.split())
     assert role_of(own_shell, "east") == ("standby", ["flights"])
     (operation_id,) = own_shell.operations

@@ -108,6 +108,17 @@ def _plan(groups: int) -> OperationPlan:
     return plan_switchover(Snapshot("east-west", "east", "west", 9, finding, "running", "", (partition,), tuple(views)))
 
 
+def test_a_plans_moves_are_a_table_in_eighty_columns(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They were nine lines each, which pushed the question off the loss."""
+    monkeypatch.setenv("COLUMNS", "80")
+    show_plan(_plan(3))
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.split()[0] for line in lines if "translated" in line] == ["group-0", "group-1", "group-2"]
+    assert max(map(len, lines)) <= 80
+
+
 def test_a_plan_of_very_many_moves_is_told_in_short_before_the_question_and_whole_in_a_dry_run(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

@@ -1,0 +1,108 @@
+"""What was lost, or is at the source alone, in sentences; what is only likely, or not known, is said to be so."""
+
+from __future__ import annotations
+
+from broker.base.documents import iso_time
+from broker.base.durations import human_seconds
+from deploy.cli.tables import counted
+from failover.losses import Certainty, LossGrowth, LossTotal
+from mirror.api import CLOCK_DIFFERENCE_MAX_MS
+from mirror.limits import HEARTBEAT_MAX_AGE_MS
+
+
+def headline(total: LossTotal, source: str) -> str:
+    """The loss in a few sentences; what is only likely is said to be so."""
+    where = f" in {counted(total.partitions_with_loss, 'partition')}" if total.partitions_with_loss else ""
+    missing = f"{counted(total.offsets, 'offset')}{where}, which are at most as many records"
+    if total.records is not None or not total.offsets:
+        missing = f"{counted(total.records or 0, 'record')}{where}"
+    if total.certainty is Certainty.EXACT:
+        if total.fastest_per_s is None or total.stated_at_ms is None:
+            return f"only at the source: {missing}"
+        return (
+            f"only at the source: {missing}, as of {iso_time(total.stated_at_ms)}. What {source} takes from then on "
+            f"is not among them; in the fastest second of its last minute {total.fastest_per_s:,.0f} came"
+        )
+    if total.seen_at_ms is None:
+        return f"lost: how much cannot be known: where the partitions at {source} ended was never seen"
+    seen = iso_time(total.seen_at_ms)
+    if total.stated_at_ms is not None:
+        ago_ms = total.stated_at_ms - total.seen_at_ms
+        ahead = f"by a clock {human_seconds(-ago_ms / 1000)} ahead of this one"
+        seen += f", {ahead if ago_ms < -CLOCK_DIFFERENCE_MAX_MS else f'{human_seconds(max(ago_ms, 0) / 1000)} ago'}"
+    unseen = f"; of {counted(total.unseen_partitions, 'partition')} nothing is known" if total.unseen_partitions else ""
+    if total.likely_offsets is not None:
+        told = _unwatched if _is_unwatched(total) else _likely
+        return f"lost: {told(total, source, missing, seen)}{unseen}"
+    known = f"at least {missing}" if total.offsets else f"nothing of what was seen at {source}"
+    known += " for certain" if total.unclear_offsets and not total.offsets else ""
+    return (
+        f"lost: {known}{_unclear(total)}, and whatever was written at {source} after it was last seen ({seen}): "
+        f"how much that is cannot be known from here{unseen}"
+    )
+
+
+def _likely(total: LossTotal, source: str, missing: str, seen: str) -> str:
+    """What was seen, what its pace makes likely behind that, and what is beyond knowing."""
+    until = "nothing says when it ceased to answer"
+    if total.unanswered_at_ms is not None and total.seen_at_ms is not None:
+        until = f"{human_seconds(max(0, total.unanswered_at_ms - total.seen_at_ms) / 1000)} later it did not answer"
+    return (
+        f"likely {_range(total)}. Seen at {source} ({seen}): {missing}{_behind(total, source)}; {until}. In the "
+        f"fastest second of the minute before, {total.fastest_per_s or 0:,.0f} came. What it wrote after that look "
+        f"cannot be known from here, nor topics and partitions made there since"
+    )
+
+
+def _is_unwatched(total: LossTotal) -> bool:
+    """Whether no worker lived to see the source cease to answer: one that lives looks again and again."""
+    if total.unanswered_at_ms is not None or total.seen_at_ms is None or total.stated_at_ms is None:
+        return False
+    return total.stated_at_ms - total.seen_at_ms > HEARTBEAT_MAX_AGE_MS
+
+
+def _unwatched(total: LossTotal, source: str, missing: str, seen: str) -> str:
+    """No figure is likely of a time in which nobody looked; what the pace would have come to is said as that."""
+    return (
+        f"how much is not known: nobody was watching {source} since {seen}, and what it wrote then, or which topics "
+        f"and partitions were made there, cannot be known from here. Seen before that: {missing}"
+        f"{_behind(total, source)}. In the fastest second of its last minute, {total.fastest_per_s or 0:,.0f} came; "
+        f"had it gone on so until now, {_range(total)} would be lost"
+    )
+
+
+def _range(total: LossTotal) -> str:
+    low, high = total.offsets, total.likely_offsets or 0
+    return f"{low:,} to {high:,} offsets" if high > low else counted(low, "offset")
+
+
+def _behind(total: LossTotal, source: str) -> str:
+    behind = ""
+    if total.seen_offsets and total.seen_seconds is None:
+        behind = f"more than {source} wrote in the minute before"
+    elif total.seen_offsets and total.seen_seconds is not None:
+        behind = f"what {source} wrote in {human_seconds(total.seen_seconds)}"
+    if total.unclear_offsets:  # not all of it was written there
+        behind = f"{_unclear(total)}; {behind.replace(f'{source} wrote', f'came to {source}')}"
+    elif behind:
+        behind = f", {behind}"
+    return behind
+
+
+def _unclear(total: LossTotal) -> str:
+    if not total.unclear_offsets:
+        return ""
+    count = f"{counted(total.unclear_offsets, 'offset')} more"
+    return f"; {count} may be lost, or hold what a link back had brought there: nobody here can tell"
+
+
+def growth_line(shown: LossTotal, now: LossTotal, source: str, grown: LossGrowth) -> str:
+    """What was lost more, by now, than what was shown."""
+    count = counted(max(0, now.seen_offsets - shown.seen_offsets), "offset")
+    alone = "" if now.unclear_offsets else " alone"
+    more = f"{count} more at {source}{alone} than when it was shown"
+    if grown is LossGrowth.LIKELY:
+        return f"{more}, no more than the pace that was shown makes likely: going on"
+    if now.certainty is shown.certainty:
+        return f"{more}, and more than the pace that was shown makes likely: it is asked again"
+    return f"{more}, and how many in all is not known exactly any more: it is asked again"
