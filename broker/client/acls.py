@@ -18,7 +18,7 @@ from broker.wire.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
 from broker.wire.messages.describe_acls import DescribeAclsRequest
 from broker.wire.messages.describe_cluster import DescribeClusterRequest
 from broker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
-from broker.wire.vocabulary import ANY_HOST, LITERAL_PATTERN, TOPIC_RESOURCE, AclOperation, AclPermission
+from broker.wire.vocabulary import ANY_HOST, AclOperation, AclPattern, AclPermission, AclResource
 
 N = TypeVar("N", str, None)
 
@@ -214,7 +214,8 @@ async def _known(connection: Connection) -> frozenset[WriteDenial]:
 
 def _denial(topic: N, principal: N) -> tuple[int, N, int, N, str, AclOperation, AclPermission]:
     """As Kafka says it, in each of its requests; None: of any."""
-    return TOPIC_RESOURCE, topic, LITERAL_PATTERN, principal, ANY_HOST, AclOperation.WRITE, AclPermission.DENY
+    literal = AclPattern.LITERAL
+    return AclResource.TOPIC, topic, literal, principal, ANY_HOST, AclOperation.WRITE, AclPermission.DENY
 
 
 def _check(cluster: Cluster, code: int, message: str | None, what: str) -> None:

@@ -40,9 +40,12 @@ TRANSACTION_COORDINATOR: Final = 1
 TOPIC_RESOURCE: Final = 2
 """The type of what DescribeConfigs and IncrementalAlterConfigs name."""
 BROKER_RESOURCE: Final = 4
-LITERAL_PATTERN: Final = 3
-"""The pattern of an ACL's resource: the one of just this name."""
 ANY_HOST: Final = "*"
+EVERY_RESOURCE: Final = "*"
+"""The name of a literal pattern that stands for all names."""
+EVERYBODY: Final = "User:*"
+CLUSTER_NAME: Final = "kafka-cluster"
+"""The name that the cluster has in ACLs."""
 
 
 class TopicPartition(NamedTuple):
@@ -115,13 +118,36 @@ class ConfigOperation(IntEnum):
     SUBTRACT = 3
 
 
+class AclResource(IntEnum):
+    """What kind of thing an ACL is about."""
+
+    ANY = 1
+    TOPIC = 2
+    GROUP = 3
+    CLUSTER = 4
+    TRANSACTIONAL_ID = 5
+    DELEGATION_TOKEN = 6
+    USER = 7
+
+
+class AclPattern(IntEnum):
+    """How an ACL names its resource; ANY and MATCH are of questions alone: MATCH is all that holds for a name."""
+
+    ANY = 1
+    MATCH = 2
+    LITERAL = 3
+    PREFIXED = 4
+
+
 class AclOperation(IntEnum):
     """What an ACL is about; in authorized operations the bit of that number says that it is allowed."""
 
     ANY = 1
+    ALL = 2
     READ = 3
     WRITE = 4
     CREATE = 5
+    DELETE = 6
     ALTER = 7
     DESCRIBE = 8
     CLUSTER_ACTION = 9
@@ -130,7 +156,35 @@ class AclOperation(IntEnum):
     IDEMPOTENT_WRITE = 12
 
 
-CLUSTER_OPERATIONS: Final = frozenset(AclOperation) - {AclOperation.ANY, AclOperation.READ, AclOperation.WRITE}
+RESOURCE_OPERATIONS: Final = {
+    AclResource.TOPIC: frozenset(
+        {
+            AclOperation.READ,
+            AclOperation.WRITE,
+            AclOperation.CREATE,
+            AclOperation.DELETE,
+            AclOperation.ALTER,
+            AclOperation.DESCRIBE,
+            AclOperation.DESCRIBE_CONFIGS,
+            AclOperation.ALTER_CONFIGS,
+        }
+    ),
+    AclResource.GROUP: frozenset({AclOperation.READ, AclOperation.DELETE, AclOperation.DESCRIBE}),
+    AclResource.CLUSTER: frozenset(
+        {
+            AclOperation.CREATE,
+            AclOperation.ALTER,
+            AclOperation.DESCRIBE,
+            AclOperation.CLUSTER_ACTION,
+            AclOperation.DESCRIBE_CONFIGS,
+            AclOperation.ALTER_CONFIGS,
+            AclOperation.IDEMPOTENT_WRITE,
+        }
+    ),
+    AclResource.TRANSACTIONAL_ID: frozenset({AclOperation.WRITE, AclOperation.DESCRIBE}),
+}
+"""All that can be done to resources of each kind."""
+CLUSTER_OPERATIONS: Final = RESOURCE_OPERATIONS[AclResource.CLUSTER]
 """All that there are of the cluster itself. Who lacks one of them is no super user."""
 
 
