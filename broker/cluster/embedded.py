@@ -9,16 +9,14 @@ that was begun ends, whoever gives up waiting for it.
 from __future__ import annotations
 
 import asyncio
-import functools
 import math
-from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterable, Mapping
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Concatenate, ParamSpec, TypeVar
 from uuid import UUID
 
-from broker.base.ending import to_its_end
+from broker.access.acls import ResourcePattern
 from broker.cluster.embedded_file import Contents, Encoded, decode, encode
 from broker.cluster.metadata import (
     NO_LEADER,
@@ -32,33 +30,19 @@ from broker.cluster.metadata import (
     DeletedTopic,
     LiveBroker,
     PartitionState,
+    PatternAcls,
     TopicState,
     Written,
     new_cluster_id,
 )
 from broker.cluster.metadata_store import ControllerMoved, MetadataConflict, MetadataUnreadable
+from broker.cluster.turns import in_turn
 from broker.cluster.watchers import Watchers
 from broker.errors import LogStorageError
 from broker.log.disk import OS_DISK, Disk
 from broker.wire.vocabulary import TopicPartition
 
 FILE_NAME = "metadata.json"
-
-P = ParamSpec("P")
-R = TypeVar("R")
-
-
-def _in_turn(
-    change: Callable[Concatenate[EmbeddedMetadataStore, P], Coroutine[Any, Any, R]],
-) -> Callable[Concatenate[EmbeddedMetadataStore, P], Coroutine[Any, Any, R]]:
-    """One change after the other, each to its end."""
-
-    @functools.wraps(change)
-    async def in_turn(store: EmbeddedMetadataStore, /, *arguments: P.args, **named: P.kwargs) -> R:
-        async with store._turn:
-            return await to_its_end(change(store, *arguments, **named))
-
-    return in_turn
 
 
 class EmbeddedMetadataStore:
@@ -76,7 +60,7 @@ class EmbeddedMetadataStore:
         self._isr_changes: set[TopicPartition] = set()
         self._failed_log_dirs: set[int] = set()
         # A change has it from what it is decided by until it is written and told.
-        self._turn = asyncio.Lock()
+        self.turn = asyncio.Lock()
         self._watchers = Watchers()
         # What was last written of each topic.
         self._encoded: Encoded = {}
@@ -159,12 +143,16 @@ class EmbeddedMetadataStore:
             return Configs({}, UNWRITTEN) if topic is None else Configs(topic.configs, topic.config_version)
         return self._contents.configs.get(resource.path, Configs({}, UNWRITTEN))
 
+    async def acls(self, patterns: Collection[ResourcePattern] | None = None) -> Mapping[ResourcePattern, PatternAcls]:
+        known = self._contents.acls
+        return known if patterns is None else {pattern: known.get(pattern, PatternAcls()) for pattern in patterns}
+
     def watch(self, *kinds: ChangeKind) -> AbstractAsyncContextManager[AsyncIterator[Change]]:
         return self._watchers.watch(*kinds)
 
     # -- membership ------------------------------------------------------------------------------------------
 
-    @_in_turn
+    @in_turn
     async def register_broker(self, registration: BrokerRegistration) -> int:
         epoch = self._contents.broker_epoch + 1
         await self._save(replace(self._contents, broker_epoch=epoch))
@@ -172,7 +160,7 @@ class EmbeddedMetadataStore:
         self._watchers.tell(Change(ChangeKind.BROKERS))
         return epoch
 
-    @_in_turn
+    @in_turn
     async def elect_controller(self, node_id: int, after: int = 0) -> Controller | None:
         if self._controller is None or self._controller.node_id != node_id or self._controller.epoch <= after:
             epoch = max(self._contents.controller_epoch, after) + 1
@@ -193,7 +181,7 @@ class EmbeddedMetadataStore:
 
     # -- the controller's writes -----------------------------------------------------------------------------
 
-    @_in_turn
+    @in_turn
     async def create_topic(self, controller: Controller, topic: TopicState) -> TopicState:
         self._check_controller(controller)
         if topic.name in self._contents.topics:
@@ -205,7 +193,7 @@ class EmbeddedMetadataStore:
         self._watchers.tell(Change(ChangeKind.TOPICS), Change(ChangeKind.ASSIGNMENT, topic.name))
         return created
 
-    @_in_turn
+    @in_turn
     async def set_assignment(self, controller: Controller, topic: TopicState) -> TopicState:
         self._check_controller(controller)
         known = self._current(topic)
@@ -227,7 +215,7 @@ class EmbeddedMetadataStore:
         self._watchers.tell(Change(ChangeKind.ASSIGNMENT, topic.name))
         return changed
 
-    @_in_turn
+    @in_turn
     async def delete_topic(self, controller: Controller, topic: TopicState) -> None:
         self._check_controller(controller)
         self._current(topic)
@@ -240,14 +228,14 @@ class EmbeddedMetadataStore:
     async def deleted_topics(self) -> Mapping[UUID, DeletedTopic]:
         return self._contents.deleted_topics
 
-    @_in_turn
+    @in_turn
     async def set_deleted_topics(self, controller: Controller, changed: Collection[DeletedTopic]) -> None:
         self._check_controller(controller)
         deleted = {**self._contents.deleted_topics, **{topic.topic_id: topic for topic in changed}}
         left = {topic_id: topic for topic_id, topic in deleted.items() if topic.nodes}
         await self._save(replace(self._contents, deleted_topics=left))
 
-    @_in_turn
+    @in_turn
     async def write_partition_states(
         self, controller: Controller, states: Mapping[TopicPartition, PartitionState]
     ) -> Written:
@@ -288,7 +276,7 @@ class EmbeddedMetadataStore:
 
     # -- the leaders' writes ---------------------------------------------------------------------------------
 
-    @_in_turn
+    @in_turn
     async def write_isr(self, states: Mapping[TopicPartition, PartitionState]) -> Written:
         written = await self._write_states(states)
         if written.states:
@@ -300,7 +288,7 @@ class EmbeddedMetadataStore:
         self._failed_log_dirs.add(node_id)
         self._watchers.tell(Change(ChangeKind.LOG_DIR_FAILURES))
 
-    @_in_turn
+    @in_turn
     async def allocate_producer_ids(self, node_id: int, count: int) -> range:
         first = self._contents.next_producer_id
         await self._save(replace(self._contents, next_producer_id=first + count))
@@ -308,7 +296,7 @@ class EmbeddedMetadataStore:
 
     # -- requests --------------------------------------------------------------------------------------------
 
-    @_in_turn
+    @in_turn
     async def set_configs(self, resource: ConfigResource, configs: Configs) -> Configs:
         if (await self.configs(resource)).version != configs.version:
             raise MetadataConflict(f"configs of {resource.path} were changed since version {configs.version}")
@@ -323,10 +311,21 @@ class EmbeddedMetadataStore:
         self._watchers.tell(Change(ChangeKind.CONFIGS, resource.path))
         return changed
 
+    @in_turn
+    async def set_acls(self, changed: Mapping[ResourcePattern, PatternAcls]) -> frozenset[ResourcePattern]:
+        known = dict(self._contents.acls)
+        refused = frozenset(p for p, acls in changed.items() if known.get(p, PatternAcls()).version != acls.version)
+        for pattern in changed.keys() - refused:
+            acls = changed[pattern]
+            known[pattern] = acls._replace(version=acls.version + 1)
+        await self._save(replace(self._contents, acls={p: acls for p, acls in known.items() if acls.bindings}))
+        self._watchers.tell(*(Change(ChangeKind.ACLS, pattern.text) for pattern in changed.keys() - refused))
+        return refused
+
     async def topic_deletions(self) -> set[str]:
         return set(self._contents.topic_deletions)
 
-    @_in_turn
+    @in_turn
     async def request_topic_deletion(self, name: str) -> None:
         await self._save(replace(self._contents, topic_deletions=self._contents.topic_deletions | {name}))
         self._watchers.tell(Change(ChangeKind.TOPIC_DELETIONS))
@@ -334,7 +333,7 @@ class EmbeddedMetadataStore:
     async def reassignments(self) -> Mapping[TopicPartition, tuple[int, ...]]:
         return self._contents.reassignments
 
-    @_in_turn
+    @in_turn
     async def set_reassignments(self, controller: Controller, wanted: Mapping[TopicPartition, tuple[int, ...]]) -> None:
         self._check_controller(controller)
         await self._save(replace(self._contents, reassignments=dict(wanted)))
@@ -343,14 +342,14 @@ class EmbeddedMetadataStore:
     async def preferred_elections(self) -> set[TopicPartition]:
         return set(self._contents.preferred_elections)
 
-    @_in_turn
+    @in_turn
     async def request_preferred_elections(self, partitions: Collection[TopicPartition]) -> None:
         if self._contents.preferred_elections:
             raise MetadataConflict("elections of preferred leaders are under way")
         await self._save(replace(self._contents, preferred_elections=frozenset(partitions)))
         self._watchers.tell(Change(ChangeKind.PREFERRED_ELECTIONS))
 
-    @_in_turn
+    @in_turn
     async def end_preferred_elections(self, controller: Controller) -> None:
         self._check_controller(controller)
         await self._save(replace(self._contents, preferred_elections=frozenset()))
@@ -381,7 +380,7 @@ class EmbeddedMetadataStore:
 
     async def _save(self, contents: Contents) -> None:
         """The new contents count only once they are on the disk. Raises LogStorageError."""
-        assert self._turn.locked(), "what is saved was decided by what is saved already"
+        assert self.turn.locked(), "what is saved was decided by what is saved already"
         self._encoded = await asyncio.to_thread(self._write, contents)
         self._contents = contents
 

@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from broker.cluster.metadata import Configs, DeletedTopic, PartitionState, TopicState
+from broker.access.acls import AclBinding, ResourcePattern
+from broker.cluster.metadata import Configs, DeletedTopic, PartitionState, PatternAcls, TopicState
 from broker.cluster.metadata_store import MetadataUnreadable
 from broker.wire.vocabulary import TopicPartition
 
@@ -32,6 +33,7 @@ class Contents:
     reassignments: Mapping[TopicPartition, tuple[int, ...]] = field(default_factory=dict)
     preferred_elections: frozenset[TopicPartition] = frozenset()
     deleted_topics: Mapping[uuid.UUID, DeletedTopic] = field(default_factory=dict)
+    acls: Mapping[ResourcePattern, PatternAcls] = field(default_factory=dict)
 
 
 Encoded = dict[str, tuple[TopicState, str]]
@@ -60,6 +62,10 @@ def encode(contents: Contents, earlier: Encoded) -> tuple[str, Encoded]:
             {"name": t.name, "topic_id": str(t.topic_id), "partitions": t.partitions, "brokers": sorted(t.nodes)}
             for t in contents.deleted_topics.values()
         ],
+        "acls": [
+            {"pattern": list(pattern), "version": acls.version, "acls": sorted(list(acl[3:]) for acl in acls.bindings)}
+            for pattern, acls in sorted(contents.acls.items())
+        ],
     }
     topics = ",\n".join(text for _, text in encoded.values())
     return json.dumps(document, indent=1)[:-2] + ',\n "topics": [\n' + topics + "\n ]\n}", encoded
@@ -83,6 +89,7 @@ def decode(data: bytes, path: Path) -> Contents:
             reassignments={TopicPartition(t, p): tuple(r) for t, p, r in document.get("reassignments", ())},
             preferred_elections=frozenset(TopicPartition(*each) for each in document.get("preferred_elections", ())),
             deleted_topics={t.topic_id: t for t in map(_decode_deleted, document.get("deleted_topics", ()))},
+            acls=dict(map(_decode_acls, document.get("acls", ()))),
         )
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise MetadataUnreadable(f"{path} cannot be read: {error!r}") from error
@@ -91,6 +98,11 @@ def decode(data: bytes, path: Path) -> Contents:
 def _decode_deleted(document: dict[str, Any]) -> DeletedTopic:
     topic_id, nodes = uuid.UUID(document["topic_id"]), frozenset(document["brokers"])
     return DeletedTopic(document["name"], topic_id, document["partitions"], nodes)
+
+
+def _decode_acls(document: dict[str, Any]) -> tuple[ResourcePattern, PatternAcls]:
+    pattern = ResourcePattern(*document["pattern"])
+    return pattern, PatternAcls(frozenset(AclBinding(*pattern, *acl) for acl in document["acls"]), document["version"])
 
 
 def _encode_topic(topic: TopicState) -> str:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final, NamedTuple
 
+from broker.access.acls import AclBinding
 from broker.wire.vocabulary import TopicPartition
 
 NO_LEADER: Final = -1
@@ -148,6 +149,16 @@ class Configs(NamedTuple):
     version: int
 
 
+class PatternAcls(NamedTuple):
+    """The ACLs of one pattern of resources. `version` UNWRITTEN: there are none. `damage` says why those that the store
+    holds cannot be read.
+    """
+
+    bindings: frozenset[AclBinding] = frozenset()
+    version: int = UNWRITTEN
+    damage: str = ""
+
+
 class ChangeKind(Enum):
     """What may have changed. A change that is told is read from the store; being told once too often is no harm."""
 
@@ -159,6 +170,8 @@ class ChangeKind(Enum):
     """The replicas of topic `name`."""
     CONFIGS = "configs"
     """`name` is a ConfigResource.path; empty: any may have changed."""
+    ACLS = "acls"
+    """`name` is a ResourcePattern.text; empty: any may have changed."""
     ISR = "isr"
     """Leaders changed the ISR of partitions: `take_isr_changes`."""
     LOG_DIR_FAILURES = "log directories"

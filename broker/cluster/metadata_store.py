@@ -13,6 +13,7 @@ from contextlib import AbstractAsyncContextManager
 from typing import Protocol
 from uuid import UUID
 
+from broker.access.acls import ResourcePattern
 from broker.cluster.metadata import (
     BrokerRegistration,
     Change,
@@ -23,6 +24,7 @@ from broker.cluster.metadata import (
     DeletedTopic,
     LiveBroker,
     PartitionState,
+    PatternAcls,
     TopicState,
     Written,
 )
@@ -126,6 +128,10 @@ class MetadataStore(Protocol):
 
     async def configs(self, resource: ConfigResource) -> Configs: ...
 
+    async def acls(self, patterns: Collection[ResourcePattern] | None = None) -> Mapping[ResourcePattern, PatternAcls]:
+        """Of all patterns that have any, or of each of `patterns`, as they were when this was asked or later."""
+        ...
+
     def watch(self, *kinds: ChangeKind) -> AbstractAsyncContextManager[AsyncIterator[Change]]:
         """Tells what may have changed since it was entered; whoever reads after being told, misses nothing. Changes
         that were made through this store are told too.
@@ -219,6 +225,12 @@ class MetadataStore(Protocol):
     async def set_configs(self, resource: ConfigResource, configs: Configs) -> Configs:
         """`configs.values` are all that is set from now on. Raises MetadataConflict when others were set since
         `configs.version`, or the topic is gone.
+        """
+        ...
+
+    async def set_acls(self, changed: Mapping[ResourcePattern, PatternAcls]) -> frozenset[ResourcePattern]:
+        """All that these patterns have from now on, each by compare-and-set on its `version` -> those that others
+        changed since, which stay as they are. Raises AclInvalid for what the store cannot hold.
         """
         ...
 

@@ -14,6 +14,7 @@ from typing import Final
 from broker.cluster.metadata import new_cluster_id
 from broker.cluster.metadata_store import MetadataUnreadable
 from broker.cluster.zookeeper import layout
+from broker.cluster.zookeeper.acls import ACL_PATHS
 from broker.cluster.zookeeper.deletions import OWN_PATHS
 from broker.cluster.zookeeper.errors import NodeExists, NoNode
 from broker.cluster.zookeeper.session import ZooKeeper
@@ -22,7 +23,7 @@ RESTORE: Final = (
     "restore what ZooKeeper had; the brokers keep their records, and go on by themselves when it is there again"
 )
 
-EVERY_PATH: Final = (*layout.PERSISTENT_PATHS, *OWN_PATHS)
+EVERY_PATH: Final = (*layout.PERSISTENT_PATHS, *ACL_PATHS, *OWN_PATHS)
 
 log = logging.getLogger(__name__)
 

@@ -15,8 +15,8 @@ from broker.cluster.zookeeper.session import Check, Create, Delete, Operation, S
 from broker.cluster.zookeeper.topics import fenced
 from broker.wire.vocabulary import TopicPartition
 
-CONFIG_CHANGE_KEPT_MS: Final = 15 * 60 * 1000
-"""For so long a broker that was cut off may find notifications of changed configs; Kafka's value."""
+CHANGE_KEPT_MS: Final = 15 * 60 * 1000
+"""For so long a broker that was cut off may find notifications of what changed; Kafka's value."""
 
 PRODUCER_IDS_PER_MS: Final = 1000
 """More than a cluster ever takes: they are taken a thousand at a time, by brokers that start or have used up theirs."""
@@ -53,15 +53,15 @@ async def set_configs(zk: ZooKeeper, resource: ConfigResource, configs: Configs,
         if isinstance(refused, NoNode) and isinstance(operations[refused.operation or 0], Create):
             raise  # what it was to be made in is missing
         raise MetadataConflict(f"configs of {resource.path} were changed since version {configs.version}") from refused
-    await _sweep_config_changes(zk, now_ms)
+    await sweep_changes(zk, layout.CONFIG_CHANGES, now_ms)
     return changed
 
 
-async def _sweep_config_changes(zk: ZooKeeper, now_ms: int) -> None:
-    for name in await zk.children(layout.CONFIG_CHANGES):
-        path = f"{layout.CONFIG_CHANGES}/{name}"
+async def sweep_changes(zk: ZooKeeper, folder: str, now_ms: int) -> None:
+    for name in await zk.children(folder):
+        path = f"{folder}/{name}"
         stat = await zk.exists(path)
-        if stat is not None and now_ms - stat.ctime_ms <= CONFIG_CHANGE_KEPT_MS:
+        if stat is not None and now_ms - stat.ctime_ms <= CHANGE_KEPT_MS:
             return  # they are in the order of their making
         with contextlib.suppress(NoNode):
             await zk.delete(path)

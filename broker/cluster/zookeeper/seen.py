@@ -8,14 +8,20 @@ cannot tell: it is told anew after each election of its servers.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import logging
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from broker.base.clock import Clock
 from broker.cluster.metadata_store import MetadataUnreadable
 from broker.cluster.zookeeper.session import SetData, ZooKeeper
-from broker.errors import LogStorageError
+from broker.errors import BrokerError, LogStorageError
 from broker.log.disk import OS_DISK, Disk
+
+log = logging.getLogger(__name__)
 
 FILE_NAME: Final = "zookeeper-seen"
 CHANGES: Final = "/farshore/changes"
@@ -66,6 +72,16 @@ class Seen:
                 "no partition can be led by an older copy without loss",
             )
         self._newest = found
+
+    async def note_on(self, zk: Callable[[], ZooKeeper], cluster_id: str, clock: Clock, every_s: float) -> None:
+        """Notes and saves again and again; ends only by being cancelled."""
+        while True:
+            await clock.sleep(every_s)
+            try:
+                await self.note(zk(), cluster_id)
+                await asyncio.to_thread(self.save)
+            except BrokerError as error:
+                log.warning("how far ZooKeeper is was not noted: %s", error)
 
     def save(self) -> None:
         """May run in a thread. A crash may leave an older one. Raises LogStorageError."""

@@ -15,6 +15,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapp
 from typing import Final, TypeVar, cast
 from uuid import UUID
 
+from broker.access.acls import ResourcePattern
 from broker.base.clock import Clock
 from broker.cluster.metadata import (
     BrokerRegistration,
@@ -26,11 +27,12 @@ from broker.cluster.metadata import (
     DeletedTopic,
     LiveBroker,
     PartitionState,
+    PatternAcls,
     TopicState,
     Written,
 )
 from broker.cluster.metadata_store import MetadataUnreadable
-from broker.cluster.zookeeper import deletions, foundation, membership, requests, topics
+from broker.cluster.zookeeper import acls, deletions, foundation, membership, requests, topics
 from broker.cluster.zookeeper.errors import MISSING, ConnectionLost, NoNode, SessionExpired, ZooKeeperUnreachable
 from broker.cluster.zookeeper.seen import MetadataWentBack, Seen
 from broker.cluster.zookeeper.session import ZooKeeper, catch_up
@@ -112,7 +114,8 @@ class ZooKeeperMetadataStore:
     async def run(self) -> None:
         while True:
             async with asyncio.TaskGroup() as tasks:
-                beside = [tasks.create_task(self._stay_registered(self._zk)), tasks.create_task(self._note_seen())]
+                noting = self._seen.note_on(lambda: self._zk, self.cluster_id, self._clock, SEEN_SAVED_S)
+                beside = [tasks.create_task(self._stay_registered(self._zk)), tasks.create_task(noting)]
                 await self._zk.run()
                 for task in beside:
                     task.cancel()
@@ -146,15 +149,6 @@ class ZooKeeperMetadataStore:
             self._seen.save()
         finally:
             await self._zk.close()
-
-    async def _note_seen(self) -> None:
-        while True:
-            await self._clock.sleep(SEEN_SAVED_S)
-            try:
-                await self._seen.note(self._zk, self.cluster_id)
-                await asyncio.to_thread(self._seen.save)
-            except BrokerError as error:
-                log.warning("how far ZooKeeper is was not noted: %s", error)
 
     async def _stay_registered(self, zk: ZooKeeper) -> None:
         """Where somebody removed the registration it is made again, in a new epoch; until then the broker leads
@@ -289,6 +283,9 @@ class ZooKeeperMetadataStore:
     async def configs(self, resource: ConfigResource) -> Configs:
         return await self._asked(lambda zk, again: requests.read_configs(zk, resource))
 
+    async def acls(self, patterns: Collection[ResourcePattern] | None = None) -> Mapping[ResourcePattern, PatternAcls]:
+        return await self._asked(lambda zk, again: acls.read_acls(zk, patterns))
+
     @contextlib.asynccontextmanager
     async def watch(self, *kinds: ChangeKind) -> AsyncIterator[AsyncIterator[Change]]:
         changes = Changes(self._session, self._mended, kinds)
@@ -374,6 +371,9 @@ class ZooKeeperMetadataStore:
         return await self._asked(
             lambda zk, again: requests.set_configs(zk, resource, configs, self._clock.now_ms(), again)
         )
+
+    async def set_acls(self, changed: Mapping[ResourcePattern, PatternAcls]) -> frozenset[ResourcePattern]:
+        return await self._asked(lambda zk, again: acls.set_acls(zk, changed, self._clock.now_ms(), again))
 
     async def topic_deletions(self) -> set[str]:
         return await self._asked(lambda zk, again: requests.read_topic_deletions(zk))

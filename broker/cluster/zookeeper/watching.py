@@ -10,11 +10,12 @@ import contextlib
 import logging
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection
+from dataclasses import dataclass
 from typing import Final
 
 from broker.cluster.metadata import Change, ChangeKind
 from broker.cluster.metadata_store import MetadataUnreadable
-from broker.cluster.zookeeper import layout
+from broker.cluster.zookeeper import acls, layout
 from broker.cluster.zookeeper.errors import ConnectionLost, NoNode, SessionExpired
 from broker.cluster.zookeeper.session import Watch, WatchEvent, ZooKeeper
 from broker.cluster.zookeeper.topics import read_each
@@ -37,6 +38,17 @@ _ONE_ZNODE: Final = {
 log = logging.getLogger(__name__)
 
 
+@dataclass(slots=True)
+class _Notes:
+    """Where notifications of one kind of changes are made, and which of them were read."""
+
+    folder: str
+    decode: Callable[[bytes, str], str]
+    """What a change of which they tell is called. Raises MetadataUnreadable."""
+    last: str = ""
+    made: int = 0
+
+
 class Changes(AsyncIterator[Change]):
     """`begin` first, `end` last. Meant for one reader."""
 
@@ -50,8 +62,10 @@ class Changes(AsyncIterator[Change]):
         self._newest: dict[Change, Watch] = {}
         self._watched_topics: set[str] = set()
         self._watched_brokers: set[str] = set()
-        self._last_config_change = ""
-        self._config_changes_made = 0
+        self._notes = {
+            ChangeKind.CONFIGS: [_Notes(layout.CONFIG_CHANGES, layout.decode_config_change)],
+            ChangeKind.ACLS: [_Notes(folder, acls.decode_change) for folder in acls.CHANGES.values()],
+        }
 
     async def begin(self) -> None:
         for kind in sorted(self._kinds, key=lambda kind: kind.value):
@@ -97,8 +111,10 @@ class Changes(AsyncIterator[Change]):
             case Change(ChangeKind.TOPICS):
                 await zk.children(layout.TOPICS, self._watch(key))
                 self._ready.append(key)
-            case Change(ChangeKind.CONFIGS):
-                await self._arm_configs(zk, key)
+            case Change(kind, folder) if kind in self._notes:
+                for notes in self._notes[kind]:
+                    if folder in ("", notes.folder):
+                        await self._arm_notes(zk, Change(kind, notes.folder), notes)
             case Change(kind) if kind in _QUEUES:
                 await self._arm_queue(zk, key, _QUEUES[kind])
             case Change(kind) if kind in _ONE_ZNODE:
@@ -129,28 +145,28 @@ class Changes(AsyncIterator[Change]):
         if await zk.children(path, self._watch(key)):
             self._ready.append(key)
 
-    async def _arm_configs(self, zk: ZooKeeper, key: Change) -> None:
-        """The names of notifications rise; those that are new tell whose configs changed."""
-        names = await zk.children(layout.CONFIG_CHANGES, self._watch(key))
-        stat = await zk.exists(layout.CONFIG_CHANGES)
-        if stat is not None and stat.czxid != self._config_changes_made:
+    async def _arm_notes(self, zk: ZooKeeper, key: Change, notes: _Notes) -> None:
+        """The names of notifications rise; those that are new tell what changed."""
+        names = await zk.children(notes.folder, self._watch(key))
+        stat = await zk.exists(notes.folder)
+        if stat is not None and stat.czxid != notes.made:
             # Their numbers begin anew; what was told meanwhile is not known.
-            self._last_config_change, self._config_changes_made = "", stat.czxid
-            self._ready.append(Change(ChangeKind.CONFIGS))
+            notes.last, notes.made = "", stat.czxid
+            self._ready.append(Change(key.kind))
         for name in names:
-            if name <= self._last_config_change:
+            if name <= notes.last:
                 continue
-            path = f"{layout.CONFIG_CHANGES}/{name}"
+            path = f"{notes.folder}/{name}"
             try:
                 data, _ = await zk.get(path)
-                self._ready.append(Change(ChangeKind.CONFIGS, layout.decode_config_change(data, path)))
+                self._ready.append(Change(key.kind, notes.decode(data, path)))
             except NoNode:
                 # Swept away before it was read: whose it was is not known.
-                self._ready.append(Change(ChangeKind.CONFIGS))
+                self._ready.append(Change(key.kind))
             except MetadataUnreadable as error:
-                log.error("%s; all configs are read again", error)  # noqa: TRY400 - foreseen: the text says all
-                self._ready.append(Change(ChangeKind.CONFIGS))
-            self._last_config_change = name
+                log.error("%s; all %s are read again", error, key.kind.value)  # noqa: TRY400 - foreseen: the text says all
+                self._ready.append(Change(key.kind))
+            notes.last = name
 
     def _watch(self, key: Change) -> Watch:
         """Of several watches of one key only the newest tells: where a broken connection has one set again that was

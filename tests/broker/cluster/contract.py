@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import pytest
 
+from broker.access.acls import AclBinding, ResourcePattern
 from broker.cluster.metadata import (
     DEFAULT_ENTITY,
     NO_LEADER,
@@ -21,10 +22,11 @@ from broker.cluster.metadata import (
     Controller,
     Endpoint,
     PartitionState,
+    PatternAcls,
     TopicState,
 )
 from broker.cluster.metadata_store import ControllerMoved, MetadataConflict, MetadataStore
-from broker.wire.vocabulary import TopicPartition
+from broker.wire.vocabulary import CLUSTER_NAME, TopicPartition
 
 Open = Callable[[], Awaitable[MetadataStore]]
 """The store of one cluster; called again, the broker was restarted in between."""
@@ -294,3 +296,41 @@ class MetadataStoreContract:
             seen.clear()
             await store.resign_controller(controller)
             await told(changes, Change(ChangeKind.CONTROLLER))
+
+    async def test_acls_are_those_of_their_pattern(self, open: Open) -> None:
+        store = await open()
+        flights, all_orders = ResourcePattern(2, "flights"), ResourcePattern(2, "orders-", 4)
+        read, write = (AclBinding(*flights, "User:shop", "*", operation, 3) for operation in (3, 4))
+        denied = AclBinding(*all_orders, 'User:CN="a/b",O=é', "10.0.0.1", 2, 2)
+        assert await store.acls() == {}
+        assert await store.acls([flights]) == {flights: PatternAcls()}
+        of = {flights: PatternAcls(frozenset({read, write})), all_orders: PatternAcls(frozenset({denied}))}
+        assert await store.set_acls(of) == frozenset()
+        store = await open()
+        found = await store.acls()
+        assert {pattern: acls.bindings for pattern, acls in found.items()} == {
+            flights: {read, write},
+            all_orders: {denied},
+        }
+        assert await store.acls([all_orders]) == {all_orders: found[all_orders]}
+        less = {flights: found[flights]._replace(bindings=frozenset({read}))}
+        assert await store.set_acls(less) == frozenset()
+        assert await store.set_acls(less) == {flights}, "others changed it since"
+        assert await store.set_acls({flights: PatternAcls(frozenset({write}))}) == {flights}, "it is there"
+        assert (await store.acls([flights]))[flights].bindings == {read}
+        gone = {pattern: acls._replace(bindings=frozenset()) for pattern, acls in (await store.acls()).items()}
+        assert await store.set_acls(gone) == frozenset()
+        assert await store.acls() == {}
+
+    async def test_acls_that_change_are_told_by_their_pattern(self, open: Open) -> None:
+        store = await open()
+        patterns = [ResourcePattern(2, "flights"), ResourcePattern(5, "a:b", 4), ResourcePattern(4, CLUSTER_NAME)]
+        async with store.watch(ChangeKind.ACLS) as changes:
+            for pattern in patterns:
+                one = AclBinding(*pattern, "User:shop", "*", 2, 3)
+                await store.set_acls({pattern: PatternAcls(frozenset({one}))})
+                while (change := await next_change(changes)) != Change(ChangeKind.ACLS, pattern.text):
+                    assert change.kind is ChangeKind.ACLS
+            known = (await store.acls())[patterns[0]]
+            await store.set_acls({patterns[0]: known._replace(bindings=frozenset())})
+            assert await next_change(changes) == Change(ChangeKind.ACLS, patterns[0].text)

@@ -1,0 +1,164 @@
+"""ACLs in Apache Kafka 3.9's znodes: one for each pattern of resources, and notifications of those that changed.
+
+Kafka keeps literal patterns, which it had first, apart from prefixed ones, and so are their notifications.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any, Final
+
+from broker.access.acls import AclBinding, AclInvalid, ResourcePattern
+from broker.cluster.metadata import UNWRITTEN, PatternAcls
+from broker.cluster.metadata_store import MetadataUnreadable
+from broker.cluster.zookeeper import layout
+from broker.cluster.zookeeper.errors import BadVersion, NodeExists, NoNode
+from broker.cluster.zookeeper.requests import sweep_changes
+from broker.cluster.zookeeper.session import Create, Delete, Operation, SetData, ZooKeeper, catch_up
+from broker.cluster.zookeeper.topics import read_each
+from broker.cluster.zookeeper.values import as_text
+from broker.wire.vocabulary import AclOperation, AclPattern, AclPermission, AclResource
+
+_FOLDERS: Final = {AclPattern.LITERAL: "/kafka-acl", AclPattern.PREFIXED: "/kafka-acl-extended/prefixed"}
+CHANGES: Final = {AclPattern.LITERAL: "/kafka-acl-changes", AclPattern.PREFIXED: "/kafka-acl-extended-changes"}
+_CHANGE_PREFIX: Final = "acl_changes_"
+_VERSION: Final = 1
+
+
+def _word(name: str) -> str:
+    """TRANSACTIONAL_ID is TransactionalId."""
+    return "".join(part.capitalize() for part in name.split("_"))
+
+
+_KINDS: Final = {_word(kind.name): kind for kind in AclResource if kind is not AclResource.ANY}
+_OPERATIONS: Final = {_word(one.name): one for one in AclOperation if one is not AclOperation.ANY}
+_PERMISSIONS: Final = {_word(one.name): one for one in AclPermission if one is not AclPermission.ANY}
+_UNSTORABLE: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\uf8ff\ufff0-\uffff/]|\.{1,2}")
+
+ACL_PATHS: Final = (
+    "/kafka-acl-extended",
+    *_FOLDERS.values(),
+    *CHANGES.values(),
+    *(f"{folder}/{kind}" for folder in _FOLDERS.values() for kind in _KINDS),
+)
+"""Parents first."""
+
+
+def _path(pattern: ResourcePattern) -> str:
+    kind = _word(AclResource(pattern.resource_type).name)
+    return f"{_FOLDERS[AclPattern(pattern.pattern_type)]}/{kind}/{pattern.name}"
+
+
+async def read_acls(zk: ZooKeeper, patterns: Collection[ResourcePattern] | None) -> dict[ResourcePattern, PatternAcls]:
+    await catch_up(zk)
+    listed = [each async for each in _listed(zk)] if patterns is None else list(patterns)
+    found = await read_each(listed, lambda pattern: _read(zk, pattern))
+    there = zip(listed, found, strict=True)
+    return {pattern: acls for pattern, acls in there if patterns is not None or acls.version != UNWRITTEN}
+
+
+async def _listed(zk: ZooKeeper) -> Any:
+    for pattern_type, folder in _FOLDERS.items():
+        for word, kind in _KINDS.items():
+            for name in await zk.children(f"{folder}/{word}"):
+                yield ResourcePattern(kind, name, pattern_type)
+
+
+async def _read(zk: ZooKeeper, pattern: ResourcePattern) -> PatternAcls:
+    if _UNSTORABLE.search(pattern.name):
+        return PatternAcls()
+    path = _path(pattern)
+    try:
+        data, stat = await zk.get(path)
+    except NoNode:
+        return PatternAcls()
+    try:
+        return PatternAcls(frozenset(_decoded(path, data, pattern)), stat.version)
+    except MetadataUnreadable as error:
+        return PatternAcls(version=stat.version, damage=str(error))
+
+
+def _decoded(path: str, data: bytes, pattern: ResourcePattern) -> Iterator[AclBinding]:
+    """Raises MetadataUnreadable."""
+    document = layout.decode(data, path)
+    with layout.reading(path):
+        for acl in document["acls"]:
+            binding = AclBinding(
+                *pattern,
+                as_text(acl["principal"]),
+                as_text(acl["host"]),
+                _OPERATIONS[acl["operation"]],
+                _PERMISSIONS[acl["permissionType"]],
+            )
+            yield binding
+
+
+def _encoded(bindings: Collection[AclBinding]) -> bytes:
+    acls = [
+        {
+            "principal": acl.principal,
+            "permissionType": _word(AclPermission(acl.permission_type).name),
+            "operation": _word(AclOperation(acl.operation).name),
+            "host": acl.host,
+        }
+        for acl in sorted(bindings)
+    ]
+    return layout.encode({"version": _VERSION, "acls": acls})
+
+
+async def set_acls(
+    zk: ZooKeeper, changed: Mapping[ResourcePattern, PatternAcls], now_ms: int, again: bool
+) -> frozenset[ResourcePattern]:
+    """Each with its notification by one transaction; notifications that everybody has seen go."""
+    for pattern in changed:
+        if _UNSTORABLE.search(pattern.name):
+            raise AclInvalid(f"ZooKeeper can keep no ACLs of {pattern.name!r}: it has no such names")
+    refused = frozenset([pattern for pattern, acls in changed.items() if not await _is_set(zk, pattern, acls, again)])
+    for kind in {pattern.pattern_type for pattern in changed}:
+        await sweep_changes(zk, CHANGES[AclPattern(kind)], now_ms)
+    return refused
+
+
+async def _is_set(zk: ZooKeeper, pattern: ResourcePattern, acls: PatternAcls, again: bool) -> bool:
+    if again and (await _read(zk, pattern)).bindings == acls.bindings:
+        return True
+    path = _path(pattern)
+    operations: list[Operation] = []
+    if acls.bindings:
+        data = _encoded(acls.bindings)
+        operations.append(Create(path, data) if acls.version == UNWRITTEN else SetData(path, data, acls.version))
+    elif acls.version != UNWRITTEN:
+        operations.append(Delete(path, acls.version))
+    else:
+        return True
+    operations.append(_notification(pattern))
+    try:
+        await zk.multi(operations)
+    except (BadVersion, NoNode, NodeExists) as error:
+        if isinstance(error, NoNode) and isinstance(operations[error.operation or 0], Create):
+            raise  # what it was to be made in is missing
+        return False
+    return True
+
+
+def _notification(pattern: ResourcePattern) -> Create:
+    kind, name = AclResource(pattern.resource_type).name, pattern.name
+    if pattern.pattern_type == AclPattern.LITERAL:
+        data = f"{kind}:{name}".encode()
+    else:
+        extended = {"resourceType": kind, "name": name, "patternType": AclPattern(pattern.pattern_type).name}
+        data = layout.encode({"version": _VERSION, **extended})
+    return Create(f"{CHANGES[AclPattern(pattern.pattern_type)]}/{_CHANGE_PREFIX}", data, sequence=True)
+
+
+def decode_change(data: bytes, path: str) -> str:
+    """The ResourcePattern.text of a notification. Raises MetadataUnreadable."""
+    if path.startswith(CHANGES[AclPattern.LITERAL] + "/"):
+        with layout.reading(path):
+            kind, name = data.decode().split(":", 1)
+            return ResourcePattern(AclResource[kind.upper()], name).text
+    document = layout.decode(data, path)
+    with layout.reading(path):
+        kind, pattern_type = as_text(document["resourceType"]).upper(), as_text(document["patternType"]).upper()
+        return ResourcePattern(AclResource[kind], as_text(document["name"]), AclPattern[pattern_type]).text
