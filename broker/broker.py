@@ -10,6 +10,7 @@ from typing import Final
 from uuid import UUID
 
 from broker import descriptors
+from broker.access.known_acls import KnownAcls
 from broker.access.listeners import EVERY_INTERFACE
 from broker.base.address import Address
 from broker.base.clock import steady_ms
@@ -110,6 +111,7 @@ class Broker:
             self.own_controller, config.node_id, store, self.view, self.peers.connect_to, clock
         )
         self.fetch_sessions = FetchSessions(clock, lambda: self._rng.randrange(1, 2**31))
+        self.acls = KnownAcls(store, config.authorizer(clock), clock)
         self.openings = Openings()
         # What connections hold of answers that their clients do not take.
         self.unsent_bytes = 0
@@ -168,6 +170,7 @@ class Broker:
 
     async def _join(self, registration: BrokerRegistration) -> None:
         await self.broker_configs.learn()
+        await self.acls.learn()
         if self.config.site_start_frozen:
             await self.broker_configs.freeze_where_nobody_was()
         # Before any controller can know of this life of ours: one that was followed may not have noticed yet.
@@ -328,6 +331,7 @@ class Broker:
             tasks.create_task(self.own_controller.run())
             tasks.create_task(self.topic_configs.run())
             tasks.create_task(self.broker_configs.run())
+            tasks.create_task(self.acls.run())
             tasks.create_task(self.groups.run())
             tasks.create_task(self.transactions.run())
             tasks.create_task(self._cluster_markers.run())

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from broker.access.authorizer import Authorizer
 from broker.access.listeners import EVERY_INTERFACE, Listener, SecurityProtocol, named_listeners
 from broker.access.logins import SERVED_MECHANISMS, Logins
 from broker.access.principals import DEFAULT_RULES, PrincipalRules
@@ -19,6 +20,7 @@ from broker.client.security.settings import Mechanism
 from broker.cluster.metadata import CLIENT_LISTENER
 from broker.groups.model import MigrationPolicy
 from broker.limits import MIB, QUEUED_REQUEST_BYTES_MAX, SOCKET_REQUEST_BYTES_MAX
+from broker.wire.vocabulary import EVERYBODY
 
 DEFAULT_HOST: Final = "127.0.0.1"
 DEFAULT_PORT: Final = 9092
@@ -67,6 +69,10 @@ class BrokerConfig:
     sasl_enabled_mechanisms: tuple[str, ...] = ()
     sasl_users_file: Path | None = None
     connections_max_reauth_ms: int = 0
+    # Whether it is asked what who came may do: by ACLs, which stand in the metadata. Super users may do everything.
+    authorizer_enable: bool = False
+    super_users: tuple[str, ...] = ()
+    allow_everyone_if_no_acl_found: bool = False
     node_id: int = 1
     cluster_id: str | None = None
     rack: str | None = None
@@ -129,6 +135,7 @@ class BrokerConfig:
         self._check_listeners()
         self._check_tls()
         self._check_logins()
+        self._check_authorizer()
         for name in ("num_partitions", "leader_imbalance_check_interval_seconds", *cluster_defaults(1)):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} {getattr(self, name)} is below 1")
@@ -217,6 +224,32 @@ class BrokerConfig:
                 raise ValueError(f"{name} is missing; listener {with_login[0]} needs it")
             if getattr(self, name) and not with_login:
                 raise ValueError(f"{name} is there, and no listener asks for a login: it would lock nothing")
+
+    def authorizer(self, clock: Clock) -> Authorizer | None:
+        """None: nobody is asked for his rights."""
+        if not self.authorizer_enable:
+            return None
+        return Authorizer(self.super_users, allows_without_acls=self.allow_everyone_if_no_acl_found, clock=clock)
+
+    def _check_authorizer(self) -> None:
+        for name in ("super_users", "allow_everyone_if_no_acl_found"):
+            if getattr(self, name) and not self.authorizer_enable:
+                raise ValueError(f"{name} is there without authorizer_enable: nobody would be asked for his rights")
+        if not self.authorizer_enable:
+            return
+        if unnamed := [user for user in self.super_users if not user.startswith("User:") or user == EVERYBODY]:
+            raise ValueError(f"super_users has {unnamed[0]!r}: write principals as User:NAME, each by its own name")
+        asks_for_certificate = self.ssl_client_auth != ClientAuth.NONE
+        if not any(
+            each.protocol.has_login or (each.protocol.has_tls and asks_for_certificate)
+            for each in self.client_listeners()
+        ):
+            raise ValueError(
+                "authorizer_enable: no listener tells who comes; give one a login (SASL_SSL), or TLS that asks for a "
+                "certificate (SSL, and ssl_client_auth)"
+            )
+        if not self.super_users and not self.allow_everyone_if_no_acl_found:
+            raise ValueError("super_users is missing: there would be nobody who may make the first ACL")
 
     def _check_advertised(self) -> None:
         """Clients dial what they are told: an address that means "every interface" leads them to themselves."""

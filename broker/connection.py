@@ -19,6 +19,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Final, NamedTuple, Protocol, cast
 
+from broker.access.authorizer import EVERYTHING
 from broker.access.listeners import Entrance
 from broker.access.logins import Login
 from broker.access.principals import ANONYMOUS
@@ -33,18 +34,15 @@ from broker.limits import (
     FRAME_STALL_MS,
     ORDER_ITEMS_MAX,
     RECEIVE_HEAD_BYTES,
-    REQUEST_ITEMS_AT_ONCE_MAX,
     REQUEST_ITEMS_MAX,
     WRITE_HIGH_WATER_BYTES,
 )
 from broker.memory import RequestMemory
 from broker.wire.api import API, ApiKey
 from broker.wire.buffers import Buffer, grow_buffer
-from broker.wire.codec import decode
-from broker.wire.errors import MalformedMessage, TooManyItems, UnsupportedVersion, WireError
+from broker.wire.errors import MalformedMessage, UnsupportedVersion, WireError
 from broker.wire.frame_head import BegunFrame, FrameHead, FrameRefused
 from broker.wire.frames import decode_request_header, encode_response
-from broker.wire.schema import Message
 
 log = logging.getLogger(__name__)
 
@@ -82,7 +80,7 @@ class Connection(asyncio.BufferedProtocol):
     def __init__(self, server: ConnectionServer, entrance: Entrance) -> None:
         self._server = server
         self._entrance = entrance
-        self.principal = ANONYMOUS
+        self.principal, self.rights = ANONYMOUS, EVERYTHING
         self.inter_broker = entrance.inter_broker
         self._items_max = ORDER_ITEMS_MAX if self.inter_broker else REQUEST_ITEMS_MAX
         self._broker = server.broker
@@ -125,7 +123,12 @@ class Connection(asyncio.BufferedProtocol):
         self.host = peer[0] if peer else ""
         self._server.opened(self)
         with self._ended_by_errors():
-            self.principal = self._entrance.principal(transport)
+            self.identified(self._entrance.principal(transport))
+
+    def identified(self, principal: str) -> None:
+        self.principal = principal
+        if not self.inter_broker:
+            self.rights = self._broker.acls.rights(principal, self.host)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._closed = True
@@ -341,14 +344,12 @@ class Connection(asyncio.BufferedProtocol):
             if key != ApiKey.API_VERSIONS:
                 raise UnsupportedVersion(f"{handler.api.name} v{version} is not served")
             return encode_response(key, 0, header.correlation_id, unsupported_version(served))
-        request, end = await self._decoded(API[key].request, version, frame, offset)
+        request, end = await self._broker.openings.request(API[key].request, version, frame, offset, self._items_max)
         if end > len(frame):
             raise MalformedMessage(f"{handler.api.name} v{version} reads beyond its frame")
-        behind = self._requests if self.inter_broker else ()
-        here, login = self._entrance.name, self._login
-        context = RequestContext(
-            version, header.client_id, self.host, served, self.inter_broker, behind, self._behind_waiters, here, login
-        )
+        behind, waiters = self._requests if self.inter_broker else (), self._behind_waiters
+        who = self._entrance.name, self._login, self.rights
+        context = RequestContext(version, header.client_id, self.host, served, self.inter_broker, behind, waiters, *who)
         response = await (begin or handler.handle)(self._broker, request, context)
         if isinstance(response, Unfinished):
             self._unfinished.append(_Begun(key, version, header.correlation_id, response))
@@ -357,16 +358,6 @@ class Connection(asyncio.BufferedProtocol):
             return []
         await self._until_replied()
         return [] if response is None else encode_response(key, version, header.correlation_id, response)
-
-    async def _decoded(self, kind: type[Message], version: int, frame: bytearray, offset: int) -> tuple[Message, int]:
-        """Raises MalformedMessage."""
-        view = memoryview(frame)
-        try:
-            return decode(kind, version, view, offset, max_items=REQUEST_ITEMS_AT_ONCE_MAX)
-        except TooManyItems:
-            return await self._broker.openings.run_in_thread(
-                lambda: decode(kind, version, view, offset, max_items=self._items_max)
-            )
 
     def _taken(self) -> None:
         """The client took what it was sent, or is gone."""

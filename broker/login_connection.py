@@ -50,7 +50,7 @@ class LoginConnection(Connection):
             login.check(_API_KEY.unpack_from(frame)[0])
             response = await super()._answer(frame, tasks)
         if was_stranger and login.principal is not None:
-            self.principal = login.principal
+            self.identified(login.principal)
             self._queued_max = CONNECTION_REQUESTS_QUEUED_MAX
             self._head.bound(HEADER_BYTES_MIN, self._broker.config.socket_request_max_bytes)
         return response

@@ -1,4 +1,4 @@
-"""Opening produced and stored batches without holding up the event loop.
+"""Opening produced and stored batches, and reading requests of many elements, without holding up the event loop.
 
 What a batch costs to open does not follow from its size: 800 bytes hold a million records. So it is tried at once
 within limits that keep the loop for a few milliseconds, which hold for all but a few batches. One beyond them is opened
@@ -13,9 +13,12 @@ from typing import TypeVar
 
 from broker.base.ending import to_its_end
 from broker.errors import RecordsTooLarge
+from broker.limits import REQUEST_ITEMS_AT_ONCE_MAX
 from broker.log.stored import AT_ONCE, MOST
-from broker.wire.errors import BatchBeyondLimits
+from broker.wire.codec import decode
+from broker.wire.errors import BatchBeyondLimits, TooManyItems
 from broker.wire.records import OpeningLimits
+from broker.wire.schema import Message
 
 T = TypeVar("T")
 
@@ -38,6 +41,16 @@ class Openings:
             return await self.run_in_thread(lambda: look(MOST))
         except BatchBeyondLimits as error:
             raise RecordsTooLarge(str(error)) from error
+
+    async def request(
+        self, kind: type[Message], version: int, frame: bytearray, offset: int, items_max: int
+    ) -> tuple[Message, int]:
+        """What stands in a frame from the offset on, and where it ends. Raises MalformedMessage."""
+        view = memoryview(frame)
+        try:
+            return decode(kind, version, view, offset, max_items=REQUEST_ITEMS_AT_ONCE_MAX)
+        except TooManyItems:
+            return await self.run_in_thread(lambda: decode(kind, version, view, offset, max_items=items_max))
 
     async def run_in_thread(self, work: Callable[[], T]) -> T:
         """In turn, and to its end: the turn is not given on while the thread still runs."""

@@ -226,7 +226,7 @@ def _tell_who_is_let_in(config: BrokerConfig) -> None:
     for listener in config.client_listeners():
         if not listener.is_open_to_others:
             continue
-        if listener.protocol is SecurityProtocol.PLAINTEXT:
+        if listener.protocol is SecurityProtocol.PLAINTEXT and not config.authorizer_enable:
             log.warning(
                 "%s asks for neither TLS nor a login: whoever reaches it may read, write and delete everything",
                 listener,

@@ -96,6 +96,9 @@ class BrokerTable(Table):
     sasl_enabled_mechanisms: tuple[Mechanism, ...] | None = None
     sasl_users_file: FilePath | None = None
     connections_max_reauth_ms: int | None = Field(None, ge=0)
+    authorizer_enable: bool | None = None
+    super_users: tuple[str, ...] | None = None
+    allow_everyone_if_no_acl_found: bool | None = None
     node_id: int | None = Field(None, ge=0, le=2**31 - 1)
     cluster_id: str | None = None
     rack: str | None = None

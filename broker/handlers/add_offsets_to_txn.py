@@ -13,12 +13,14 @@ from broker.wire.api import ApiKey
 from broker.wire.coordinator_keys import OFFSETS_TOPIC
 from broker.wire.errors import ErrorCode
 from broker.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
-from broker.wire.vocabulary import TopicPartition
+from broker.wire.vocabulary import AclOperation, AclResource, TopicPartition
 
 
 async def handle(broker: Broker, request: AddOffsetsToTxnRequest, context: RequestContext) -> AddOffsetsToTxnResponse:
     producer, name = Producer(request.producer_id, request.producer_epoch), request.transactional_id
     try:
+        context.rights.require(AclOperation.WRITE, AclResource.TRANSACTIONAL_ID, name)
+        context.rights.require(AclOperation.READ, AclResource.GROUP, request.group_id)
         partition = TopicPartition(OFFSETS_TOPIC, await broker.groups.partition_for(request.group_id))
         error = await broker.transactions.ask(name, lambda at: at.add_partitions(name, producer, [partition]))
     except BrokerError as failed:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 
+from broker.access.authorizer import EVERYTHING, Rights
 from broker.broker import Broker
 from broker.coordination.host import has_partition
 from broker.coordination.internal_log import Producer
@@ -25,7 +26,7 @@ from broker.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnTopicResult,
     AddPartitionsToTxnTransaction,
 )
-from broker.wire.vocabulary import TopicPartition
+from broker.wire.vocabulary import AclOperation, AclResource, TopicPartition
 
 BROKERS_SINCE_VERSION = 4
 Codes = Mapping[TopicPartition, ErrorCode]
@@ -34,12 +35,19 @@ Codes = Mapping[TopicPartition, ErrorCode]
 async def handle(
     broker: Broker, request: AddPartitionsToTxnRequest, context: RequestContext
 ) -> AddPartitionsToTxnResponse:
+    rights = context.rights
     if context.api_version >= BROKERS_SINCE_VERSION:
+        if not rights.may(AclOperation.CLUSTER_ACTION, AclResource.CLUSTER):
+            return AddPartitionsToTxnResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
         answered = await asyncio.gather(*(_answered(broker, one) for one in request.transactions))
         return AddPartitionsToTxnResponse(results_by_transaction=list(answered))
     topics = request.v3_and_below_topics
     producer = Producer(request.v3_and_below_producer_id, request.v3_and_below_producer_epoch)
-    codes = await _added(broker, request.v3_and_below_transactional_id, producer, _named(topics))
+    name = request.v3_and_below_transactional_id
+    if rights.may(AclOperation.WRITE, AclResource.TRANSACTIONAL_ID, name):
+        codes = await _added(broker, name, producer, _named(topics), rights)
+    else:
+        codes = dict.fromkeys(_named(topics), ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     if context.api_version < 2:
         codes = {
             where: ErrorCode.INVALID_PRODUCER_EPOCH if code is ErrorCode.PRODUCER_FENCED else code
@@ -64,13 +72,20 @@ async def _verified(broker: Broker, name: str, producer: Producer, asked: Sequen
         return dict.fromkeys(asked, error.error_code)
 
 
-async def _added(broker: Broker, name: str, producer: Producer, asked: Sequence[TopicPartition]) -> Codes:
-    unknown = {where for where in asked if not has_partition(broker, where)}
-    if unknown:
-        return {
-            where: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if where in unknown else ErrorCode.OPERATION_NOT_ATTEMPTED
-            for where in asked
-        }
+async def _added(
+    broker: Broker, name: str, producer: Producer, asked: Sequence[TopicPartition], rights: Rights = EVERYTHING
+) -> Codes:
+    denied = {
+        topic
+        for topic in {where.topic for where in asked}
+        if not rights.may(AclOperation.WRITE, AclResource.TOPIC, topic)
+    }
+    refused = dict.fromkeys(
+        (where for where in asked if not has_partition(broker, where)), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    )
+    refused |= {where: ErrorCode.TOPIC_AUTHORIZATION_FAILED for where in asked if where.topic in denied}
+    if refused:
+        return {where: refused.get(where, ErrorCode.OPERATION_NOT_ATTEMPTED) for where in asked}
     try:
         code = await broker.transactions.ask(name, lambda at: at.add_partitions(name, producer, asked))
     except BrokerError as error:

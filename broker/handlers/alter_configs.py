@@ -23,7 +23,12 @@ from broker.wire.vocabulary import ConfigOperation
 async def handle(broker: Broker, request: AlterConfigsRequest, context: RequestContext) -> AlterConfigsResponse:
     return AlterConfigsResponse(
         responses=await altered_resources(
-            broker, request.resources, _configs, validate_only=request.validate_only, own_configs_of=_own_configs
+            broker,
+            request.resources,
+            context.rights,
+            _configs,
+            validate_only=request.validate_only,
+            own_configs_of=_own_configs,
         )
     )
 

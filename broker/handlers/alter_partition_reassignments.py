@@ -15,7 +15,7 @@ from broker.wire.messages.alter_partition_reassignments import (
     ReassignablePartitionResponse,
     ReassignableTopicResponse,
 )
-from broker.wire.vocabulary import TopicPartition, by_topic
+from broker.wire.vocabulary import AclOperation, AclResource, TopicPartition, by_topic
 
 
 async def handle(
@@ -23,6 +23,7 @@ async def handle(
 ) -> AlterPartitionReassignmentsResponse:
     wanted: dict[TopicPartition, Sequence[int] | None] = {}
     try:
+        context.rights.require(AclOperation.ALTER, AclResource.CLUSTER)
         for topic in request.topics:
             for one in topic.partitions:
                 where = TopicPartition(topic.name, one.partition_index)

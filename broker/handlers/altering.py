@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Protocol, TypeAlias, TypeVar
 
+from broker.access.authorizer import Rights
 from broker.broker import Broker
 from broker.cluster.metadata import TopicState
 from broker.errors import BrokerError
@@ -14,7 +15,7 @@ from broker.topics.errors import InvalidTopicRequest
 from broker.topics.naming import check_name
 from broker.topics.site_role import check_site_change
 from broker.wire.messages.alter_configs import AlterConfigsResourceResponse
-from broker.wire.vocabulary import BROKER_RESOURCE, TOPIC_RESOURCE
+from broker.wire.vocabulary import BROKER_RESOURCE, TOPIC_RESOURCE, AclOperation, AclResource
 
 
 class Resource(Protocol):
@@ -31,6 +32,7 @@ ConfigsOf: TypeAlias = Callable[[R, Mapping[str, str]], dict[str, str]]
 async def altered_resources(
     broker: Broker,
     resources: Sequence[R],
+    rights: Rights,
     configs_of: ConfigsOf[R],
     *,
     validate_only: bool,
@@ -44,6 +46,7 @@ async def altered_resources(
     for asked in resources:
         code, message = 0, None
         try:
+            require_on_resource(rights, AclOperation.ALTER_CONFIGS, asked)
             twice = named[asked.resource_type, asked.resource_name] > 1
             if asked.resource_type == BROKER_RESOURCE:
                 await _alter_own(broker, asked, own_configs_of, twice, validate_only)
@@ -53,6 +56,16 @@ async def altered_resources(
             code, message = error.error_code, str(error)
         responses.append(AlterConfigsResourceResponse(code, message, asked.resource_type, asked.resource_name))
     return responses
+
+
+def require_on_resource(rights: Rights, operation: AclOperation, asked: Resource) -> None:
+    """The right that is needed for its configs: those of a topic are its own, all others the cluster's. Raises
+    NotAuthorized.
+    """
+    if asked.resource_type == TOPIC_RESOURCE:
+        rights.require(operation, AclResource.TOPIC, asked.resource_name)
+    else:
+        rights.require(operation, AclResource.CLUSTER)
 
 
 async def _alter_topic(broker: Broker, asked: R, configs_of: ConfigsOf[R], twice: bool, validate_only: bool) -> None:

@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from typing import Final
 from uuid import UUID
 
+from broker.access.authorizer import Rights
 from broker.broker import Broker
 from broker.errors import BrokerError
 from broker.groups.consumer.model import NOTHING, ConsumerGroup, ConsumerMember, Slots
 from broker.groups.consumer.records import by_topic
 from broker.groups.coordinator import GroupCoordinator
-from broker.handlers.describe_groups import GROUP_OPERATIONS
 from broker.handlers.handler import Handler, RequestContext
 from broker.handlers.metadata import NOT_ASKED
 from broker.wire.api import ApiKey
@@ -24,6 +24,7 @@ from broker.wire.messages.consumer_group_describe import (
     DescribedMember,
     TopicPartitions,
 )
+from broker.wire.vocabulary import AclOperation, AclResource
 
 CLASSIC_MEMBER: Final = 0
 CONSUMER_MEMBER: Final = 1
@@ -33,22 +34,38 @@ async def handle(
     broker: Broker, request: ConsumerGroupDescribeRequest, context: RequestContext
 ) -> ConsumerGroupDescribeResponse:
     names = {topic.topic_id: name for name, topic in broker.view.topics.items()}
-    operations = GROUP_OPERATIONS if request.include_authorized_operations else NOT_ASKED
+    show, rights = request.include_authorized_operations, context.rights
     described = []
     for group_id in dict.fromkeys(request.group_ids):
-        described.append(await _at_its_coordinator(broker, group_id, names, operations))
+        operations = rights.operations(AclResource.GROUP, group_id) if show else NOT_ASKED
+        described.append(await _at_its_coordinator(broker, group_id, names, operations, rights))
     return ConsumerGroupDescribeResponse(groups=described)
 
 
 async def _at_its_coordinator(
-    broker: Broker, group_id: str, names: Mapping[UUID, str], operations: int
+    broker: Broker, group_id: str, names: Mapping[UUID, str], operations: int, rights: Rights
 ) -> DescribedConsumerGroup:
-    if not group_id:
-        return DescribedConsumerGroup(ErrorCode.INVALID_GROUP_ID, "Group id must not be empty.", group_id)
     try:
-        return await broker.groups.ask(group_id, lambda at: _describe(at, group_id, names, operations))
+        rights.require(AclOperation.DESCRIBE, AclResource.GROUP, group_id)
+        if not group_id:
+            return DescribedConsumerGroup(ErrorCode.INVALID_GROUP_ID, "Group id must not be empty.", group_id)
+        found = await broker.groups.ask(group_id, lambda at: _describe(at, group_id, names, operations))
+        _check_topics(found, rights)
+        return found
     except BrokerError as error:
         return DescribedConsumerGroup(error.error_code, str(error), group_id)
+
+
+def _check_topics(group: DescribedConsumerGroup, rights: Rights) -> None:
+    """Raises NotAuthorized where the group would show a topic that may not be seen."""
+    if not rights.is_limited:
+        return
+    for member in group.members:
+        named = [
+            one.topic_name for had in (member.assignment, member.target_assignment) for one in had.topic_partitions
+        ]
+        for name in dict.fromkeys((*member.subscribed_topic_names, *named)):
+            rights.require(AclOperation.DESCRIBE, AclResource.TOPIC, name)
 
 
 def _describe(

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from uuid import uuid4
 
+from broker.access.authorizer import Rights
 from broker.broker import Broker
 from broker.errors import BrokerError
 from broker.groups.consumer.model import JOIN_EPOCH, HeartbeatAsk, Slot, Slots
@@ -20,6 +21,7 @@ from broker.wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatResponse,
     TopicPartitions,
 )
+from broker.wire.vocabulary import AclOperation, AclResource
 
 
 async def handle(
@@ -40,6 +42,7 @@ async def handle(
         owned=_owned(request),
     )
     try:
+        _check_rights(context.rights, request)
         result = await broker.groups.ask(request.group_id, lambda at: at.consumer_heartbeat(request.group_id, ask))
     except BrokerError as refused:
         return ConsumerGroupHeartbeatResponse(error_code=refused.error_code, error_message=str(refused))
@@ -50,6 +53,13 @@ async def handle(
         heartbeat_interval_ms=CONSUMER_HEARTBEAT_INTERVAL_MS if result.member_epoch >= 0 else 0,
         assignment=None if result.assignment is None else _assignment(result.assignment),
     )
+
+
+def _check_rights(rights: Rights, request: ConsumerGroupHeartbeatRequest) -> None:
+    """Raises NotAuthorized, also where a topic that is named may not be seen."""
+    rights.require(AclOperation.READ, AclResource.GROUP, request.group_id)
+    for name in request.subscribed_topic_names or ():
+        rights.require(AclOperation.DESCRIBE, AclResource.TOPIC, name)
 
 
 def _owned(request: ConsumerGroupHeartbeatRequest) -> Slots | None:

@@ -12,12 +12,14 @@ from broker.wire.messages.controlled_shutdown import (
     ControlledShutdownResponse,
     RemainingPartition,
 )
+from broker.wire.vocabulary import AclOperation, AclResource
 
 
 async def handle(
     broker: Broker, request: ControlledShutdownRequest, context: RequestContext
 ) -> ControlledShutdownResponse:
     try:
+        context.rights.require(AclOperation.CLUSTER_ACTION, AclResource.CLUSTER)
         remaining = await broker.own_controller.controlled_shutdown(
             request.broker_id, request.broker_epoch, CONTROLLED_SHUTDOWN_MS
         )

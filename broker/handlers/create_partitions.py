@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
+from broker.access.authorizer import Rights
 from broker.broker import Broker
 from broker.controller.requests import ControllerRequests
 from broker.errors import BrokerError
@@ -16,6 +17,7 @@ from broker.wire.messages.create_partitions import (
     CreatePartitionsTopic,
     CreatePartitionsTopicResult,
 )
+from broker.wire.vocabulary import AclOperation, AclResource
 
 
 async def handle(broker: Broker, request: CreatePartitionsRequest, context: RequestContext) -> CreatePartitionsResponse:
@@ -23,14 +25,19 @@ async def handle(broker: Broker, request: CreatePartitionsRequest, context: Requ
     controller = controller_for(broker, context)
     results = {}
     for topic in request.topics:
-        results[topic.name] = await _widen(controller, topic, named[topic.name], request)
+        results[topic.name] = await _widen(controller, topic, named[topic.name], request, context.rights)
     return CreatePartitionsResponse(results=list(results.values()))
 
 
 async def _widen(
-    controller: ControllerRequests, asked: CreatePartitionsTopic, times_named: int, request: CreatePartitionsRequest
+    controller: ControllerRequests,
+    asked: CreatePartitionsTopic,
+    times_named: int,
+    request: CreatePartitionsRequest,
+    rights: Rights,
 ) -> CreatePartitionsTopicResult:
     try:
+        rights.require(AclOperation.ALTER, AclResource.TOPIC, asked.name)
         if times_named > 1:
             raise InvalidTopicRequest(f"Topic '{asked.name}' is in the request {times_named} times.")
         assigned = None if asked.assignments is None else [each.broker_ids for each in asked.assignments]

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 
+from broker.access.authorizer import EVERYTHING, Rights
 from broker.broker import Broker
 from broker.controller.requests import ControllerRequests, NewTopic
 from broker.errors import BrokerError
@@ -18,6 +19,7 @@ from broker.topics.broker_configs import TOPIC_DEFAULTS
 from broker.topics.catalogue import CATALOGUE
 from broker.topics.errors import InvalidReplicaAssignment, InvalidTopicRequest
 from broker.wire.api import ApiKey
+from broker.wire.errors import ErrorCode
 from broker.wire.messages.create_topics import (
     CreatableTopic,
     CreatableTopicConfigs,
@@ -25,23 +27,32 @@ from broker.wire.messages.create_topics import (
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
-from broker.wire.vocabulary import ConfigSource
+from broker.wire.vocabulary import AclOperation, AclResource, ConfigSource
 
 
 async def handle(broker: Broker, request: CreateTopicsRequest, context: RequestContext) -> CreateTopicsResponse:
     named = Counter(topic.name for topic in request.topics)
-    controller = controller_for(broker, context)
+    controller, rights = controller_for(broker, context), context.rights
     results = {}
+    creates_all = rights.may(AclOperation.CREATE, AclResource.CLUSTER, quietly=True)
     async for topic in in_turns(request.topics):
-        result = results[topic.name] = await _create(controller, topic, named[topic.name], request)
+        creating = EVERYTHING if creates_all else rights
+        result = results[topic.name] = await _create(controller, topic, named[topic.name], request, creating)
         _add_defaults(result, broker.broker_configs)
+        if not result.error_code and not rights.may(AclOperation.DESCRIBE_CONFIGS, AclResource.TOPIC, topic.name):
+            _hide_configs(result)
     return CreateTopicsResponse(topics=list(results.values()))
 
 
 async def _create(
-    controller: ControllerRequests, topic: CreatableTopic, times_named: int, request: CreateTopicsRequest
+    controller: ControllerRequests,
+    topic: CreatableTopic,
+    times_named: int,
+    request: CreateTopicsRequest,
+    rights: Rights,
 ) -> CreatableTopicResult:
     try:
+        rights.require(AclOperation.CREATE, AclResource.TOPIC, topic.name)
         if times_named > 1:
             raise InvalidTopicRequest(f"Topic '{topic.name}' is in the request {times_named} times.")
         new = NewTopic(
@@ -63,6 +74,11 @@ async def _create(
         replication_factor=len(made.partitions[0].replicas),
         configs=_describe(made.configs),
     )
+
+
+def _hide_configs(result: CreatableTopicResult) -> None:
+    result.topic_config_error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    result.num_partitions, result.replication_factor, result.configs = -1, -1, []
 
 
 def _assignment(topic: CreatableTopic) -> dict[int, list[int]] | None:

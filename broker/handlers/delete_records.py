@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from typing import NamedTuple
 
+from broker.access.authorizer import Rights
 from broker.broker import Broker
 from broker.errors import BrokerError, OffsetOutOfRange
 from broker.handlers.handler import Handler, RequestContext
@@ -22,6 +23,7 @@ from broker.wire.messages.delete_records import (
     DeleteRecordsTopicResult,
 )
 from broker.wire.messages.delete_records import DeleteRecordsPartitionResult as Result
+from broker.wire.vocabulary import AclOperation, AclResource
 
 HIGH_WATERMARK = -1
 
@@ -29,7 +31,8 @@ HIGH_WATERMARK = -1
 async def handle(broker: Broker, request: DeleteRecordsRequest, context: RequestContext) -> DeleteRecordsResponse:
     # All are deleted here before one is waited for: they share the time.
     deleted = [
-        (topic.name, [_delete(broker, topic.name, asked) for asked in topic.partitions]) for topic in request.topics
+        (topic.name, [_delete(broker, topic.name, asked, context.rights) for asked in topic.partitions])
+        for topic in request.topics
     ]
     deadline = asyncio.get_running_loop().time() + request.timeout_ms / 1000
     return DeleteRecordsResponse(
@@ -49,8 +52,9 @@ class _Deleted(NamedTuple):
     offset: int
 
 
-def _delete(broker: Broker, topic: str, asked: DeleteRecordsPartition) -> _Deleted | Result:
+def _delete(broker: Broker, topic: str, asked: DeleteRecordsPartition, rights: Rights) -> _Deleted | Result:
     try:
+        rights.require(AclOperation.DELETE, AclResource.TOPIC, topic)
         partition = broker.require_partition(topic, asked.partition_index)
         log = partition.log
         if broker.topics[topic].is_internal:

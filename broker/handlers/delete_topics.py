@@ -4,6 +4,7 @@ its id.
 
 from __future__ import annotations
 
+from broker.access.authorizer import NotAuthorized
 from broker.broker import Broker
 from broker.errors import BrokerError
 from broker.handlers.handler import Handler, RequestContext, controller_for
@@ -17,6 +18,7 @@ from broker.wire.messages.delete_topics import (
     DeleteTopicState,
 )
 from broker.wire.schema import ZERO_UUID
+from broker.wire.vocabulary import AclOperation, AclResource
 
 
 async def handle(broker: Broker, request: DeleteTopicsRequest, context: RequestContext) -> DeleteTopicsResponse:
@@ -46,12 +48,16 @@ def _refuse(asked: list[DeleteTopicState]) -> DeletableTopicResult:
 async def _delete(
     broker: Broker, asked: DeleteTopicState, timeout_ms: int, context: RequestContext
 ) -> DeletableTopicResult:
-    name, topic_id = asked.name, asked.topic_id
+    name, topic_id, rights = asked.name, asked.topic_id, context.rights
     try:
         if (name is None) == (topic_id == ZERO_UUID):
             raise InvalidTopicRequest("A topic is named by its name or by its id, not by both.")
         if name is None:
-            name = broker.view.require_by_id(topic_id).name
+            found = broker.view.require_by_id(topic_id).name
+            if not rights.may(AclOperation.DESCRIBE, AclResource.TOPIC, found):
+                raise NotAuthorized(error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+            name = found
+        rights.require(AclOperation.DELETE, AclResource.TOPIC, name)
         topic_id = broker.view.require(name).topic_id
         await controller_for(broker, context).delete_topic(name, timeout_ms)
     except BrokerError as error:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from broker.broker import Broker
 from broker.handlers.handler import Handler, RequestContext
-from broker.handlers.metadata import CLUSTER_OPERATIONS, NO_CONTROLLER, NOT_ASKED
+from broker.handlers.metadata import NO_CONTROLLER, cluster_operations
 from broker.wire.api import ApiKey
 from broker.wire.errors import ErrorCode
 from broker.wire.messages.describe_cluster import (
@@ -34,8 +34,8 @@ async def handle(broker: Broker, request: DescribeClusterRequest, context: Reque
             DescribeClusterBroker(node_id, endpoint.host, endpoint.port, rack)
             for node_id, (endpoint, rack) in broker.view.endpoints(context.listener).items()
         ],
-        cluster_authorized_operations=(
-            CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_ASKED
+        cluster_authorized_operations=cluster_operations(
+            context.rights, show=request.include_cluster_authorized_operations
         ),
     )
 

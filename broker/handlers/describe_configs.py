@@ -6,9 +6,11 @@ be right. An empty list of keys asks for all, as no list does.
 
 from __future__ import annotations
 
+from broker.access.authorizer import Rights
 from broker.broker import Broker
 from broker.cluster.metadata import TopicState
 from broker.errors import BrokerError
+from broker.handlers.altering import require_on_resource
 from broker.handlers.handler import Handler, RequestContext, in_turns
 from broker.topics.broker_configs import DYNAMIC, TOPIC_DEFAULTS, BrokerSetting, broker_settings
 from broker.topics.catalogue import CATALOGUE, TopicConfig
@@ -23,7 +25,7 @@ from broker.wire.messages.describe_configs import (
     DescribeConfigsResult,
     DescribeConfigsSynonym,
 )
-from broker.wire.vocabulary import BROKER_RESOURCE, TOPIC_RESOURCE, ConfigSource
+from broker.wire.vocabulary import BROKER_RESOURCE, TOPIC_RESOURCE, AclOperation, ConfigSource
 
 
 async def handle(broker: Broker, request: DescribeConfigsRequest, context: RequestContext) -> DescribeConfigsResponse:
@@ -32,15 +34,16 @@ async def handle(broker: Broker, request: DescribeConfigsRequest, context: Reque
         for asked in request.resources
     }
     return DescribeConfigsResponse(
-        results=[await _describe(broker, request, asked) async for asked in in_turns(named.values())]
+        results=[await _describe(broker, request, asked, context.rights) async for asked in in_turns(named.values())]
     )
 
 
 async def _describe(
-    broker: Broker, request: DescribeConfigsRequest, asked: DescribeConfigsResource
+    broker: Broker, request: DescribeConfigsRequest, asked: DescribeConfigsResource, rights: Rights
 ) -> DescribeConfigsResult:
     wanted = set(asked.configuration_keys or ())
     try:
+        require_on_resource(rights, AclOperation.DESCRIBE_CONFIGS, asked)
         if asked.resource_type == TOPIC_RESOURCE:
             check_name(asked.resource_name)
             topic = broker.view.require(asked.resource_name)

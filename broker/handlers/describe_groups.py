@@ -6,8 +6,7 @@ v4 static members.
 
 from __future__ import annotations
 
-from typing import Final
-
+from broker.access.authorizer import NotAuthorized, Rights
 from broker.broker import Broker
 from broker.errors import BrokerError
 from broker.groups.coordinator import GroupCoordinator
@@ -22,22 +21,23 @@ from broker.wire.messages.describe_groups import (
     DescribeGroupsRequest,
     DescribeGroupsResponse,
 )
-from broker.wire.vocabulary import GroupState
-
-# Bits are Kafka's AclOperation codes: read 3, delete 6, describe 8.
-GROUP_OPERATIONS: Final = sum(1 << code for code in (3, 6, 8))
+from broker.wire.vocabulary import AclOperation, AclResource, GroupState
 
 
 async def handle(broker: Broker, request: DescribeGroupsRequest, context: RequestContext) -> DescribeGroupsResponse:
-    operations = GROUP_OPERATIONS if request.include_authorized_operations else NOT_ASKED
+    show, rights = request.include_authorized_operations, context.rights
     return DescribeGroupsResponse(
-        groups=[await _at_its_coordinator(broker, group_id, operations) for group_id in dict.fromkeys(request.groups)]
+        groups=[await _at_its_coordinator(broker, group_id, rights, show) for group_id in dict.fromkeys(request.groups)]
     )
 
 
-async def _at_its_coordinator(broker: Broker, group_id: str, operations: int) -> DescribedGroup:
+async def _at_its_coordinator(broker: Broker, group_id: str, rights: Rights, show: bool) -> DescribedGroup:
+    operations = rights.operations(AclResource.GROUP, group_id) if show else NOT_ASKED
     try:
+        rights.require(AclOperation.DESCRIBE, AclResource.GROUP, group_id)
         return await broker.groups.ask(group_id, lambda at: _describe(at, group_id, operations))
+    except NotAuthorized as error:
+        return DescribedGroup(error.error_code, group_id)
     except BrokerError as error:
         return DescribedGroup(error.error_code, group_id, authorized_operations=operations)
 

@@ -23,9 +23,12 @@ from broker.wire.messages.describe_log_dirs import (
     DescribeLogDirsTopic,
     StrayFolder,
 )
+from broker.wire.vocabulary import AclOperation, AclResource
 
 
 async def handle(broker: Broker, request: DescribeLogDirsRequest, context: RequestContext) -> DescribeLogDirsResponse:
+    if not context.rights.may(AclOperation.DESCRIBE, AclResource.CLUSTER):
+        return DescribeLogDirsResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     path = str(broker.config.data_dir.absolute())
     folders = PartitionFolders(Path(path))
     try:

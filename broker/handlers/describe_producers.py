@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from broker.access.authorizer import Rights
 from broker.broker import Broker
 from broker.errors import BrokerError
 from broker.handlers.handler import Handler, RequestContext
@@ -13,6 +14,7 @@ from broker.wire.messages.describe_producers import (
     ProducerState,
     TopicResponse,
 )
+from broker.wire.vocabulary import AclOperation, AclResource
 
 
 async def handle(
@@ -21,15 +23,20 @@ async def handle(
     return DescribeProducersResponse(
         topics=[
             TopicResponse(
-                topic.name, [_describe(broker, topic.name, index) for index in dict.fromkeys(topic.partition_indexes)]
+                topic.name,
+                [
+                    _describe(broker, topic.name, index, context.rights)
+                    for index in dict.fromkeys(topic.partition_indexes)
+                ],
             )
             for topic in {topic.name: topic for topic in request.topics}.values()
         ]
     )
 
 
-def _describe(broker: Broker, topic: str, index: int) -> PartitionResponse:
+def _describe(broker: Broker, topic: str, index: int, rights: Rights) -> PartitionResponse:
     try:
+        rights.require(AclOperation.READ, AclResource.TOPIC, topic)
         producers = broker.require_partition(topic, index).log.producers
     except BrokerError as error:
         return PartitionResponse(index, error.error_code, str(error))

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from broker.access.authorizer import Rights
 from broker.broker import Broker
 from broker.cluster.metadata import TopicState
 from broker.errors import BrokerError
 from broker.handlers.handler import Handler, RequestContext
-from broker.handlers.metadata import TOPIC_OPERATIONS, describe_partition
+from broker.handlers.metadata import describe_partition
 from broker.limits import DESCRIBED_PARTITIONS_MAX
 from broker.topics.errors import UnknownTopic
 from broker.topics.naming import INTERNAL_TOPICS, check_name
@@ -25,6 +26,7 @@ from broker.wire.messages.describe_topic_partitions import (
     DescribeTopicPartitionsResponsePartition,
     DescribeTopicPartitionsResponseTopic,
 )
+from broker.wire.vocabulary import AclOperation, AclResource
 
 
 async def handle(
@@ -38,19 +40,24 @@ async def handle(
             DescribeTopicPartitionsResponseTopic(ErrorCode.INVALID_REQUEST, name) for name in sorted(asked)
         ]
         return response
+    rights = context.rights
     room = max(1, min(request.response_partition_limit, DESCRIBED_PARTITIONS_MAX))
     for name in sorted(asked or broker.view.topics):
         if name < start.topic_name:
+            continue
+        if not rights.may(AclOperation.DESCRIBE, AclResource.TOPIC, name, quietly=not asked):
+            if asked:
+                response.topics.append(_hidden(name))
             continue
         if room == 0:
             response.next_cursor = Cursor(name, 0)
             break
         topic, first = broker.view.topics.get(name), start.partition_index if name == start.topic_name else 0
         if topic is None:
-            response.topics.append(_unknown(name))
+            response.topics.append(_unknown(name, rights))
             continue
         shown = range(len(topic.partitions))[first:][:room]
-        response.topics.append(_describe(broker, topic, shown))
+        response.topics.append(_describe(broker, topic, shown, rights))
         room -= len(shown)
         if shown and shown[-1] + 1 < len(topic.partitions):
             response.next_cursor = Cursor(name, shown[-1] + 1)
@@ -58,23 +65,30 @@ async def handle(
     return response
 
 
-def _unknown(name: str) -> DescribeTopicPartitionsResponseTopic:
+def _hidden(name: str) -> DescribeTopicPartitionsResponseTopic:
+    """Whether there is such a topic is not told."""
+    return DescribeTopicPartitionsResponseTopic(ErrorCode.TOPIC_AUTHORIZATION_FAILED, name)
+
+
+def _unknown(name: str, rights: Rights) -> DescribeTopicPartitionsResponseTopic:
     try:
         check_name(name)
         raise UnknownTopic(f"Topic '{name}' does not exist.")
     except BrokerError as error:
         answer = DescribeTopicPartitionsResponseTopic(error.error_code, name)
-        answer.topic_authorized_operations = TOPIC_OPERATIONS
+        answer.topic_authorized_operations = rights.operations(AclResource.TOPIC, name)
         return answer
 
 
-def _describe(broker: Broker, topic: TopicState, indexes: Iterable[int]) -> DescribeTopicPartitionsResponseTopic:
+def _describe(
+    broker: Broker, topic: TopicState, indexes: Iterable[int], rights: Rights
+) -> DescribeTopicPartitionsResponseTopic:
     return DescribeTopicPartitionsResponseTopic(
         name=topic.name,
         topic_id=topic.topic_id,
         is_internal=topic.name in INTERNAL_TOPICS,
         partitions=[_describe_partition(broker, topic, index) for index in indexes],
-        topic_authorized_operations=TOPIC_OPERATIONS,
+        topic_authorized_operations=rights.operations(AclResource.TOPIC, topic.name),
     )
 
 

@@ -5,6 +5,7 @@ Of a transaction that is being ended those whose marker is still to be written, 
 
 from __future__ import annotations
 
+from broker.access.authorizer import Rights
 from broker.broker import Broker
 from broker.errors import BrokerError
 from broker.handlers.handler import Handler, RequestContext
@@ -17,7 +18,7 @@ from broker.wire.messages.describe_transactions import (
     TopicData,
     TransactionState,
 )
-from broker.wire.vocabulary import by_topic
+from broker.wire.vocabulary import AclOperation, AclResource, by_topic
 
 
 async def handle(
@@ -25,18 +26,24 @@ async def handle(
 ) -> DescribeTransactionsResponse:
     return DescribeTransactionsResponse(
         transaction_states=[
-            await _at_its_coordinator(broker, name) for name in dict.fromkeys(request.transactional_ids)
+            await _at_its_coordinator(broker, name, context.rights) for name in dict.fromkeys(request.transactional_ids)
         ]
     )
 
 
-async def _at_its_coordinator(broker: Broker, transactional_id: str) -> TransactionState:
-    if not transactional_id:
-        return TransactionState(ErrorCode.INVALID_REQUEST, transactional_id)
+async def _at_its_coordinator(broker: Broker, transactional_id: str, rights: Rights) -> TransactionState:
     try:
-        return await broker.transactions.ask(transactional_id, lambda at: _describe(at, transactional_id))
+        rights.require(AclOperation.DESCRIBE, AclResource.TRANSACTIONAL_ID, transactional_id)
+        if not transactional_id:
+            return TransactionState(ErrorCode.INVALID_REQUEST, transactional_id)
+        found = await broker.transactions.ask(transactional_id, lambda at: _describe(at, transactional_id))
     except BrokerError as error:
         return TransactionState(error.error_code, transactional_id)
+    # Topics that may not be seen are left out.
+    found.topics = [
+        each for each in found.topics if rights.may(AclOperation.DESCRIBE, AclResource.TOPIC, each.topic, quietly=True)
+    ]
+    return found
 
 
 def _describe(at: TransactionCoordinator, transactional_id: str) -> TransactionState:

@@ -14,7 +14,7 @@ from broker.wire.messages.elect_leaders import (
     ElectLeadersResponse,
     ReplicaElectionResult,
 )
-from broker.wire.vocabulary import ElectionType, TopicPartition, by_topic
+from broker.wire.vocabulary import AclOperation, AclResource, ElectionType, TopicPartition, by_topic
 
 
 async def handle(broker: Broker, request: ElectLeadersRequest, context: RequestContext) -> ElectLeadersResponse:
@@ -23,6 +23,7 @@ async def handle(broker: Broker, request: ElectLeadersRequest, context: RequestC
     if asked is not None:
         wheres = list(dict.fromkeys(TopicPartition(each.topic, index) for each in asked for index in each.partitions))
     try:
+        context.rights.require(AclOperation.ALTER, AclResource.CLUSTER)
         if request.election_type not in tuple(ElectionType):
             raise InvalidTopicRequest(f"There is no election type {request.election_type}.")
         unclean = request.election_type == ElectionType.UNCLEAN

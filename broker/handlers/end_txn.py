@@ -9,12 +9,14 @@ from broker.handlers.handler import Handler, RequestContext
 from broker.wire.api import ApiKey
 from broker.wire.errors import ErrorCode
 from broker.wire.messages.end_txn import EndTxnRequest, EndTxnResponse
+from broker.wire.vocabulary import AclOperation, AclResource
 
 
 async def handle(broker: Broker, request: EndTxnRequest, context: RequestContext) -> EndTxnResponse:
     producer = Producer(request.producer_id, request.producer_epoch)
     name = request.transactional_id
     try:
+        context.rights.require(AclOperation.WRITE, AclResource.TRANSACTIONAL_ID, name)
         error = await broker.transactions.wait_for(
             name, lambda at: at.end_transaction(name, producer, commit=request.committed)
         )

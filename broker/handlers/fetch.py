@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass, field
 
+from broker.access.authorizer import NotAuthorized, Rights
 from broker.base.clock import steady_ms
 from broker.broker import Broker
 from broker.errors import BrokerError, OffsetOutOfRange
@@ -22,7 +23,7 @@ from broker.limits import UNSENT_ANSWERS_BYTES_MAX
 from broker.replication.leading import Leading
 from broker.topics.fetch_sessions import NEVER_TOLD, NO_SESSION, Fetched, FetchPlan, FetchSessionError, TopicKey
 from broker.topics.partition import Partition
-from broker.topics.reading import Reader, read_partition, reader_of, reads_any_replica
+from broker.topics.reading import Reader, read_partition, reader_of, reads_any_replica, replica_id_of
 from broker.wire.api import ApiKey
 from broker.wire.errors import ErrorCode
 from broker.wire.messages.fetch import (
@@ -34,7 +35,7 @@ from broker.wire.messages.fetch import (
     NodeEndpoint,
     PartitionData,
 )
-from broker.wire.vocabulary import IsolationLevel
+from broker.wire.vocabulary import AclOperation, AclResource, IsolationLevel
 
 TOPIC_IDS_SINCE_VERSION = 13
 LEADERS_SINCE_VERSION = 16
@@ -101,6 +102,8 @@ def _read(broker: Broker, request: FetchRequest, plan: FetchPlan, context: Reque
         asked = fetched.asked
         partition = None
         try:
+            if context.rights.is_limited:
+                _check_rights(broker, fetched, request, context.rights)
             partition = _find(broker, fetched, any_replica=reads_any_replica(request))
             if answer.reader is None:
                 answer.reader = reader_of(request, api_version=version, inter_broker=inter_broker, now_ms=now_ms)
@@ -170,10 +173,23 @@ def _say_more(
         data.log_start_offset = partition.log.log_start_offset
 
 
+def _check_rights(broker: Broker, fetched: Fetched, request: FetchRequest, rights: Rights) -> None:
+    """Who says that he is a broker needs the right to be one (CVE-2018-1288). Raises NotAuthorized, UnknownTopic."""
+    if replica_id_of(request) < 0:
+        rights.require(AclOperation.READ, AclResource.TOPIC, _name(broker, fetched))
+    elif not rights.may(AclOperation.CLUSTER_ACTION, AclResource.CLUSTER):
+        raise NotAuthorized(error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+
+
+def _name(broker: Broker, fetched: Fetched) -> str:
+    """Raises UnknownTopic."""
+    topic = fetched.topic
+    return topic if isinstance(topic, str) else broker.view.require_by_id(topic).name
+
+
 def _find(broker: Broker, fetched: Fetched, *, any_replica: bool) -> Partition:
     """One that is led here; `any_replica`: or followed. Raises UnknownTopic, PartitionOffline, NotLeading."""
-    topic, index = fetched.topic, fetched.asked.partition
-    name = topic if isinstance(topic, str) else broker.view.require_by_id(topic).name
+    name, index = _name(broker, fetched), fetched.asked.partition
     if any_replica and (here := broker.partition(name, index)) is not None and here.is_followed:
         return here
     return broker.require_partition(name, index)

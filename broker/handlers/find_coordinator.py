@@ -6,20 +6,28 @@ v1 key type; v4 many keys in one request. Share groups (key type 2, v6) are not 
 
 from __future__ import annotations
 
+from typing import Final
+
+from broker.access.authorizer import NotAuthorized
 from broker.broker import Broker
 from broker.errors import BrokerError
 from broker.handlers.handler import Handler, RequestContext
 from broker.wire.api import ApiKey
 from broker.wire.errors import ErrorCode
 from broker.wire.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
-from broker.wire.vocabulary import GROUP_COORDINATOR, TRANSACTION_COORDINATOR
+from broker.wire.vocabulary import GROUP_COORDINATOR, TRANSACTION_COORDINATOR, AclOperation, AclResource
+
+_KINDS: Final = {
+    GROUP_COORDINATOR: AclResource.GROUP,
+    TRANSACTION_COORDINATOR: AclResource.TRANSACTIONAL_ID,
+}
 
 
 async def handle(broker: Broker, request: FindCoordinatorRequest, context: RequestContext) -> FindCoordinatorResponse:
     if context.api_version >= 4:
-        found = [await _find(broker, request.key_type, key, context.listener) for key in request.coordinator_keys]
+        found = [await _find(broker, request.key_type, key, context) for key in request.coordinator_keys]
         return FindCoordinatorResponse(coordinators=found)
-    one = await _find(broker, request.key_type, request.key, context.listener)
+    one = await _find(broker, request.key_type, request.key, context)
     return FindCoordinatorResponse(
         error_code=one.error_code,
         error_message=one.error_message,
@@ -29,14 +37,19 @@ async def handle(broker: Broker, request: FindCoordinatorRequest, context: Reque
     )
 
 
-async def _find(broker: Broker, key_type: int, key: str, listener: str) -> Coordinator:
-    if key_type not in (GROUP_COORDINATOR, TRANSACTION_COORDINATOR):
+async def _find(broker: Broker, key_type: int, key: str, context: RequestContext) -> Coordinator:
+    kind = _KINDS.get(key_type)
+    if kind is None:
         return _nowhere(key, ErrorCode.INVALID_REQUEST)
+    try:
+        context.rights.require(AclOperation.DESCRIBE, kind, key)
+    except NotAuthorized as error:
+        return _nowhere(key, error.error_code)
     coordinators = broker.groups if key_type == GROUP_COORDINATOR else broker.transactions
     try:
         await coordinators.require(key)
         index = await coordinators.partition_for(key)
-        leader = broker.leader_address(coordinators.topic.name, index, listener)
+        leader = broker.leader_address(coordinators.topic.name, index, context.listener)
     except BrokerError as error:
         # Clients ask again on this code, and on hardly any other.
         return _nowhere(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, str(error))

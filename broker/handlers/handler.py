@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iter
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from broker.access.authorizer import EVERYTHING, Rights
 from broker.access.logins import Login
 from broker.broker import Broker
 from broker.cluster.metadata import CLIENT_LISTENER
@@ -37,6 +38,7 @@ class RequestContext:
     """The one that he came by, and whose addresses of brokers he is told."""
     login: Login | None = None
     """At listeners that ask for one."""
+    rights: Rights = EVERYTHING
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,11 +7,13 @@ from broker.errors import BrokerError
 from broker.handlers.handler import Handler, RequestContext
 from broker.wire.api import ApiKey
 from broker.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from broker.wire.vocabulary import AclOperation, AclResource
 
 
 async def handle(broker: Broker, request: HeartbeatRequest, context: RequestContext) -> HeartbeatResponse:
     # It is told nothing that its next request would not find out: it does not wait for replicas, nor does its session.
     try:
+        context.rights.require(AclOperation.READ, AclResource.GROUP, request.group_id)
         coordinator = await broker.groups.at(request.group_id)
         error = coordinator.heartbeat(
             request.group_id, request.member_id, request.group_instance_id, request.generation_id

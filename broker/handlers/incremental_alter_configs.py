@@ -29,7 +29,12 @@ async def handle(
 ) -> IncrementalAlterConfigsResponse:
     return IncrementalAlterConfigsResponse(
         responses=await altered_resources(
-            broker, request.resources, _configs, validate_only=request.validate_only, own_configs_of=_own_configs
+            broker,
+            request.resources,
+            context.rights,
+            _configs,
+            validate_only=request.validate_only,
+            own_configs_of=_own_configs,
         )
     )
 

@@ -8,6 +8,7 @@ PRODUCER_FENCED instead of INVALID_PRODUCER_EPOCH. v6 (two-phase commit for outs
 
 from __future__ import annotations
 
+from broker.access.authorizer import NotAuthorized, Rights
 from broker.broker import Broker
 from broker.coordination.internal_log import Producer
 from broker.errors import BrokerError
@@ -16,13 +17,14 @@ from broker.transactions.model import InitAsk
 from broker.wire.api import ApiKey
 from broker.wire.errors import ErrorCode
 from broker.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
-from broker.wire.vocabulary import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
+from broker.wire.vocabulary import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, AclOperation, AclResource
 
 
 async def handle(broker: Broker, request: InitProducerIdRequest, context: RequestContext) -> InitProducerIdResponse:
-    if (request.producer_id == NO_PRODUCER_ID) != (request.producer_epoch == NO_PRODUCER_EPOCH):
-        return InitProducerIdResponse(error_code=ErrorCode.INVALID_REQUEST, producer_epoch=NO_PRODUCER_EPOCH)
     try:
+        _check_rights(context.rights, request.transactional_id)
+        if (request.producer_id == NO_PRODUCER_ID) != (request.producer_epoch == NO_PRODUCER_EPOCH):
+            return InitProducerIdResponse(error_code=ErrorCode.INVALID_REQUEST, producer_epoch=NO_PRODUCER_EPOCH)
         error, producer = await _init(broker, request)
     except BrokerError as failed:
         return InitProducerIdResponse(error_code=failed.error_code, producer_epoch=NO_PRODUCER_EPOCH)
@@ -31,6 +33,16 @@ async def handle(broker: Broker, request: InitProducerIdRequest, context: Reques
     return InitProducerIdResponse(
         error_code=error, producer_id=producer.producer_id, producer_epoch=producer.producer_epoch
     )
+
+
+def _check_rights(rights: Rights, transactional_id: str | None) -> None:
+    """Who may write to some topic may do so idempotently (KIP-679). Raises NotAuthorized."""
+    if transactional_id is not None:
+        rights.require(AclOperation.WRITE, AclResource.TRANSACTIONAL_ID, transactional_id)
+        return
+    may = rights.may(AclOperation.IDEMPOTENT_WRITE, AclResource.CLUSTER, quietly=True)
+    if not may and not rights.may_somewhere(AclOperation.WRITE, AclResource.TOPIC):
+        raise NotAuthorized(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
 
 
 async def _init(broker: Broker, request: InitProducerIdRequest) -> tuple[ErrorCode, Producer]:

@@ -14,6 +14,7 @@ from broker.groups.model import GroupProtocol, JoinAsk, JoinResult
 from broker.handlers.handler import Handler, RequestContext
 from broker.wire.api import ApiKey
 from broker.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
+from broker.wire.vocabulary import AclOperation, AclResource
 
 
 async def handle(broker: Broker, request: JoinGroupRequest, context: RequestContext) -> JoinGroupResponse:
@@ -33,6 +34,7 @@ async def handle(broker: Broker, request: JoinGroupRequest, context: RequestCont
         supports_skipping_assignment=context.api_version >= 9,
     )
     try:
+        context.rights.require(AclOperation.READ, AclResource.GROUP, request.group_id)
         result = await broker.groups.wait_for(request.group_id, lambda at: at.join(request.group_id, ask))
     except BrokerError as failed:
         result = JoinResult(failed.error_code, request.member_id)

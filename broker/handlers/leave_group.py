@@ -9,15 +9,17 @@ from broker.handlers.handler import Handler, RequestContext
 from broker.wire.api import ApiKey
 from broker.wire.errors import ErrorCode
 from broker.wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberResponse
+from broker.wire.vocabulary import AclOperation, AclResource
 
 
 async def handle(broker: Broker, request: LeaveGroupRequest, context: RequestContext) -> LeaveGroupResponse:
-    if not request.group_id:
-        return LeaveGroupResponse(error_code=ErrorCode.INVALID_GROUP_ID)
     leavers = [Leaver(each.member_id, each.group_instance_id) for each in request.members]
     if context.api_version < 3:
         leavers = [Leaver(request.member_id, None)]
     try:
+        context.rights.require(AclOperation.READ, AclResource.GROUP, request.group_id)
+        if not request.group_id:
+            return LeaveGroupResponse(error_code=ErrorCode.INVALID_GROUP_ID)
         errors = await broker.groups.ask(request.group_id, lambda at: at.leave(request.group_id, leavers))
     except BrokerError as failed:
         return LeaveGroupResponse(error_code=failed.error_code)

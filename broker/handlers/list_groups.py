@@ -12,9 +12,12 @@ from broker.groups.subscriptions import CONSUMER_PROTOCOL
 from broker.handlers.handler import Handler, RequestContext
 from broker.wire.api import ApiKey
 from broker.wire.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
+from broker.wire.vocabulary import AclOperation, AclResource
 
 
 async def handle(broker: Broker, request: ListGroupsRequest, context: RequestContext) -> ListGroupsResponse:
+    rights = context.rights
+    sees_all = rights.may(AclOperation.DESCRIBE, AclResource.CLUSTER, quietly=True)
     states = {state.lower() for state in request.states_filter}
     types = {kind.lower() for kind in request.types_filter}
     try:
@@ -26,6 +29,7 @@ async def handle(broker: Broker, request: ListGroupsRequest, context: RequestCon
             group
             for part in found
             for group in part
+            if sees_all or rights.may(AclOperation.DESCRIBE, AclResource.GROUP, group.group_id, quietly=True)
             if (not states or group.group_state.lower() in states) and (not types or group.group_type in types)
         ]
     )

@@ -39,6 +39,8 @@ from broker.wire.vocabulary import (
     NO_LEADER_EPOCH,
     NO_OFFSET,
     NO_TIMESTAMP,
+    AclOperation,
+    AclResource,
 )
 
 OFFSET_NOT_AVAILABLE_SINCE_VERSION: Final = 5
@@ -77,6 +79,7 @@ async def _answer(
     named: Counter[tuple[str, int]],
 ) -> ListOffsetsPartitionResponse:
     try:
+        context.rights.require(AclOperation.DESCRIBE, AclResource.TOPIC, topic)
         if named[topic, asked.partition_index] > 1:
             raise InvalidTopicRequest(f"{topic}-{asked.partition_index} is in the request more than once.")
         check_isolation_level(isolation_level)

@@ -12,7 +12,7 @@ from broker.wire.messages.list_partition_reassignments import (
     OngoingPartitionReassignment,
     OngoingTopicReassignment,
 )
-from broker.wire.vocabulary import TopicPartition, by_topic
+from broker.wire.vocabulary import AclOperation, AclResource, TopicPartition, by_topic
 
 
 async def handle(
@@ -23,6 +23,7 @@ async def handle(
     if asked is not None:
         wheres = {TopicPartition(each.name, index) for each in asked for index in each.partition_indexes}
     try:
+        context.rights.require(AclOperation.DESCRIBE, AclResource.CLUSTER)
         found = await controller_for(broker, context).reassignments(wheres, request.timeout_ms)
     except BrokerError as error:
         return ListPartitionReassignmentsResponse(error_code=error.error_code, error_message=str(error))

@@ -12,6 +12,7 @@ from broker.transactions.model import Transaction, TransactionState
 from broker.wire.api import ApiKey
 from broker.wire.messages import list_transactions as messages
 from broker.wire.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
+from broker.wire.vocabulary import AclOperation, AclResource
 
 # States that Kafka knows, and that no transaction is ever seen in here.
 NEVER_SEEN = frozenset({"Dead", "PrepareEpochFence"})
@@ -31,6 +32,9 @@ async def handle(broker: Broker, request: ListTransactionsRequest, context: Requ
             for part in parts
             for found in part
             if _is_asked_for(found, request, now_ms)
+            and context.rights.may(
+                AclOperation.DESCRIBE, AclResource.TRANSACTIONAL_ID, found.transactional_id, quietly=True
+            )
         ],
     )
 

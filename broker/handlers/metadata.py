@@ -1,7 +1,7 @@
 """Metadata, v0-12: the brokers, and the topics asked for.
 
 v1 a null list asks for all topics (v0: an empty one); v4 the client may forbid auto-creation; v7 leader epochs; v8
-authorised operations (all, as nobody is refused anything here); v10 topic ids; v12 topics by id.
+authorised operations; v10 topic ids; v12 topics by id.
 Departure: a topic that is made on demand is answered with its leader at once instead of LEADER_NOT_AVAILABLE; it
 has one. What is told is what the controller told this broker (`cluster/view.py`).
 """
@@ -9,7 +9,9 @@ has one. What is told is what the controller told this broker (`cluster/view.py`
 from __future__ import annotations
 
 from typing import Final
+from uuid import UUID
 
+from broker.access.authorizer import NotAuthorized, Rights
 from broker.broker import Broker
 from broker.cluster.metadata import PartitionState, TopicState
 from broker.controller.requests import NewTopic
@@ -29,28 +31,26 @@ from broker.wire.messages.metadata import (
     MetadataResponseTopic,
 )
 from broker.wire.schema import ZERO_UUID
-from broker.wire.vocabulary import NO_LEADER
+from broker.wire.vocabulary import NO_LEADER, AclOperation, AclResource
 
 BY_ID_SINCE_VERSION: Final = 12
 NOT_ASKED: Final = -(2**31)
 NO_CONTROLLER: Final = -1
-# Bits are Kafka's AclOperation codes: read 3, write 4, create 5, delete 6, alter 7, describe 8, cluster action 9,
-# describe configs 10, alter configs 11, idempotent write 12.
-TOPIC_OPERATIONS: Final = sum(1 << code for code in (3, 4, 5, 6, 7, 8, 10, 11))
-CLUSTER_OPERATIONS: Final = sum(1 << code for code in (5, 7, 8, 9, 10, 11, 12))
 
 
 async def handle(broker: Broker, request: MetadataRequest, context: RequestContext) -> MetadataResponse:
-    operations = TOPIC_OPERATIONS if request.include_topic_authorized_operations else NOT_ASKED
+    show, rights = request.include_topic_authorized_operations, context.rights
     if request.topics is None or (context.api_version == 0 and not request.topics):
-        topics = [_describe(broker, topic, operations) for topic in list(broker.view.topics.values())]
+        topics = [
+            _describe(broker, topic, rights, show)
+            for topic in list(broker.view.topics.values())
+            if rights.may(AclOperation.DESCRIBE, AclResource.TOPIC, topic.name, quietly=True)
+        ]
     else:
         # Before it is described: a topic of many partitions that is named 100,000 times would not fit into memory.
         named = {(asked.topic_id, asked.name): asked for asked in request.topics}
         create = request.allow_auto_topic_creation and broker.config.auto_create_topics_enable
-        answers = [
-            await _answer(broker, asked, create, operations, context) async for asked in in_turns(named.values())
-        ]
+        answers = [await _answer(broker, asked, create, show, context) async for asked in in_turns(named.values())]
         # A topic that is named twice, or by name and by id, is answered once.
         topics = list({(answer.topic_id, answer.name): answer for answer in answers}.values())
     return MetadataResponse(
@@ -61,15 +61,22 @@ async def handle(broker: Broker, request: MetadataRequest, context: RequestConte
         cluster_id=broker.cluster_id,
         controller_id=NO_CONTROLLER if broker.view.controller is None else broker.view.controller,
         topics=topics,
-        cluster_authorized_operations=(
-            CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_ASKED
-        ),
+        cluster_authorized_operations=cluster_operations(rights, show=request.include_cluster_authorized_operations),
     )
 
 
+def cluster_operations(rights: Rights, *, show: bool) -> int:
+    """Nothing to who may not describe the cluster."""
+    if not show:
+        return NOT_ASKED
+    may = rights.may(AclOperation.DESCRIBE, AclResource.CLUSTER)
+    return rights.operations(AclResource.CLUSTER) if may else 0
+
+
 async def _answer(
-    broker: Broker, asked: MetadataRequestTopic, create: bool, operations: int, context: RequestContext
+    broker: Broker, asked: MetadataRequestTopic, create: bool, show: bool, context: RequestContext
 ) -> MetadataResponseTopic:
+    rights = context.rights
     if asked.topic_id != ZERO_UUID and context.api_version < BY_ID_SINCE_VERSION:
         return MetadataResponseTopic(
             error_code=ErrorCode.INVALID_REQUEST, name=asked.name or "", topic_id=asked.topic_id
@@ -78,19 +85,32 @@ async def _answer(
         topic = broker.view.by_id(asked.topic_id)
         if topic is None:
             return MetadataResponseTopic(error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=asked.topic_id)
-        return _describe(broker, topic, operations)
+        if not rights.may(AclOperation.DESCRIBE, AclResource.TOPIC, topic.name):
+            return _hidden(None, asked.topic_id, NOT_ASKED)
+        return _describe(broker, topic, rights, show)
     name = asked.name or ""
     try:
-        return _describe(broker, await _find_or_create(broker, name, create), operations)
+        rights.require(AclOperation.DESCRIBE, AclResource.TOPIC, name)
+        return _describe(broker, await _find_or_create(broker, name, create, rights), rights, show)
+    except NotAuthorized:
+        return _hidden(name, ZERO_UUID, rights.operations(AclResource.TOPIC, name) if show else NOT_ASKED)
     except BrokerError as error:
         return MetadataResponseTopic(error_code=error.error_code, name=name, is_internal=name in INTERNAL_TOPICS)
 
 
-async def _find_or_create(broker: Broker, name: str, create: bool) -> TopicState:
-    check_name(name)
+def _hidden(name: str | None, topic_id: UUID, operations: int) -> MetadataResponseTopic:
+    """Whether there is such a topic is not told."""
+    code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    return MetadataResponseTopic(error_code=code, name=name, topic_id=topic_id, topic_authorized_operations=operations)
+
+
+async def _find_or_create(broker: Broker, name: str, create: bool, rights: Rights) -> TopicState:
     found = broker.view.topics.get(name)
     if found is not None:
         return found
+    if create and not rights.may(AclOperation.CREATE, AclResource.CLUSTER, quietly=True):
+        rights.require(AclOperation.CREATE, AclResource.TOPIC, name)
+    check_name(name)
     # The coordinators make their topics themselves, with their own configs.
     if not create or name in INTERNAL_TOPICS:
         raise UnknownTopic(f"Topic '{name}' does not exist.")
@@ -101,7 +121,7 @@ async def _find_or_create(broker: Broker, name: str, create: bool) -> TopicState
         return broker.view.require(name)
 
 
-def _describe(broker: Broker, topic: TopicState, operations: int) -> MetadataResponseTopic:
+def _describe(broker: Broker, topic: TopicState, rights: Rights, show: bool) -> MetadataResponseTopic:
     return MetadataResponseTopic(
         name=topic.name,
         topic_id=topic.topic_id,
@@ -109,7 +129,7 @@ def _describe(broker: Broker, topic: TopicState, operations: int) -> MetadataRes
         partitions=[
             describe_partition(broker, topic.name, index, state) for index, state in enumerate(topic.partitions)
         ],
-        topic_authorized_operations=operations,
+        topic_authorized_operations=rights.operations(AclResource.TOPIC, topic.name) if show else NOT_ASKED,
     )
 
 

@@ -7,9 +7,11 @@ the generation's place (KIP-848).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
 from functools import partial
 
+from broker.access.authorizer import Rights
 from broker.broker import Broker
 from broker.coordination.host import has_partition
 from broker.errors import BrokerError
@@ -24,16 +26,22 @@ from broker.wire.messages.offset_commit import (
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
 )
-from broker.wire.vocabulary import NO_TIMESTAMP, TopicPartition
+from broker.wire.vocabulary import NO_TIMESTAMP, AclOperation, AclResource, TopicPartition
 
 CommitResults = Mapping[TopicPartition, ErrorCode] | ErrorCode
 """One for each partition, or one for all."""
 
 
 async def handle(broker: Broker, request: OffsetCommitRequest, context: RequestContext) -> OffsetCommitResponse:
-    results: CommitResults
+    results: CommitResults = {}
+    denied: frozenset[str] = frozenset()
     try:
-        results = await broker.groups.ask(request.group_id, partial(_commit, broker, request))
+        context.rights.require(AclOperation.READ, AclResource.GROUP, request.group_id)
+        denied = unreadable(context.rights, (topic.name for topic in request.topics))
+        asked = [topic for topic in request.topics if topic.name not in denied] if denied else request.topics
+        if asked or not denied:
+            allowed = replace(request, topics=asked) if denied else request
+            results = await broker.groups.ask(request.group_id, partial(_commit, broker, allowed))
     except BrokerError as failed:
         results = failed.error_code
     return OffsetCommitResponse(
@@ -42,7 +50,7 @@ async def handle(broker: Broker, request: OffsetCommitRequest, context: RequestC
                 topic.name,
                 [
                     OffsetCommitResponsePartition(
-                        p.partition_index, of_each(results, TopicPartition(topic.name, p.partition_index))
+                        p.partition_index, of_each(results, TopicPartition(topic.name, p.partition_index), denied)
                     )
                     for p in topic.partitions
                 ],
@@ -52,7 +60,16 @@ async def handle(broker: Broker, request: OffsetCommitRequest, context: RequestC
     )
 
 
-def of_each(results: CommitResults, where: TopicPartition) -> ErrorCode:
+def unreadable(rights: Rights, topics: Iterable[str]) -> frozenset[str]:
+    """Those of which this client may commit no offsets."""
+    if not rights.is_limited:
+        return frozenset()
+    return frozenset(name for name in set(topics) if not rights.may(AclOperation.READ, AclResource.TOPIC, name))
+
+
+def of_each(results: CommitResults, where: TopicPartition, denied: Collection[str]) -> ErrorCode:
+    if where.topic in denied:
+        return ErrorCode.TOPIC_AUTHORIZATION_FAILED
     return results if isinstance(results, ErrorCode) else results[where]
 
 

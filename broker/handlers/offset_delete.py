@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 
 from broker.broker import Broker
@@ -9,7 +10,7 @@ from broker.coordination.host import has_partition
 from broker.errors import BrokerError
 from broker.groups.coordinator import GroupCoordinator
 from broker.handlers.handler import Handler, RequestContext
-from broker.handlers.offset_commit import CommitResults
+from broker.handlers.offset_commit import CommitResults, of_each, unreadable
 from broker.wire.api import ApiKey
 from broker.wire.errors import ErrorCode
 from broker.wire.messages.offset_delete import (
@@ -18,14 +19,20 @@ from broker.wire.messages.offset_delete import (
     OffsetDeleteResponsePartition,
     OffsetDeleteResponseTopic,
 )
-from broker.wire.vocabulary import TopicPartition
+from broker.wire.vocabulary import AclOperation, AclResource, TopicPartition
 
 
 async def handle(broker: Broker, request: OffsetDeleteRequest, context: RequestContext) -> OffsetDeleteResponse:
-    if not request.group_id:
-        return OffsetDeleteResponse(error_code=ErrorCode.INVALID_GROUP_ID)
+    results: CommitResults = {}
     try:
-        results = await broker.groups.ask(request.group_id, partial(_delete, broker, request))
+        context.rights.require(AclOperation.DELETE, AclResource.GROUP, request.group_id)
+        if not request.group_id:
+            return OffsetDeleteResponse(error_code=ErrorCode.INVALID_GROUP_ID)
+        denied = unreadable(context.rights, (topic.name for topic in request.topics))
+        asked = [topic for topic in request.topics if topic.name not in denied] if denied else request.topics
+        if asked or not denied:
+            allowed = replace(request, topics=asked) if denied else request
+            results = await broker.groups.ask(request.group_id, partial(_delete, broker, allowed))
     except BrokerError as error:
         return OffsetDeleteResponse(error_code=error.error_code)
     if isinstance(results, ErrorCode):
@@ -36,7 +43,7 @@ async def handle(broker: Broker, request: OffsetDeleteRequest, context: RequestC
                 topic.name,
                 [
                     OffsetDeleteResponsePartition(
-                        p.partition_index, results[TopicPartition(topic.name, p.partition_index)]
+                        p.partition_index, of_each(results, TopicPartition(topic.name, p.partition_index), denied)
                     )
                     for p in topic.partitions
                 ],

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from broker.access.authorizer import Rights
 from broker.broker import Broker
 from broker.errors import BrokerError
 from broker.groups.consumer.steps import check_epoch
@@ -29,17 +30,17 @@ from broker.wire.messages.offset_fetch import (
     OffsetFetchResponseTopic,
     OffsetFetchResponseTopics,
 )
-from broker.wire.vocabulary import TopicPartition
+from broker.wire.vocabulary import AclOperation, AclResource, TopicPartition
 
 
 async def handle(broker: Broker, request: OffsetFetchRequest, context: RequestContext) -> OffsetFetchResponse:
     if context.api_version >= 8:
         named = {group.group_id: group for group in request.groups}
         return OffsetFetchResponse(
-            groups=[await _at_its_coordinator(broker, group, request.require_stable) for group in named.values()]
+            groups=[await _at_its_coordinator(broker, group, request, context.rights) for group in named.values()]
         )
     alone = OffsetFetchRequestGroup(request.group_id, topics=_as_v8(request.topics))
-    found = await _at_its_coordinator(broker, alone, request.require_stable)
+    found = await _at_its_coordinator(broker, alone, request, context.rights)
     if found.error_code and context.api_version < 2:
         asked = alone.topics or []
         found.topics = [
@@ -49,12 +50,31 @@ async def handle(broker: Broker, request: OffsetFetchRequest, context: RequestCo
 
 
 async def _at_its_coordinator(
-    broker: Broker, group: OffsetFetchRequestGroup, require_stable: bool
+    broker: Broker, group: OffsetFetchRequestGroup, request: OffsetFetchRequest, rights: Rights
 ) -> OffsetFetchResponseGroup:
     try:
-        return await broker.groups.ask(group.group_id, lambda at: _group(at, group, require_stable))
+        rights.require(AclOperation.DESCRIBE, AclResource.GROUP, group.group_id)
+        found = await broker.groups.ask(group.group_id, lambda at: _group(at, group, request.require_stable))
     except BrokerError as error:
         return OffsetFetchResponseGroup(group.group_id, error_code=error.error_code)
+    if rights.is_limited:
+        found.topics = _shown(found.topics, rights, all_asked=group.topics is None)
+    return found
+
+
+def _shown(
+    topics: list[OffsetFetchResponseTopics], rights: Rights, *, all_asked: bool
+) -> list[OffsetFetchResponseTopics]:
+    """Topics that may not be seen are left out where all were asked for, and say nothing where they were named."""
+    shown = []
+    for topic in topics:
+        if rights.may(AclOperation.DESCRIBE, AclResource.TOPIC, topic.name, quietly=all_asked):
+            shown.append(topic)
+        elif not all_asked:
+            indexes = (one.partition_index for one in topic.partitions)
+            failed = _failed(indexes, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+            shown.append(OffsetFetchResponseTopics(topic.name, failed))
+    return shown
 
 
 def _failed(indexes: Iterable[int], error: int) -> list[OffsetFetchResponsePartitions]:

@@ -6,6 +6,7 @@ there is none (KIP-101, KIP-320).
 
 from __future__ import annotations
 
+from broker.access.authorizer import EVERYTHING, Rights
 from broker.broker import Broker
 from broker.errors import BrokerError
 from broker.handlers.handler import Handler, RequestContext
@@ -17,21 +18,28 @@ from broker.wire.messages.offset_for_leader_epoch import (
     OffsetForLeaderPartition,
     OffsetForLeaderTopicResult,
 )
+from broker.wire.vocabulary import AclOperation, AclResource
 
 
 async def handle(
     broker: Broker, request: OffsetForLeaderEpochRequest, context: RequestContext
 ) -> OffsetForLeaderEpochResponse:
+    rights = context.rights
+    if rights.is_limited and rights.may(AclOperation.CLUSTER_ACTION, AclResource.CLUSTER, quietly=True):
+        rights = EVERYTHING
     return OffsetForLeaderEpochResponse(
         topics=[
-            OffsetForLeaderTopicResult(topic.topic, [_answer(broker, topic.topic, asked) for asked in topic.partitions])
+            OffsetForLeaderTopicResult(
+                topic.topic, [_answer(broker, topic.topic, asked, rights) for asked in topic.partitions]
+            )
             for topic in request.topics
         ]
     )
 
 
-def _answer(broker: Broker, topic: str, asked: OffsetForLeaderPartition) -> EpochEndOffset:
+def _answer(broker: Broker, topic: str, asked: OffsetForLeaderPartition, rights: Rights) -> EpochEndOffset:
     try:
+        rights.require(AclOperation.DESCRIBE, AclResource.TOPIC, topic)
         partition = broker.require_partition(topic, asked.partition)
         partition.check_leader_epoch(asked.current_leader_epoch)
         epoch, end_offset = partition.log.end_offset_for_epoch(asked.leader_epoch)

@@ -11,6 +11,7 @@ from broker.cluster.order_ways import OrderWay
 from broker.errors import BrokerError
 from broker.handlers.handler import RequestContext
 from broker.wire.errors import ErrorCode
+from broker.wire.vocabulary import AclOperation, AclResource
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -25,6 +26,7 @@ async def carried_out(
     broker: Broker, context: RequestContext, controller_epoch: int, carry_out: Callable[[], Awaitable[T]]
 ) -> T | Refused:
     try:
+        context.rights.require(AclOperation.CLUSTER_ACTION, AclResource.CLUSTER)
         if (way := OrderWay.of(context.client_id)) is not None:
             broker.order_ways.check(way, controller_epoch)
         return await carry_out()

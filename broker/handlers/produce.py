@@ -21,6 +21,7 @@ from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Final, NamedTuple
 
+from broker.access.authorizer import NotAuthorized, Rights
 from broker.broker import Broker
 from broker.config import FULL
 from broker.coordination.internal_log import Producer
@@ -33,10 +34,12 @@ from broker.topics.partition import Partition, Topic
 from broker.transactions.markers import MarkerGuard
 from broker.wire.api import ApiKey
 from broker.wire.batch import (
+    ATTRIBUTES_OFFSET,
     BATCH_LENGTH_OFFSET,
     LOG_OVERHEAD,
     MAGIC,
     MAGIC_OFFSET,
+    TRANSACTIONAL_MASK,
     BatchHeader,
     peek,
     verify_crc,
@@ -53,7 +56,7 @@ from broker.wire.messages.produce import (
     TopicProduceResponse,
 )
 from broker.wire.records import OpeningLimits, decode_records, encode_batch
-from broker.wire.vocabulary import ALL_REPLICAS, TopicPartition
+from broker.wire.vocabulary import ALL_REPLICAS, AclOperation, AclResource, TopicPartition
 
 ZSTD_SINCE_VERSION = 7
 TOPIC_IDS_SINCE_VERSION = 13
@@ -149,6 +152,8 @@ async def _produce(
     try:
         by_id = context.api_version >= TOPIC_IDS_SINCE_VERSION
         topic = broker.view.require_by_id(named.topic_id).name if by_id else named.name
+        if context.rights.is_limited:
+            _check_rights(context.rights, topic, data, request.transactional_id)
         partition = broker.require_partition(topic, data.index)
         _check_acks(request.acks, partition, broker.topics[topic])
         records = _batch(data)
@@ -178,6 +183,9 @@ async def _produce(
             # A transaction that has records here already is let come to its end.
             if not (header.is_transactional and _has_begun(partition, header)):
                 broker.broker_configs.check_writable(context.client_id, partition.topic)
+            if context.rights.is_limited:
+                # Again: who was told meanwhile that this client may not write here sees nothing more of it.
+                context.rights.require(AclOperation.WRITE, AclResource.TOPIC, topic)
             result = partition.log.append(records, leader_epoch=partition.leader_epoch, checked=checked)
     except BrokerError as error:
         return PartitionProduceResponse(
@@ -192,6 +200,17 @@ async def _produce(
         data.index, ErrorCode.NONE, result.base_offset, result.log_append_time_ms, result.log_start_offset
     )
     return _Appended(partition, partition.leader_epoch, result.last_offset + 1, answer)
+
+
+def _check_rights(rights: Rights, topic: str, data: PartitionProduceData, transactional_id: str | None) -> None:
+    """Raises NotAuthorized."""
+    records = data.records
+    attributes_at = ATTRIBUTES_OFFSET + 1
+    if isinstance(records, memoryview) and len(records) > attributes_at and records[attributes_at] & TRANSACTIONAL_MASK:
+        if transactional_id is None:
+            raise NotAuthorized(error_code=ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+        rights.require(AclOperation.WRITE, AclResource.TRANSACTIONAL_ID, transactional_id)
+    rights.require(AclOperation.WRITE, AclResource.TOPIC, topic)
 
 
 def _check_acks(acks: int, partition: Partition, topic: Topic) -> None:

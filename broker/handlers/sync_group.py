@@ -12,6 +12,7 @@ from broker.handlers.handler import Handler, RequestContext
 from broker.wire.api import ApiKey
 from broker.wire.errors import ErrorCode
 from broker.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from broker.wire.vocabulary import AclOperation, AclResource
 
 
 async def handle(broker: Broker, request: SyncGroupRequest, context: RequestContext) -> SyncGroupResponse:
@@ -26,6 +27,7 @@ async def handle(broker: Broker, request: SyncGroupRequest, context: RequestCont
         assignments={each.member_id: each.assignment for each in request.assignments},
     )
     try:
+        context.rights.require(AclOperation.READ, AclResource.GROUP, request.group_id)
         result = await broker.groups.wait_for(request.group_id, lambda at: at.sync(request.group_id, ask))
     except BrokerError as failed:
         result = SyncResult(failed.error_code)

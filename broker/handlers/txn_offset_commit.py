@@ -6,6 +6,7 @@ generation, which fence a zombie of the group too (KIP-447).
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 
 from broker.broker import Broker
@@ -15,7 +16,7 @@ from broker.errors import BrokerError
 from broker.groups.coordinator import GroupCoordinator
 from broker.groups.formats import Committed
 from broker.handlers.handler import Handler, RequestContext
-from broker.handlers.offset_commit import CommitResults, of_each
+from broker.handlers.offset_commit import CommitResults, of_each, unreadable
 from broker.wire.api import ApiKey
 from broker.wire.coordinator_keys import OFFSETS_TOPIC
 from broker.wire.errors import ErrorCode
@@ -25,13 +26,20 @@ from broker.wire.messages.txn_offset_commit import (
     TxnOffsetCommitResponsePartition,
     TxnOffsetCommitResponseTopic,
 )
-from broker.wire.vocabulary import TopicPartition
+from broker.wire.vocabulary import AclOperation, AclResource, TopicPartition
 
 
 async def handle(broker: Broker, request: TxnOffsetCommitRequest, context: RequestContext) -> TxnOffsetCommitResponse:
-    results: CommitResults
+    results: CommitResults = {}
+    denied: frozenset[str] = frozenset()
+    rights = context.rights
     try:
-        results = await _commit(broker, request)
+        rights.require(AclOperation.WRITE, AclResource.TRANSACTIONAL_ID, request.transactional_id)
+        rights.require(AclOperation.READ, AclResource.GROUP, request.group_id)
+        denied = unreadable(rights, (topic.name for topic in request.topics))
+        asked = [topic for topic in request.topics if topic.name not in denied] if denied else request.topics
+        if asked or not denied:
+            results = await _commit(broker, replace(request, topics=asked) if denied else request)
     except BrokerError as failed:
         results = failed.error_code
     return TxnOffsetCommitResponse(
@@ -40,7 +48,7 @@ async def handle(broker: Broker, request: TxnOffsetCommitRequest, context: Reque
                 topic.name,
                 [
                     TxnOffsetCommitResponsePartition(
-                        p.partition_index, of_each(results, TopicPartition(topic.name, p.partition_index))
+                        p.partition_index, of_each(results, TopicPartition(topic.name, p.partition_index), denied)
                     )
                     for p in topic.partitions
                 ],

@@ -42,7 +42,7 @@ def reader_of(request: FetchRequest, *, api_version: int, inter_broker: bool, no
     counts between brokers only (CVE-2018-1288).
     """
     check_isolation_level(request.isolation_level)
-    state, replica_id = request.replica_state, _replica_id(request)
+    state, replica_id = request.replica_state, replica_id_of(request)
     if request.max_bytes < 0:
         raise InvalidTopicRequest("A fetch of less than 0 bytes.")
     if replica_id >= 0 and (not inter_broker or api_version < FOLLOWERS_SINCE_VERSION):
@@ -53,10 +53,11 @@ def reader_of(request: FetchRequest, *, api_version: int, inter_broker: bool, no
 
 def reads_any_replica(request: FetchRequest) -> bool:
     """A consumer that says its rack (KIP-392), or one that compares replicas, as `kafka-replica-verification` does."""
-    return bool(request.rack_id) or _replica_id(request) == DEBUGGING_CONSUMER
+    return bool(request.rack_id) or replica_id_of(request) == DEBUGGING_CONSUMER
 
 
-def _replica_id(request: FetchRequest) -> int:
+def replica_id_of(request: FetchRequest) -> int:
+    """As whom the reader asks; anybody may say that he is a broker."""
     return request.replica_id if request.replica_state is None else request.replica_state.replica_id
 
 

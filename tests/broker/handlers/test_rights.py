@@ -1,0 +1,119 @@
+"""The authorization matrix: every API times every operation, allowed with just the right, and denied without it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from broker.access.acls import AclBinding, Acls
+from broker.access.authorizer import Authorizer
+from broker.base.clock import SystemClock
+from broker.broker import Broker
+from broker.handlers.handler import RequestContext
+from broker.handlers.table import HANDLERS, INTER_BROKER_HANDLERS, LOGIN_HANDLERS
+from broker.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from broker.wire.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+)
+from broker.wire.vocabulary import AclOperation, AclPattern, AclPermission
+from tests.broker.handlers.group_rights import GROUP_CASES
+from tests.broker.handlers.rights_table import (
+    EVERY_RIGHT,
+    FLIGHTS,
+    GROUP,
+    ID,
+    NEEDS_NOTHING,
+    Case,
+    Right,
+    refusals,
+)
+from tests.broker.handlers.topic_rights import TOPIC_CASES
+from tests.broker.running import running_server
+from tests.broker.wire_client import connect
+
+CASES = [*TOPIC_CASES, *GROUP_CASES]
+WHO, WHERE = "User:shop", "10.0.0.1"
+IMPLIED = {
+    AclOperation.READ: {AclOperation.DESCRIBE},
+    AclOperation.WRITE: {AclOperation.DESCRIBE},
+    AclOperation.DELETE: {AclOperation.DESCRIBE},
+    AclOperation.ALTER: {AclOperation.DESCRIBE},
+    AclOperation.ALTER_CONFIGS: {AclOperation.DESCRIBE_CONFIGS},
+    AclOperation.ALL: set(AclOperation),
+}
+
+
+def bindings(rights: Iterable[Right], permission: AclPermission = AclPermission.ALLOW) -> list[AclBinding]:
+    return [AclBinding(one.kind, one.name, AclPattern.LITERAL, WHO, "*", one.operation, permission) for one in rights]
+
+
+def holds(rights: Iterable[Right]) -> set[Right]:
+    """All that they come to."""
+    found = set(rights)
+    for one in rights:
+        found |= {one._replace(operation=each) for each in IMPLIED.get(one.operation, ())}
+    return found
+
+
+def suffices(case: Case, rights: Iterable[Right]) -> bool:
+    return any(needed <= holds(rights) for needed in case.needs)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def broker(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Broker]:
+    """With a topic, a group and a transactional id."""
+    folder = tmp_path_factory.mktemp("rights")
+    async with running_server(folder) as server, connect(server.address) as client:
+        await client.create_topic(FLIGHTS)
+        offsets = [OffsetCommitRequestTopic(FLIGHTS, [OffsetCommitRequestPartition(0, 7)])]
+        await client.ask(OffsetCommitRequest(GROUP, topics=offsets), 8, OffsetCommitResponse)
+        await client.ask(InitProducerIdRequest(ID, 60_000), 4, InitProducerIdResponse)
+        yield server.broker
+
+
+async def asked(broker: Broker, case: Case, acls: Iterable[AclBinding]) -> Any:
+    authorizer = Authorizer((), allows_without_acls=False, clock=SystemClock())
+    authorizer.acls = Acls.of(acls)
+    context = RequestContext(case.version, "test", WHERE, HANDLERS, rights=authorizer.rights(WHO, WHERE))
+    handler = INTER_BROKER_HANDLERS[case.key]
+    async with asyncio.timeout(60):
+        return await handler.handle(broker, case.request(), context)
+
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+async def test_every_api_is_in_the_table() -> None:
+    assert {case.key for case in CASES} | NEEDS_NOTHING == INTER_BROKER_HANDLERS.keys() | LOGIN_HANDLERS.keys()
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+async def test_without_a_right_it_is_refused_by_its_code(broker: Broker, case: Case) -> None:
+    answer = await asked(broker, case, ())
+    assert not case.is_allowed(answer)
+    assert refusals(answer) == (set() if case.passes else {case.refused})
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+async def test_each_single_right_allows_just_what_it_is_for(broker: Broker, case: Case) -> None:
+    for right in EVERY_RIGHT:
+        answer = await asked(broker, case, bindings([right]))
+        assert case.is_allowed(answer) is suffices(case, [right]), right
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+async def test_all_that_it_takes_allows_it_and_less_does_not(broker: Broker, case: Case) -> None:
+    for needed in case.needs:
+        assert case.is_allowed(await asked(broker, case, bindings(needed))), needed
+        for right in needed:
+            less = needed - {right}
+            assert case.is_allowed(await asked(broker, case, bindings(less))) is suffices(case, less), right
+            denied = [*bindings(needed), *bindings([right], AclPermission.DENY)]
+            assert not case.is_allowed(await asked(broker, case, denied)), "a denial goes before it"
