@@ -57,7 +57,8 @@ async def _delete(
             if not rights.may(AclOperation.DESCRIBE, AclResource.TOPIC, found):
                 raise NotAuthorized(error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED)
             name = found
-        rights.require(AclOperation.DELETE, AclResource.TOPIC, name)
+        if name in broker.view.topics or not rights.may(AclOperation.DESCRIBE, AclResource.TOPIC, name, quietly=True):
+            rights.require(AclOperation.DELETE, AclResource.TOPIC, name)
         topic_id = broker.view.require(name).topic_id
         await controller_for(broker, context).delete_topic(name, timeout_ms)
     except BrokerError as error:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from broker.access.users import new_credentials, write_users
 from tests.certificates import Authority, KeyPair
-from tests.interop.servers import KafkaServer
+from tests.interop.servers import FarshoreBroker, KafkaServer
 from tests.ports import free_port
 
 USER = "farshore"
@@ -84,3 +85,38 @@ class AuthorizingKafkaServer(LockedKafkaServer):
             "super.users": f"User:ANONYMOUS;User:{USER}",
             "listener.name.words.plain.sasl.jaas.config": plain,
         }
+
+
+class AuthorizingBroker(FarshoreBroker):
+    """farshore's own, as `AuthorizingKafkaServer` is."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.words = free_port()
+        folder.mkdir(parents=True, exist_ok=True)
+        write_users(folder / "users.json", {user: new_credentials(PASSWORD) for user in (USER, *OTHERS)})
+        self.file = folder / "farshore.toml"
+        self.file.write_text(
+            f'[sites.east]\nbootstrap_servers = "{self.bootstrap}"\n[sites.east.broker]\ndata_dir = "data"\n'
+            f'listeners = ["PLAINTEXT://{self.bootstrap}", "WORDS://{self.at("WORDS")}"]\n'
+            'listener_security_protocol_map = { WORDS = "SASL_PLAINTEXT" }\n'
+            'sasl_enabled_mechanisms = ["PLAIN"]\nsasl_users_file = "users.json"\n'
+            f'authorizer_enable = true\nsuper_users = ["User:ANONYMOUS", "User:{USER}"]\n'
+        )
+
+    def at(self, listener: str) -> str:
+        assert listener == "WORDS"
+        return f"127.0.0.1:{self.words}"
+
+    def command(self) -> Sequence[str]:
+        return [*super().command()[:3], "--config", str(self.file), "broker", "run", "--site", "east"]
+
+
+def plain_login(user: str) -> dict[str, str]:
+    """For Java's clients at WORDS."""
+    module = "org.apache.kafka.common.security.plain.PlainLoginModule"
+    return {
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "PLAIN",
+        "sasl.jaas.config": f'{module} required username="{user}" password="{PASSWORD}";',
+    }

@@ -32,6 +32,7 @@ from broker.wire.messages.sync_group import SyncGroupRequest
 from broker.wire.schema import Message
 from tests.broker.handlers.rights_table import (
     C31,
+    DELETED,
     FLIGHTS,
     G30,
     GROUP,
@@ -156,7 +157,7 @@ GROUP_CASES: Final = [
         ApiKey.INIT_PRODUCER_ID,
         4,
         lambda: InitProducerIdRequest(None, 60_000),
-        any_of(cluster(Op.IDEMPOTENT_WRITE), topic(Op.WRITE), topic(Op.WRITE, NONE)),
+        any_of(cluster(Op.IDEMPOTENT_WRITE), topic(Op.WRITE), topic(Op.WRITE, NONE), topic(Op.WRITE, DELETED)),
         C31,
     ),
     Case(
@@ -171,7 +172,7 @@ GROUP_CASES: Final = [
         4,
         lambda: add.AddPartitionsToTxnRequest(
             transactions=[
-                add.AddPartitionsToTxnTransaction(ID, *PRODUCER, True, [add.AddPartitionsToTxnTopic(NONE, [0])])
+                add.AddPartitionsToTxnTransaction(ID, *PRODUCER, True, [add.AddPartitionsToTxnTopic(FLIGHTS, [0])])
             ]
         ),
         one(cluster(Op.CLUSTER_ACTION)),

@@ -14,6 +14,8 @@ from broker.wire.vocabulary import CLUSTER_NAME, AclOperation, AclResource
 FLIGHTS: Final = "flights"
 """A topic that is there; of `NONE` there is nothing."""
 NONE: Final = "none"
+DELETED: Final = "deleted"
+"""Is there again for each question."""
 GROUP, ID = "analysts", "tx-1"
 PRODUCER: Final = (77, 0)
 REFUSALS: Final = frozenset(
@@ -51,7 +53,7 @@ def transactional(operation: AclOperation) -> Right:
 Op = AclOperation
 EVERY_RIGHT: Final = [
     make(operation)
-    for make in (topic, lambda o: topic(o, NONE), group, cluster, transactional)
+    for make in (topic, lambda o: topic(o, NONE), lambda o: topic(o, DELETED), group, cluster, transactional)
     for operation in AclOperation
     if operation is not AclOperation.ANY
 ]

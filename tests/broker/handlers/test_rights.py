@@ -13,18 +13,20 @@ from broker.access.acls import AclBinding, Acls
 from broker.access.authorizer import Authorizer
 from broker.base.clock import SystemClock
 from broker.broker import Broker
+from broker.controller.requests import NewTopic
 from broker.handlers.handler import RequestContext
 from broker.handlers.table import HANDLERS, INTER_BROKER_HANDLERS, LOGIN_HANDLERS
+from broker.wire.api import ApiKey
 from broker.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from broker.wire.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
-    OffsetCommitResponse,
 )
 from broker.wire.vocabulary import AclOperation, AclPattern, AclPermission
 from tests.broker.handlers.group_rights import GROUP_CASES
 from tests.broker.handlers.rights_table import (
+    DELETED,
     EVERY_RIGHT,
     FLIGHTS,
     GROUP,
@@ -35,11 +37,14 @@ from tests.broker.handlers.rights_table import (
     refusals,
 )
 from tests.broker.handlers.topic_rights import TOPIC_CASES
-from tests.broker.running import running_server
+from tests.broker.running import TIMEOUT_MS, running_server
 from tests.broker.wire_client import connect
 
 CASES = [*TOPIC_CASES, *GROUP_CASES]
 WHO, WHERE = "User:shop", "10.0.0.1"
+COMMITTING = OffsetCommitRequest(
+    GROUP, topics=[OffsetCommitRequestTopic(FLIGHTS, [OffsetCommitRequestPartition(0, 7)])]
+)
 IMPLIED = {
     AclOperation.READ: {AclOperation.DESCRIBE},
     AclOperation.WRITE: {AclOperation.DESCRIBE},
@@ -72,8 +77,6 @@ async def broker(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Brok
     folder = tmp_path_factory.mktemp("rights")
     async with running_server(folder) as server, connect(server.address) as client:
         await client.create_topic(FLIGHTS)
-        offsets = [OffsetCommitRequestTopic(FLIGHTS, [OffsetCommitRequestPartition(0, 7)])]
-        await client.ask(OffsetCommitRequest(GROUP, topics=offsets), 8, OffsetCommitResponse)
         await client.ask(InitProducerIdRequest(ID, 60_000), 4, InitProducerIdResponse)
         yield server.broker
 
@@ -82,6 +85,11 @@ async def asked(broker: Broker, case: Case, acls: Iterable[AclBinding]) -> Any:
     authorizer = Authorizer((), allows_without_acls=False, clock=SystemClock())
     authorizer.acls = Acls.of(acls)
     context = RequestContext(case.version, "test", WHERE, HANDLERS, rights=authorizer.rights(WHO, WHERE))
+    if case.key is ApiKey.DELETE_TOPICS and DELETED not in broker.view.topics:
+        await broker.controller.create_topic(NewTopic(DELETED), TIMEOUT_MS)
+    if case.key is ApiKey.LIST_GROUPS:
+        # Whoever could has deleted it.
+        await HANDLERS[ApiKey.OFFSET_COMMIT].handle(broker, COMMITTING, RequestContext(8, "test", WHERE, HANDLERS))
     handler = INTER_BROKER_HANDLERS[case.key]
     async with asyncio.timeout(60):
         return await handler.handle(broker, case.request(), context)

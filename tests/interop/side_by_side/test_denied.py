@@ -1,0 +1,157 @@
+"""Requests of those who lack a right, to Apache Kafka 3.9 and 4.3 with StandardAuthorizer and to our broker."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+import pytest
+
+from broker.wire.api import ApiKey
+from broker.wire.messages.create_acls import AclCreation, CreateAclsRequest, CreateAclsResponse
+from broker.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
+from broker.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from broker.wire.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+)
+from broker.wire.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
+from broker.wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
+from broker.wire.vocabulary import AclOperation, AclPattern, AclPermission
+from tests.broker.handlers.group_rights import GROUP_CASES
+from tests.broker.handlers.rights_table import (
+    FLIGHTS,
+    GROUP,
+    ID,
+    NONE,
+    Case,
+    Right,
+    cluster,
+    group,
+    topic,
+    transactional,
+)
+from tests.broker.handlers.topic_rights import TOPIC_CASES
+from tests.broker.wire_client import WireClient
+from tests.interop.locked import OTHERS, PASSWORD, USER, AuthorizingBroker, AuthorizingKafkaServer
+from tests.interop.side_by_side.asking import Peer, differences
+
+BETWEEN_BROKERS = (ApiKey.LEADER_AND_ISR, ApiKey.STOP_REPLICA, ApiKey.UPDATE_METADATA, ApiKey.CONTROLLED_SHUTDOWN)
+ASKED = [case for case in (*TOPIC_CASES, *GROUP_CASES) if case.key not in BETWEEN_BROKERS]
+Op = AclOperation
+RIGHTS: Final[dict[str, list[Right]]] = {
+    "limited": [],
+    "shop": [
+        topic(Op.WRITE),
+        topic(Op.DESCRIBE, NONE),
+        transactional(Op.WRITE),
+        group(Op.DESCRIBE),
+        cluster(Op.DESCRIBE),
+    ],
+    "reader": [
+        topic(Op.READ),
+        topic(Op.ALTER_CONFIGS, NONE),
+        group(Op.READ),
+        transactional(Op.DESCRIBE),
+        cluster(Op.CREATE),
+        cluster(Op.CLUSTER_ACTION),
+    ],
+}
+"""What each user has; of it all come some cases of which a part is allowed."""
+
+NOT_IN_KAFKA_39 = (ApiKey.CONSUMER_GROUP_HEARTBEAT, ApiKey.CONSUMER_GROUP_DESCRIBE)
+"""In the version that is asked for."""
+REASONS: Final = {
+    "create_topics and its configs/topics/none/configs/*": "another broker with other configs: see reasons.py",
+}
+
+
+class Authorizing(Protocol):
+    """A server that asks who comes, at WORDS; USER is a super user."""
+
+    def at(self, listener: str) -> str: ...
+
+
+class LoggedIn(Peer):
+    """A broker as one user sees it."""
+
+    def __init__(self, address: str, user: str) -> None:
+        super().__init__(address, "denied")
+        self._user = user
+
+    async def _connected(self) -> WireClient:
+        if self._client is None:
+            client = await super()._connected()
+            assert (await client.ask(SaslHandshakeRequest("PLAIN"), 1, SaslHandshakeResponse)).error_code == 0
+            token = SaslAuthenticateRequest(f"\0{self._user}\0{PASSWORD}".encode())
+            assert (await client.ask(token, 2, SaslAuthenticateResponse)).error_code == 0
+        return await super()._connected()
+
+
+@asynccontextmanager
+async def logged_in(server: Authorizing, user: str) -> AsyncIterator[LoggedIn]:
+    peer = LoggedIn(server.at("WORDS"), user)
+    try:
+        yield peer
+    finally:
+        await peer.close()
+
+
+async def prepare(server: Authorizing) -> None:
+    async with logged_in(server, USER) as peer:
+        made = await peer.prepare(CreateTopicsRequest([CreatableTopic(FLIGHTS, 1, 1)], 30_000), 7, CreateTopicsResponse)
+        assert made.topics[0].error_code == 0, made
+        await peer.coordinator(GROUP, 0)
+        await peer.coordinator(ID, 1)
+        offsets = [OffsetCommitRequestTopic(FLIGHTS, [OffsetCommitRequestPartition(0, 7)])]
+        committing = OffsetCommitRequest(GROUP, topics=offsets)
+        await peer.until_loaded(
+            committing, 8, OffsetCommitResponse, lambda answer: answer.topics[0].partitions[0].error_code
+        )
+        producing = InitProducerIdRequest(ID, 60_000)
+        await peer.until_loaded(producing, 4, InitProducerIdResponse, lambda answer: answer.error_code)
+        literal, allow = AclPattern.LITERAL, AclPermission.ALLOW
+        acls = [
+            AclCreation(one.kind, one.name, literal, f"User:{user}", "*", one.operation, allow)
+            for user, rights in RIGHTS.items()
+            for one in rights
+        ]
+        granted = await peer.prepare(CreateAclsRequest(acls), 3, CreateAclsResponse)
+        assert not any(result.error_code for result in granted.results), granted
+
+
+@pytest.fixture(scope="module", params=["3.9.1", "4.3.0"])
+def pair(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[str, Authorizing, Authorizing]]:
+    folder: Path = tmp_path_factory.mktemp("denied")
+    with AuthorizingKafkaServer(request.param, folder / "kafka") as kafka, AuthorizingBroker(folder / "ours") as ours:
+        for server in (kafka, ours):
+            asyncio.run(prepare(server))
+        yield request.param, kafka, ours
+
+
+async def answer(server: Authorizing, user: str, case: Case) -> Any:
+    async with logged_in(server, user) as peer:
+        await peer.ask(str(case), case.request(), case.version)
+        return peer.answers
+
+
+@pytest.mark.parametrize("user", OTHERS)
+async def test_who_lacks_a_right_is_answered_as_by_kafka(pair: tuple[str, Authorizing, Authorizing], user: str) -> None:
+    version, kafka, ours = pair
+    found: list[str] = []
+    for case in ASKED:
+        if version.startswith("3.") and case.key in NOT_IN_KAFKA_39:
+            continue
+        theirs, own = await answer(kafka, user, case), await answer(ours, user, case)
+        found += differences(theirs, own)
+    left = [line for line in found if not any(fnmatchcase(line.partition(": Kafka ")[0], each) for each in REASONS)]
+    print("\n".join(found))
+    assert not left, "\n".join(left)
