@@ -87,7 +87,7 @@ class Broker:
         self._rng = outside.rng
         self.cluster_id = store.cluster_id
         self.view = ClusterView()
-        self.peers = Peers(self.view, config.node_id, config.address_map)
+        self.peers = Peers(self.view, config.node_id, config.address_map, config.inter_broker_security())
         checkpoint = HighWatermarkCheckpoint(config.data_dir, outside.disk)
         files = PartitionFiles(data.folders, clock, config.node_id, checkpoint.read())
         replica = partial(_replica, config.node_id, store)
@@ -161,7 +161,8 @@ class Broker:
         endpoints = [Endpoint(each.name, *told[each.name], each.protocol) for each in listeners]
         if brokers is not None:
             dialled = endpoints[0].host if brokers.host in EVERY_INTERFACE else brokers.host
-            endpoints.append(Endpoint(INTER_BROKER_LISTENER, dialled, brokers.port))
+            protocol = self.config.security_inter_broker_protocol
+            endpoints.append(Endpoint(INTER_BROKER_LISTENER, dialled, brokers.port, protocol))
             told[INTER_BROKER_LISTENER] = Address(dialled, brokers.port)
         self._advertised = told
         registration = BrokerRegistration(self.config.node_id, tuple(endpoints), self.config.rack)

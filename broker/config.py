@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
@@ -16,8 +16,8 @@ from broker.access.tls import ClientAuth, ServerTls
 from broker.access.users import read_users
 from broker.base.address import Address
 from broker.base.clock import Clock
-from broker.client.security.settings import Mechanism
-from broker.cluster.metadata import CLIENT_LISTENER
+from broker.client.security.settings import Mechanism, Security, Tls
+from broker.cluster.metadata import CLIENT_LISTENER, INTER_BROKER_LISTENER
 from broker.groups.model import MigrationPolicy
 from broker.limits import MIB, QUEUED_REQUEST_BYTES_MAX, SOCKET_REQUEST_BYTES_MAX
 from broker.wire.vocabulary import EVERYBODY
@@ -85,6 +85,9 @@ class BrokerConfig:
     # have. Other brokers read its port from ZooKeeper: 0 takes a free one.
     inter_broker_listen_host: str | None = None
     inter_broker_listen_port: int = 0
+    # PLAINTEXT: whoever comes by it is believed. SSL: who shows a certificate that `ssl_client_ca_file` signed, and of
+    # a super user where there is an authorizer.
+    security_inter_broker_protocol: str = SecurityProtocol.PLAINTEXT.value
     # Where this broker dials instead of what others are registered with: "host:port" -> "host:port".
     address_map: Mapping[str, str] = field(default_factory=dict)
 
@@ -169,13 +172,34 @@ class BrokerConfig:
                 if getattr(self, name):
                     raise ValueError(f"{name} is there without listeners")
             return
-        if self.zookeeper is not None:
-            raise ValueError("listeners are for a broker that is alone: one of a cluster has listen, for PLAINTEXT")
         if (self.listen_host, self.listen_port) != (DEFAULT_HOST, DEFAULT_PORT):
             raise ValueError("listen and listeners are both there: give one of them")
         if (self.advertised_host, self.advertised_port) != (None, None):
             raise ValueError("advertised is for listen: with listeners give advertised_listeners")
-        self.client_listeners()
+        if self.zookeeper is not None and INTER_BROKER_LISTENER in {each.name for each in self.client_listeners()}:
+            raise ValueError(f"listeners has {INTER_BROKER_LISTENER}: so the one between the brokers is called")
+
+    @property
+    def inter_broker_address(self) -> Address:
+        """Where a broker of a cluster listens for the others."""
+        return Address(
+            self.inter_broker_listen_host or self.client_listeners()[0].address.host, self.inter_broker_listen_port
+        )
+
+    @property
+    def has_inter_broker_tls(self) -> bool:
+        return self.security_inter_broker_protocol == SecurityProtocol.SSL
+
+    def inter_broker_tls(self) -> ServerTls | None:
+        """Of the listener for other brokers, each of which shows its certificate; None: it has no TLS."""
+        tls = self.server_tls()
+        return replace(tls, client_auth=ClientAuth.REQUIRED) if tls is not None and self.has_inter_broker_tls else None
+
+    def inter_broker_security(self) -> Security:
+        """How this broker reaches the others: by the certificate that it shows to all."""
+        if not self.has_inter_broker_tls:
+            return Security()
+        return Security(Tls(self.ssl_client_ca_file, self.ssl_certificate_file, self.ssl_key_file))
 
     def server_tls(self) -> ServerTls | None:
         """What listeners with TLS have in common; None: there are none."""
@@ -192,16 +216,27 @@ class BrokerConfig:
         except ValueError as error:
             raise ValueError(f"ssl_principal_mapping_rules: {error}") from error
         with_tls = [each.name for each in self.client_listeners() if each.protocol.has_tls]
+        self._check_inter_broker()
+        if self.has_inter_broker_tls:
+            with_tls.append(INTER_BROKER_LISTENER)
         if with_tls and self.ssl_certificate_file is None:
             raise ValueError(f"ssl_certificate_file is missing; listener {with_tls[0]} needs it")
         given = [name for name in ("ssl_certificate_file", "ssl_key_file", "ssl_client_ca_file") if getattr(self, name)]
         if given and not with_tls:
             raise ValueError(f"{given[0]} is there, and no listener has TLS: it would lock nothing")
-        asks = self.ssl_client_auth != ClientAuth.NONE
+        asks = self.ssl_client_auth != ClientAuth.NONE or self.has_inter_broker_tls
         if asks and self.ssl_client_ca_file is None:
             raise ValueError(f"ssl_client_ca_file is missing; ssl_client_auth is {self.ssl_client_auth}")
         if self.ssl_client_ca_file is not None and not asks:
             raise ValueError("ssl_client_ca_file is there, and ssl_client_auth is none: no client would be asked")
+
+    def _check_inter_broker(self) -> None:
+        if self.security_inter_broker_protocol not in (SecurityProtocol.PLAINTEXT, SecurityProtocol.SSL):
+            raise ValueError(
+                f"security_inter_broker_protocol {self.security_inter_broker_protocol!r} is none of PLAINTEXT, SSL"
+            )
+        if self.has_inter_broker_tls and self.zookeeper is None:
+            raise ValueError("security_inter_broker_protocol is there, and the broker is alone: nobody comes by it")
 
     def logins(self, clock: Clock) -> Logins | None:
         """What listeners with logins have in common; None: there are none. Raises AccessInvalid."""
@@ -247,6 +282,11 @@ class BrokerConfig:
             raise ValueError(
                 "authorizer_enable: no listener tells who comes; give one a login (SASL_SSL), or TLS that asks for a "
                 "certificate (SSL, and ssl_client_auth)"
+            )
+        if self.zookeeper is not None and not self.has_inter_broker_tls:
+            raise ValueError(
+                'authorizer_enable needs security_inter_broker_protocol = "SSL" in a cluster: whoever reached the '
+                "listener between the brokers would be taken for one of them, and asked for no right"
             )
         if not self.super_users and not self.allow_everyone_if_no_acl_found:
             raise ValueError("super_users is missing: there would be nobody who may make the first ACL")

@@ -19,7 +19,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Final, NamedTuple, Protocol, cast
 
-from broker.access.authorizer import EVERYTHING
+from broker.access.authorizer import EVERYTHING, NotAuthorized
 from broker.access.listeners import Entrance
 from broker.access.logins import Login
 from broker.access.principals import ANONYMOUS
@@ -126,9 +126,12 @@ class Connection(asyncio.BufferedProtocol):
             self.identified(self._entrance.principal(transport))
 
     def identified(self, principal: str) -> None:
+        """Raises NotAuthorized, for who comes as a broker of the cluster and is no super user."""
         self.principal = principal
-        if not self.inter_broker:
+        if not self.inter_broker or self._entrance.certificates is not None:
             self.rights = self._broker.acls.rights(principal, self.host)
+        if self.inter_broker and self.rights.is_limited:
+            raise NotAuthorized(f"{principal} is no super user, and comes as a broker")
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._closed = True

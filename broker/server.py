@@ -266,8 +266,10 @@ class _Listeners:
             clients.append(await self._bind(self._clients, each.address, entrance, locked))
         if config.zookeeper is None:
             return clients, None
-        wanted = Address(config.inter_broker_listen_host or config.listen_host, config.inter_broker_listen_port)
-        return clients, await self._bind(self._brokers, wanted, Entrance(INTER_BROKER_LISTENER, inter_broker=True))
+        between = config.inter_broker_tls()
+        entrance = Entrance(INTER_BROKER_LISTENER, inter_broker=True, certificates=None if between is None else rules)
+        locked = None if between is None else ServerContext.of(between, time.monotonic)
+        return clients, await self._bind(self._brokers, config.inter_broker_address, entrance, locked)
 
     async def _bind(
         self, group: list[_Bound], wanted: Address, entrance: Entrance, tls: ServerContext | None = None

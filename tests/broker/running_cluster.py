@@ -62,7 +62,8 @@ class RunningCluster:
         stop = self._stopping[node_id] = asyncio.Event()
 
         async def run() -> None:
-            config = {"data_dir": self._folder / str(node_id), "listen_port": 0, "zookeeper": "zk", **self._settings}
+            somewhere = {} if "listeners" in self._settings else {"listen_port": 0}
+            config = {"data_dir": self._folder / str(node_id), "zookeeper": "zk", **somewhere, **self._settings}
             config["rack"] = self._racks.get(node_id)
             try:
                 outside = Outside(self.clock, self._session_of(node_id))

@@ -69,7 +69,14 @@ def test_whether_other_machines_reach_it(host: str, is_open: bool) -> None:
         ({"advertised_listeners": ("PLAINTEXT://h:1",)}, "advertised_listeners is there without listeners"),
         ({"listeners": ("PLAINTEXT://h:1",), "listen_port": 9}, "listen and listeners are both there"),
         ({"listeners": ("PLAINTEXT://h:1",), "advertised_host": "h"}, "give advertised_listeners"),
-        ({"listeners": ("PLAINTEXT://h:1",), "zookeeper": "zk:2181"}, "listeners are for a broker that is alone"),
+        (
+            {
+                "listeners": ("INTERNAL://h:1",),
+                "listener_security_protocol_map": {"INTERNAL": "PLAINTEXT"},
+                "zookeeper": "zk:2181",
+            },
+            "listeners has INTERNAL",
+        ),
     ],
 )
 def test_what_is_no_listener_is_told_by_its_setting(given: dict[str, Any], told: str, tmp_path: Path) -> None:
