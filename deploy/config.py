@@ -22,7 +22,7 @@ from broker.config import BrokerConfig, cluster_defaults
 from deploy.complaints import all_told, by_id
 from deploy.errors import ConfigError
 from deploy.security import security_of
-from deploy.tables import FileModel, LinkTable, SiteTable
+from deploy.tables import FileModel, LinkTable, SiteTable, Table
 from deploy.topology import connect, topology_problems
 from failover.hooks import Hooks
 from mirror.fleet.settings import FleetAccess, FleetSettings
@@ -115,21 +115,25 @@ class Configuration:
             raise click.UsageError(
                 f"site {site!r} has no [sites.{site}.broker] table in {self.file}: add data_dir there"
             )
-        named = table.model_dump(exclude={"data_dir", "listen", "advertised"}, exclude_none=True)
-        given: dict[str, Any] = {
-            key: self.path(value) if isinstance(value, Path) else value for key, value in named.items()
-        }
-        if table.listen is not None or table.listeners is None:
+        given = self._given(table)
+        if table.listen is None and table.listeners is None:
             listen = broker_address(self.model.sites[site])
             assert listen is not None, "checked when the file was read"
             given |= {"listen_host": listen.host, "listen_port": listen.port}
-        if table.advertised is not None:
-            advertised = parse_address(table.advertised)
-            given |= {"advertised_host": advertised.host, "advertised_port": advertised.port}
-        config = BrokerConfig(data_dir=self.path(table.data_dir), **given)
+        config = BrokerConfig(**given)
         if node_id not in (None, config.node_id):
             raise click.UsageError(f"site {site!r} has one broker, and it is not node {node_id}: leave out --node-id")
         return config
+
+    def _given(self, table: Table) -> dict[str, Any]:
+        """As BrokerConfig has it."""
+        given: dict[str, Any] = {}
+        for key, value in table.model_dump(exclude_none=True).items():
+            if key in ("listen", "advertised", "inter_broker_listen"):
+                given[f"{key}_host"], given[f"{key}_port"] = parse_address(value)
+            else:
+                given[key] = self.path(value) if isinstance(value, Path) else value
+        return given
 
     def _cluster_broker_config(self, site: str, node_id: int | None) -> BrokerConfig:
         model = self.model.sites[site]
@@ -140,23 +144,8 @@ class Configuration:
         table = next((each for each in model.brokers if node_id in (None, each.node_id)), None)
         if table is None:
             raise click.UsageError(f"site {site!r} has no broker {node_id}; its brokers: {known}")
-        listen = parse_address(table.listen)
-        advertised = None if table.advertised is None else parse_address(table.advertised)
-        given: dict[str, Any] = {**cluster_defaults(len(model.brokers)), **model.cluster.model_dump(exclude_none=True)}
-        if table.inter_broker_listen is not None:
-            inter_broker = parse_address(table.inter_broker_listen)
-            given |= {"inter_broker_listen_host": inter_broker.host, "inter_broker_listen_port": inter_broker.port}
-        return BrokerConfig(
-            data_dir=self.path(table.data_dir),
-            listen_host=listen.host,
-            listen_port=listen.port,
-            advertised_host=advertised.host if advertised else None,
-            advertised_port=advertised.port if advertised else None,
-            node_id=table.node_id,
-            rack=table.rack,
-            address_map=dict(model.address_map),
-            **given,
-        )
+        given = {**cluster_defaults(len(model.brokers)), **self._given(model.cluster), **self._given(table)}
+        return BrokerConfig(address_map=dict(model.address_map), **given)
 
     def fleet(self) -> FleetAccess | None:
         """Where the fleet of this file's workers agrees; None: each worker runs what it is told. Raises ConfigError."""
@@ -315,8 +304,8 @@ def _broker_problems(configuration: Configuration) -> list[str]:
     folders: dict[Path, str] = {}
     for name, site in configuration.model.sites.items():
         problems += _cluster_problems(name, site)
-        plain = site.brokers or (site.broker is not None and site.broker.listeners is None)
-        if site.security is not None and plain:
+        own = [*site.brokers, *([] if site.broker is None else [site.broker])]
+        if site.security is not None and any(each.listeners is None for each in own):
             problems.append(f"sites.{name}.security: farshore's brokers here have no TLS and no logins; take it out")
         if site.freeze_principals and (site.broker is not None or site.brokers):
             problems.append(f"sites.{name}.freeze_principals: farshore's own brokers freeze by their role; take it out")
@@ -359,7 +348,7 @@ def _not_advertised(site: SiteTable, node_id: int | None) -> str | None:
     listen = broker_address(site) if table is None or table.listen is None else parse_address(table.listen)
     if table is None or table.advertised is not None or listen is None or listen.host not in EVERY_INTERFACE:
         return None
-    if table.listen is None and site.broker is not None and site.broker.listeners is not None:
+    if table.listen is None and table.listeners is not None:
         return None
     named = [str(each) for each in map(parse_address, site.bootstrap_servers.split(",")) if each.port == listen.port]
     dialled = named[0] if len(named) == 1 and parse_address(named[0]).host not in EVERY_INTERFACE else None
@@ -378,6 +367,9 @@ def _cluster_problems(name: str, site: SiteTable) -> Iterator[str]:
         yield f"sites.{name}.cluster: is missing; add zookeeper there, which keeps the metadata of these brokers"
     if site.cluster is not None and not site.brokers:
         yield f"sites.{name}.brokers: is missing; add a [[sites.{name}.brokers]] table for each broker of the cluster"
+    for index, table in enumerate(site.brokers):
+        if table.listen is None and table.listeners is None:
+            yield f"sites.{name}.brokers[{index}]{by_id(table.node_id)}.listen: is missing; or give listeners"
     for keys, what in ((("node_id",), "broker has this node id"), (LISTENERS, "listener has this address")):
         seen: set[object] = set()
         for index, table in enumerate(site.brokers):

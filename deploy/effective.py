@@ -74,7 +74,7 @@ def effective_configuration(configuration: Configuration) -> EffectiveConfigurat
                     BrokerDeclaration(
                         name,
                         each.node_id,
-                        each.listen,
+                        each.listen or ", ".join(each.listeners or ()),
                         each.inter_broker_listen,
                         each.rack,
                         str(configuration.path(each.data_dir)),

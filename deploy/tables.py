@@ -79,17 +79,23 @@ class Table(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class BrokerTable(Table):
-    """A broker that farshore runs itself; the other keys are those of `BrokerConfig`, with its defaults."""
+class ListeningTable(Table):
+    """Where a broker that farshore runs itself listens, and as whom."""
 
     data_dir: FilePath
+    rack: str | None = None
     listen: AddressText | None = None
     advertised: AddressText | None = None
     listeners: tuple[str, ...] | None = Field(None, min_length=1)
     advertised_listeners: tuple[str, ...] | None = None
-    listener_security_protocol_map: dict[str, str] | None = None
     ssl_certificate_file: FilePath | None = None
     ssl_key_file: FilePath | None = None
+
+
+class AccessTable(Table):
+    """Who gets in at such a broker, or at all of a cluster, and what he may do there."""
+
+    listener_security_protocol_map: dict[str, str] | None = None
     ssl_client_ca_file: FilePath | None = None
     ssl_client_auth: ClientAuth | None = None
     ssl_principal_mapping_rules: str | None = None
@@ -99,9 +105,13 @@ class BrokerTable(Table):
     authorizer_enable: bool | None = None
     super_users: tuple[str, ...] | None = None
     allow_everyone_if_no_acl_found: bool | None = None
+
+
+class BrokerTable(ListeningTable, AccessTable):
+    """A broker that is alone; the other keys are those of `BrokerConfig`, with its defaults."""
+
     node_id: int | None = Field(None, ge=0, le=2**31 - 1)
     cluster_id: str | None = None
-    rack: str | None = None
     num_partitions: int | None = Field(None, ge=1, le=PARTITIONS_PER_TOPIC_MAX)
     auto_create_topics_enable: bool | None = None
     offsets_topic_num_partitions: int | None = Field(None, ge=1, le=PARTITIONS_PER_TOPIC_MAX)
@@ -113,12 +123,13 @@ class BrokerTable(Table):
     site_start_frozen: bool | None = None
 
 
-class ClusterTable(Table):
+class ClusterTable(AccessTable):
     """The cluster that a site's own brokers form, and the ZooKeeper that keeps its metadata."""
 
     zookeeper: Annotated[str, AfterValidator(_zookeeper)]
     zookeeper_session_timeout_ms: int | None = Field(None, ge=1)
     zookeeper_connection_timeout_ms: int | None = Field(None, ge=1)
+    security_inter_broker_protocol: Literal["PLAINTEXT", "SSL"] | None = None
     replica_lag_time_max_ms: int | None = Field(None, ge=1)
     auto_leader_rebalance_enable: bool | None = None
     leader_imbalance_check_interval_seconds: int | None = Field(None, ge=1)
@@ -126,15 +137,11 @@ class ClusterTable(Table):
     site_start_frozen: bool | None = None
 
 
-class ClusterBrokerTable(Table):
+class ClusterBrokerTable(ListeningTable):
     """A broker of such a cluster."""
 
     node_id: int = Field(ge=0, le=2**31 - 1)
-    listen: AddressText
-    data_dir: FilePath
-    advertised: AddressText | None = None
     inter_broker_listen: AddressText | None = None
-    rack: str | None = None
 
 
 class SecurityTable(Table):

@@ -128,10 +128,12 @@ def _read(folder: Path) -> LocalCluster:
     host, _, port = (
         site.cluster.zookeeper.partition(":") if site is not None and site.cluster is not None else ("",) * 3
     )
-    if site is None or len(sites) > 1 or host != HOST or not port.isdecimal():
+    listens = [each.listen for each in site.brokers if each.listen is not None] if site is not None else []
+    if site is None or len(listens) < len(site.brokers) or len(sites) > 1 or host != HOST or not port.isdecimal():
         raise ConfigError(f"{folder / FILE} was not written by `cluster start`", "name another folder with --dir")
     brokers = [
-        LocalBroker(SITE, each.node_id, parse_address(each.listen).port, each.data_dir.name) for each in site.brokers
+        LocalBroker(SITE, each.node_id, parse_address(listen).port, each.data_dir.name)
+        for each, listen in zip(site.brokers, listens, strict=True)
     ]
     return LocalCluster(folder, tuple(brokers), int(port))
 
