@@ -10,8 +10,8 @@ from broker.client.errors import KafkaError
 from broker.client.site import Site
 from broker.client.topics import list_topics
 from broker.wire.errors import ErrorCode
-from broker.wire.vocabulary import CLUSTER_OPERATIONS, AclOperation
-from failover.denials import EVERYBODY, Denials, SiteDenials, is_named, read_denials
+from broker.wire.vocabulary import CLUSTER_OPERATIONS, EVERYBODY, AclOperation
+from failover.denials import Denials, SiteDenials, is_named, read_denials
 from failover.errors import FreezeNotAllowed, LockedOut
 
 

@@ -14,10 +14,10 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from broker.client.acls import KnownDenials, WriteDenial
+from broker.wire.vocabulary import EVERYBODY
 
 MARK: Final = "User:farshore-freeze/"
 LEAVING_MARK: Final = "User:farshore-thaw/"
-EVERYBODY: Final = "User:*"
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,6 +51,9 @@ _LEFT_OUT = {
     "inter_broker_listen_host",
     "inter_broker_listen_port",
     "address_map",
+    "authorizer_enable",
+    "super_users",
+    "allow_everyone_if_no_acl_found",
     "cluster_id",
 }
 # Where Kafka's type is LONG; its other numbers are INT.

@@ -19,6 +19,7 @@ from broker.client.fanout import split_failures
 from broker.client.site import Site
 from broker.client.site_role import has_no_roles, set_site_role, site_standing, site_standings
 from broker.wire.site_role import EVERY_TOPIC, SiteRole, SiteStanding
+from broker.wire.vocabulary import EVERYBODY
 from deploy.cli.site import site_option
 from deploy.cli.site_denials import change_denials
 from deploy.cli.terminal import (
@@ -31,7 +32,7 @@ from deploy.cli.terminal import (
     yes_option,
 )
 from failover.acl_looking import look
-from failover.denials import EVERYBODY, Denials, is_named, names_of
+from failover.denials import Denials, is_named, names_of
 from failover.errors import FreezeNotAllowed, GateRefused
 from failover.limits import SOURCE_ROLE_S
 

@@ -1,4 +1,4 @@
-"""What a freeze by ACLs relies on, of Apache Kafka 3.9 and 4.3 and of the stand-in for their authorizer alike."""
+"""What a freeze by ACLs relies on, of Apache Kafka 3.9 and 4.3, of our broker, and of the stand-in for both alike."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from broker.wire.vocabulary import CLUSTER_OPERATIONS, AclOperation, AclPermissi
 from failover.denials import mark_of
 from tests.broker.running import running_server
 from tests.failover.acl_site import Authorizer, authorized
-from tests.interop.locked import PASSWORD, USER, AuthorizingKafkaServer
+from tests.interop.locked import PASSWORD, USER, AuthorizingBroker, AuthorizingKafkaServer
 
 LIMITED = frozenset({AclOperation.DESCRIBE})
 IMPATIENT = ClientLimits(retry_timeout_ms=1_000)
@@ -52,8 +52,9 @@ class Authorizing:
 
 
 @contextmanager
-def kafka(version: str, folder: Path) -> Iterator[Authorizing]:
-    with AuthorizingKafkaServer(version, folder) as server:
+def real(of: str, folder: Path) -> Iterator[Authorizing]:
+    made = AuthorizingBroker(folder) if of == "farshore" else AuthorizingKafkaServer(of, folder)
+    with made as server:
         (folder / "secret").write_text(PASSWORD)
 
         def site(user: str) -> Site:
@@ -71,13 +72,13 @@ async def standing_in(folder: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIte
             yield Authorizing(lambda user: Site("east", server.address))
 
 
-@pytest.mark.parametrize("of", ["stand-in", "3.9.1", "4.3.0"])
+@pytest.mark.parametrize("of", ["stand-in", "farshore", "3.9.1", "4.3.0"])
 async def test_denials_of_a_topic(of: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     if of == "stand-in":
         async with standing_in(tmp_path, monkeypatch) as site:
             await hold(site)
         return
-    with kafka(of, tmp_path) as site:
+    with real(of, tmp_path) as site:
         async with site.of(USER) as own:
             await allow(await own.any_connection())
         await hold(site)
