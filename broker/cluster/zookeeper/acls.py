@@ -34,7 +34,7 @@ def _word(name: str) -> str:
 _KINDS: Final = {_word(kind.name): kind for kind in AclResource if kind is not AclResource.ANY}
 _OPERATIONS: Final = {_word(one.name): one for one in AclOperation if one is not AclOperation.ANY}
 _PERMISSIONS: Final = {_word(one.name): one for one in AclPermission if one is not AclPermission.ANY}
-_UNSTORABLE: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\uf8ff\ufff0-\uffff/]|\.{1,2}")
+_UNSTORABLE: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\uf8ff\ufff0-\uffff/]|^\.{1,2}\Z")
 
 ACL_PATHS: Final = (
     "/kafka-acl-extended",
