@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Protocol
 
 import pytest
 
@@ -26,10 +27,16 @@ def login_file(folder: Path, user: str) -> str:
     return str(file)
 
 
+class Authorizing(Protocol):
+    """Servers that ask who comes, at WORDS."""
+
+    def at(self, listener: str) -> str: ...
+
+
 class User:
     """Kafka's tools of one release, as one user."""
 
-    def __init__(self, server: AuthorizingBroker, version: str, name: str, folder: Path) -> None:
+    def __init__(self, server: Authorizing, version: str, name: str, folder: Path) -> None:
         self.tools = Tools(version, server.at("WORDS"))
         self.file = login_file(folder, name)
         self.old = version.startswith("3.")
