@@ -298,7 +298,7 @@ class BrokerConfig:
                 f"listen {self.listen_host} cannot be told to clients; give the address they are to dial: "
                 "--advertised HOST:PORT, or advertised in the site's broker table"
             )
-        if self.inter_broker_listen_host in EVERY_INTERFACE and self.advertised_host is None:
+        if self.inter_broker_listen_host in EVERY_INTERFACE and self.advertised_host is None and not self.listeners:
             raise ValueError(
                 f"inter_broker_listen {self.inter_broker_listen_host} cannot be told to brokers; give an address that "
                 "they can dial, or advertised, whose host they are told then"

@@ -1,6 +1,7 @@
 """ConsumerGroupHeartbeat, v0-1 (KIP-848): a member joins, says what it has, and is told what it should have.
 
-In v0 a member that joins may leave its id to the coordinator. v1 regular expressions, matched here.
+In v0 a member that joins may leave its id to the coordinator. v1 regular expressions, matched here: also with topics
+that the member may not describe, which Kafka 4 leaves out. Topics that it names it must be able to see, as there.
 """
 
 from __future__ import annotations

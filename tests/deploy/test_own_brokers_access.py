@@ -101,6 +101,11 @@ def test_what_would_lock_nothing_or_everybody_out_is_refused(text: str, change: 
     assert told in str(caught.value)
 
 
+def test_between_brokers_every_interface_is_told_by_the_first_listeners_name() -> None:
+    text = CLUSTER.replace('"one.example:9094"', '"0.0.0.0:9094"')
+    assert str(parse(text, FILE).broker_config("north", 1).inter_broker_address) == "0.0.0.0:9094"
+
+
 def test_an_authorizer_needs_a_listener_that_tells_who_comes() -> None:
     text = '[sites.east]\nbootstrap_servers = "h:1"\n[sites.east.broker]\ndata_dir = "d"\nauthorizer_enable = true\n'
     with pytest.raises(ConfigError, match="authorizer_enable: no listener tells who comes"):
