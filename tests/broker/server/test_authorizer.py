@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 import uuid
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -10,8 +12,12 @@ from typing import Any
 
 import pytest
 
+from broker.base.address import Address
+from broker.broker import Broker
 from broker.config import BrokerConfig
-from broker.limits import DENIALS_TOLD_MS
+from broker.data_dir import DataDirectory
+from broker.limits import DENIALS_TOLD_MS, OPENED_AT_ONCE_RECORDS_MAX
+from broker.outside import Outside
 from broker.server import Server
 from broker.wire.errors import ErrorCode
 from broker.wire.messages.create_acls import AclCreation, CreateAclsRequest, CreateAclsResponse
@@ -32,6 +38,7 @@ from broker.wire.vocabulary import (
     AclResource,
 )
 from tests.broker.running import running_server
+from tests.broker.running_cluster import until
 from tests.broker.server.test_logins import ALL, PASSWORD, Ahead, guarded, present
 from tests.broker.wire_client import WireClient, batch_of, connect, fetch_request
 
@@ -159,6 +166,37 @@ async def test_in_a_fetch_session_a_right_that_goes_is_gone_at_the_next_fetch(tm
         again.topics = []
         answer = await shop.ask(again, 12, FetchResponse)
         assert answer.responses[0].partitions[0].error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+
+
+async def test_a_batch_that_was_let_in_before_a_denial_is_not_appended_behind_it(tmp_path: Path) -> None:
+    """It waited to be opened: who was told of the denial, and reads the end of the log, has seen all that comes."""
+    async with guarded(tmp_path, **LOCKED) as server, client_of(server, "reader") as owner, client_of(server) as shop:
+        await owner.create_topic("flights", compression_type="gzip")
+        write = allow("flights", AclOperation.WRITE)
+        await create(owner, write)
+        release = threading.Event()
+        busy = asyncio.create_task(server.broker.openings.run_in_thread(lambda: release.wait(60)))
+        await asyncio.sleep(0)  # it has its turn
+        many = batch_of(*map(str, range(OPENED_AT_ONCE_RECORDS_MAX + 1)))
+        writing = asyncio.create_task(shop.produce("flights", many))
+        await until(lambda: any(each.busy and each.principal == SHOP for each in server.connections))
+        await delete(owner, write)
+        release.set()
+        assert (await writing).error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        assert await busy
+
+
+async def test_a_broker_knows_its_acls_before_anything_is_told_of_it(tmp_path: Path) -> None:
+    async with guarded(tmp_path, **LOCKED) as server, client_of(server, "reader") as owner:
+        await create(owner, allow("flights", AclOperation.WRITE))
+        config = server.broker.config
+    broker = await Broker.open(config, Outside(), DataDirectory.open(config.data_dir))
+    try:
+        await broker.bound([Address("127.0.0.1", 9092)])
+        assert broker.acls.authorizer is not None
+        assert len(broker.acls.authorizer.acls) == 1
+    finally:
+        await broker.close()
 
 
 async def test_nobody_becomes_a_broker_by_saying_so(tmp_path: Path) -> None:
