@@ -109,6 +109,15 @@ class AclFilter(NamedTuple):
     operation: int
     permission_type: int
 
+    @property
+    def pattern(self) -> ResourcePattern | None:
+        """The one that it is about; None: there may be more."""
+        if self.resource_type == AclResource.ANY or self.resource_name is None:
+            return None
+        if self.pattern_type in (AclPattern.ANY, AclPattern.MATCH):
+            return None
+        return ResourcePattern(self.resource_type, self.resource_name, self.pattern_type)
+
     def takes(self, binding: AclBinding) -> bool:
         return (
             self.takes_pattern(binding.pattern)
@@ -195,8 +204,10 @@ class Acls:
 
     def taken_by(self, wanted: AclFilter) -> dict[ResourcePattern, list[AclBinding]]:
         found: dict[ResourcePattern, list[AclBinding]] = {}
-        for pattern in sorted(filter(wanted.takes_pattern, self._by_pattern)):
-            if taken := sorted(filter(wanted.takes, self._by_pattern[pattern])):
+        just = wanted.pattern
+        patterns = sorted(filter(wanted.takes_pattern, self._by_pattern)) if just is None else [just]
+        for pattern in patterns:
+            if taken := sorted(filter(wanted.takes, self.at(pattern))):
                 found[pattern] = taken
         return found
 

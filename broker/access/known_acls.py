@@ -13,7 +13,7 @@ from broker.base.clock import Clock
 from broker.cluster.metadata import ChangeKind, PatternAcls
 from broker.cluster.metadata_store import MetadataStore, MetadataUnreadable
 from broker.errors import BrokerError
-from broker.wire.vocabulary import ANY_HOST, EVERYBODY, AclOperation, AclPattern, AclPermission, AclResource
+from broker.wire.vocabulary import ANY_HOST, EVERYBODY, AclOperation, AclPermission
 
 RELEARN_PAUSE_S: Final = 1.0
 
@@ -28,6 +28,9 @@ class KnownAcls:
         self._store = store
         self._clock = clock
         self._turn = asyncio.Lock()
+        # What changed, as the store told; None: any may have.
+        self._told: set[ResourcePattern | None] = set()
+        self._is_told = asyncio.Event()
 
     def rights(self, principal: str, host: str) -> Rights:
         return EVERYTHING if self.authorizer is None else self.authorizer.rights(principal, host)
@@ -53,18 +56,19 @@ class KnownAcls:
         Raises AclInvalid, MetadataUnreadable, and what the store raises.
         """
         async with self._turn:
-            left = frozenset(patterns)
+            left, made = frozenset(patterns), dict[ResourcePattern, frozenset[AclBinding]]()
             while left:
                 changed: dict[ResourcePattern, PatternAcls] = {}
                 for pattern, acls in (await self._store.acls(left)).items():
                     if acls.damage:
                         raise MetadataUnreadable(acls.damage)
-                    wanted = change(pattern, acls.bindings)
-                    if wanted != acls.bindings:
-                        changed[pattern] = acls._replace(bindings=wanted)
+                    made[pattern] = change(pattern, acls.bindings)
+                    if made[pattern] != acls.bindings:
+                        changed[pattern] = acls._replace(bindings=made[pattern])
                 # Another broker may have been the first.
                 left = await self._store.set_acls(changed) if changed else frozenset()
-            await self._learn(patterns)
+            if self.authorizer is not None:
+                self.authorizer.acls = self.authorizer.acls.replaced(made)
 
     async def remove(self, filters: Sequence[AclFilter]) -> list[list[AclBinding]]:
         """What each of them took: of all that the store has, also what another broker made a moment ago. Raises
@@ -84,10 +88,20 @@ class KnownAcls:
         """Takes up what other brokers and tools change, if there is an authorizer; ends only by being cancelled."""
         if self.authorizer is None:
             return
-        async with self._store.watch(ChangeKind.ACLS, ChangeKind.SESSION) as changes:
-            await self._learn_until_known(None)
+        async with self._store.watch(ChangeKind.ACLS, ChangeKind.SESSION) as changes, asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._learn_told())
             async for change in changes:
-                await self._learn_until_known([ResourcePattern.of_text(change.name)] if change.name else None)
+                self._told.add(ResourcePattern.of_text(change.name) if change.name else None)
+                self._is_told.set()
+
+    async def _learn_told(self) -> None:
+        """Of many changes all that are told while the first ones are read are read at once."""
+        await self._learn_until_known(None)
+        while True:
+            await self._is_told.wait()
+            self._is_told.clear()
+            told, self._told = self._told, set()
+            await self._learn_until_known(None if None in told else {each for each in told if each is not None})
 
     async def _learn_until_known(self, patterns: Collection[ResourcePattern] | None) -> None:
         """An ACL that is not known may be a denial: asked for again, until the store says what it has."""
@@ -104,12 +118,8 @@ class KnownAcls:
 
 def _just_meant(filters: Sequence[AclFilter]) -> set[ResourcePattern] | None:
     """The patterns that these are about; None: there may be more."""
-    meant = set()
-    for kind, name, pattern_type, *_ in filters:
-        if kind == AclResource.ANY or name is None or pattern_type in (AclPattern.ANY, AclPattern.MATCH):
-            return None
-        meant.add(ResourcePattern(kind, name, pattern_type))
-    return meant
+    meant = {wanted.pattern for wanted in filters}
+    return None if None in meant else {pattern for pattern in meant if pattern is not None}
 
 
 def _held(pattern: ResourcePattern, acls: PatternAcls) -> frozenset[AclBinding]:

@@ -6,7 +6,7 @@ Kafka keeps literal patterns, which it had first, apart from prefixed ones, and 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from broker.access.acls import AclBinding, AclInvalid, ResourcePattern
@@ -24,6 +24,9 @@ _FOLDERS: Final = {AclPattern.LITERAL: "/kafka-acl", AclPattern.PREFIXED: "/kafk
 CHANGES: Final = {AclPattern.LITERAL: "/kafka-acl-changes", AclPattern.PREFIXED: "/kafka-acl-extended-changes"}
 _CHANGE_PREFIX: Final = "acl_changes_"
 _VERSION: Final = 1
+PATTERNS_AT_ONCE: Final = 100
+ACLS_AT_ONCE: Final = 1_000
+"""In one transaction."""
 
 
 def _word(name: str) -> str:
@@ -110,36 +113,58 @@ def _encoded(bindings: Collection[AclBinding]) -> bytes:
 async def set_acls(
     zk: ZooKeeper, changed: Mapping[ResourcePattern, PatternAcls], now_ms: int, again: bool
 ) -> frozenset[ResourcePattern]:
-    """Each with its notification by one transaction; notifications that everybody has seen go."""
+    """Notifications that everybody has seen go."""
     for pattern in changed:
         if _UNSTORABLE.search(pattern.name):
             raise AclInvalid(f"ZooKeeper can keep no ACLs of {pattern.name!r}: it has no such names")
-    refused = frozenset([pattern for pattern, acls in changed.items() if not await _is_set(zk, pattern, acls, again)])
+    refused: set[ResourcePattern] = set()
+    for chunk in _chunks(changed.items()):
+        refused |= await _refused(zk, chunk, again)
     for kind in {pattern.pattern_type for pattern in changed}:
         await sweep_changes(zk, CHANGES[AclPattern(kind)], now_ms)
-    return refused
+    return frozenset(refused)
 
 
-async def _is_set(zk: ZooKeeper, pattern: ResourcePattern, acls: PatternAcls, again: bool) -> bool:
-    if again and (await _read(zk, pattern)).bindings == acls.bindings:
-        return True
-    path = _path(pattern)
-    operations: list[Operation] = []
-    if acls.bindings:
-        data = _encoded(acls.bindings)
-        operations.append(Create(path, data) if acls.version == UNWRITTEN else SetData(path, data, acls.version))
-    elif acls.version != UNWRITTEN:
-        operations.append(Delete(path, acls.version))
-    else:
-        return True
-    operations.append(_notification(pattern))
+_Changed = tuple[ResourcePattern, PatternAcls]
+
+
+def _chunks(changed: Iterable[_Changed]) -> Iterator[list[_Changed]]:
+    """As many as one transaction may have: ZooKeeper takes 1 MiB."""
+    chunk: list[_Changed] = []
+    acls = 0
+    for each in changed:
+        if chunk and (len(chunk) >= PATTERNS_AT_ONCE or acls + len(each[1].bindings) > ACLS_AT_ONCE):
+            yield chunk
+            chunk, acls = [], 0
+        chunk.append(each)
+        acls += len(each[1].bindings)
+    if chunk:
+        yield chunk
+
+
+async def _refused(zk: ZooKeeper, changed: Sequence[_Changed], again: bool) -> set[ResourcePattern]:
+    """Each with its notification; where one is refused each by itself."""
+    operations = [operation for each in changed for operation in _operations(*each)]
     try:
-        await zk.multi(operations)
+        if operations:
+            await zk.multi(operations)
     except (BadVersion, NoNode, NodeExists) as error:
         if isinstance(error, NoNode) and isinstance(operations[error.operation or 0], Create):
             raise  # what it was to be made in is missing
-        return False
-    return True
+        if len(changed) > 1:
+            return {pattern for each in changed for pattern in await _refused(zk, [each], again)}
+        pattern, acls = changed[0]
+        return set() if again and (await _read(zk, pattern)).bindings == acls.bindings else {pattern}
+    return set()
+
+
+def _operations(pattern: ResourcePattern, acls: PatternAcls) -> list[Operation]:
+    path = _path(pattern)
+    if acls.bindings:
+        data = _encoded(acls.bindings)
+        change = Create(path, data) if acls.version == UNWRITTEN else SetData(path, data, acls.version)
+        return [change, _notification(pattern)]
+    return [] if acls.version == UNWRITTEN else [Delete(path, acls.version), _notification(pattern)]
 
 
 def _notification(pattern: ResourcePattern) -> Create:

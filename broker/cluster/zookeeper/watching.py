@@ -38,6 +38,13 @@ _ONE_ZNODE: Final = {
 log = logging.getLogger(__name__)
 
 
+async def _read(zk: ZooKeeper, path: str) -> bytes | None:
+    try:
+        return (await zk.get(path))[0]
+    except NoNode:
+        return None
+
+
 @dataclass(slots=True)
 class _Notes:
     """Where notifications of one kind of changes are made, and which of them were read."""
@@ -153,16 +160,12 @@ class Changes(AsyncIterator[Change]):
             # Their numbers begin anew; what was told meanwhile is not known.
             notes.last, notes.made = "", stat.czxid
             self._ready.append(Change(key.kind))
-        for name in names:
-            if name <= notes.last:
-                continue
+        new = [name for name in names if name > notes.last]
+        for name, data in zip(new, await read_each(new, lambda name: _read(zk, f"{notes.folder}/{name}")), strict=True):
             path = f"{notes.folder}/{name}"
             try:
-                data, _ = await zk.get(path)
-                self._ready.append(Change(key.kind, notes.decode(data, path)))
-            except NoNode:
-                # Swept away before it was read: whose it was is not known.
-                self._ready.append(Change(key.kind))
+                # One that was swept away before it was read: whose it was is not known.
+                self._ready.append(Change(key.kind, "" if data is None else notes.decode(data, path)))
             except MetadataUnreadable as error:
                 log.error("%s; all %s are read again", error, key.kind.value)  # noqa: TRY400 - foreseen: the text says all
                 self._ready.append(Change(key.kind))

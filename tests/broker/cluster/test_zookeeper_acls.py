@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 
 from broker.access.acls import AclBinding, AclInvalid, ResourcePattern
@@ -9,12 +11,12 @@ from broker.access.authorizer import EVERYTHING, Authorizer
 from broker.access.known_acls import KnownAcls
 from broker.cluster.metadata import UNWRITTEN, Change, ChangeKind, PatternAcls
 from broker.cluster.metadata_store import MetadataUnreadable
-from broker.cluster.zookeeper.acls import decode_change
+from broker.cluster.zookeeper.acls import PATTERNS_AT_ONCE, decode_change
 from broker.cluster.zookeeper.store import ZooKeeperMetadataStore
 from broker.wire.vocabulary import AclOperation, AclPattern, AclPermission, AclResource
 from tests.broker.clock import ManualClock
 from tests.broker.cluster.contract import next_change
-from tests.broker.cluster.fake_zookeeper import FakeZooKeeper
+from tests.broker.cluster.fake_zookeeper import FakeZooKeeper, Loss
 
 FLIGHTS = ResourcePattern(AclResource.TOPIC, "flights")
 EVERY_TOPIC = ResourcePattern(AclResource.TOPIC, "*")
@@ -106,3 +108,41 @@ async def test_the_folders_of_acls_are_put_back_where_a_hand_removed_them() -> N
     await cluster.hand.delete("/kafka-acl/Topic")
     await store.set_acls({EVERY_TOPIC: PatternAcls(frozenset({READ}))})
     assert (await store.acls())[EVERY_TOPIC].bindings == {READ}
+
+
+def acls_of(number: int, *operations: AclOperation) -> tuple[ResourcePattern, frozenset[AclBinding]]:
+    pattern = ResourcePattern(AclResource.TOPIC, f"topic-{number}")
+    allow = AclPermission.ALLOW
+    return pattern, frozenset(AclBinding(*pattern, "User:shop", "*", one, allow) for one in operations)
+
+
+async def test_of_many_patterns_only_those_are_refused_that_others_changed() -> None:
+    store = await Cluster().store()
+    count = PATTERNS_AT_ONCE * 2 + 10
+    made = dict(acls_of(number, AclOperation.READ) for number in range(count))
+    assert await store.set_acls({pattern: PatternAcls(acls) for pattern, acls in made.items()}) == frozenset()
+    known = await store.acls()
+    taken = acls_of(PATTERNS_AT_ONCE + 1, AclOperation.WRITE)
+    await store.set_acls({taken[0]: known[taken[0]]._replace(bindings=taken[1])})
+    wanted = dict(acls_of(number, AclOperation.ALTER) for number in range(count))
+    changed = {pattern: known[pattern]._replace(bindings=acls) for pattern, acls in wanted.items()}
+    assert await store.set_acls(changed) == {taken[0]}
+    found = {pattern: acls.bindings for pattern, acls in (await store.acls()).items()}
+    assert found == {**wanted, taken[0]: taken[1]}
+
+
+@pytest.mark.parametrize("seed", range(20))
+async def test_what_a_broken_connection_leaves_open_is_found_out(seed: int) -> None:
+    cluster = Cluster()
+    store = await cluster.store()
+    chance = random.Random(seed)
+    cluster.zookeeper.losses = lambda session, request, path: (
+        chance.choice(list(Loss)) if session is not cluster.hand and chance.random() < 0.3 else None
+    )
+    made = dict(acls_of(number, AclOperation.READ) for number in range(5))
+    assert await store.set_acls({pattern: PatternAcls(acls) for pattern, acls in made.items()}) == frozenset()
+    known = await store.acls()
+    assert {pattern: acls.bindings for pattern, acls in known.items()} == made
+    gone = {pattern: acls._replace(bindings=frozenset()) for pattern, acls in known.items()}
+    assert await store.set_acls(gone) == frozenset()
+    assert await store.acls() == {}
