@@ -1,11 +1,12 @@
 """ConsumerGroupHeartbeat, v0-1 (KIP-848): a member joins, says what it has, and is told what it should have.
 
-In v0 a member that joins may leave its id to the coordinator. v1 regular expressions, matched here: also with topics
-that the member may not describe, which Kafka 4 leaves out. Topics that it names it must be able to see, as there.
+In v0 a member that joins may leave its id to the coordinator. v1 regular expressions, matched here. As with Kafka 4
+topics that a member names it must be able to see, and those that it may not see match no expression of its own.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from uuid import uuid4
 
 from broker.access.authorizer import Rights
@@ -25,6 +26,16 @@ from broker.wire.messages.consumer_group_heartbeat import (
 from broker.wire.vocabulary import AclOperation, AclResource
 
 
+@dataclass(frozen=True)
+class _Sees:
+    """Topics whose names a regular expression may match for this member."""
+
+    rights: Rights
+
+    def __call__(self, topic: str) -> bool:
+        return self.rights.may(AclOperation.DESCRIBE, AclResource.TOPIC, topic, quietly=True)
+
+
 async def handle(
     broker: Broker, request: ConsumerGroupHeartbeatRequest, context: RequestContext
 ) -> ConsumerGroupHeartbeatResponse:
@@ -41,6 +52,7 @@ async def handle(
         regex=request.subscribed_topic_regex,
         assignor=request.server_assignor,
         owned=_owned(request),
+        sees=None if broker.acls.authorizer is None else _Sees(context.rights),
     )
     try:
         _check_rights(context.rights, request)

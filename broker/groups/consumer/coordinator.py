@@ -24,6 +24,7 @@ from broker.groups.consumer.model import (
     HeartbeatRefused,
     HeartbeatResult,
     MemberState,
+    Sees,
     Subscription,
     new_group,
 )
@@ -73,6 +74,8 @@ class ConsumerGroups:
         self._deadlines: dict[str, dict[str, _Deadlines]] = {}
         self._look_due_ms: dict[str, int] = {}
         """When a group's topics are to be looked at again although no member changed."""
+        self._sees: dict[str, dict[str, Sees]] = {}
+        """Of each group, where rights are asked for, by the members that were heard of since this was loaded."""
         self._matched_of: frozenset[str] = frozenset()
         self._matches: dict[str, frozenset[str]] = {}
         """Per regular expression the topics that it matched, of `_matched_of`."""
@@ -102,13 +105,18 @@ class ConsumerGroups:
         before = known or new_group(group_id)
         if ask.regex:
             self._check_regex(ask.regex)
-        look = now_ms >= self._look_due_ms.get(group_id, 0)
-        after, result = heartbeat(before, ask, self._resolver(), GROUP_MEMBERS_MAX, look=look)
+        seen = self._sees.get(group_id, {})
+        look = now_ms >= self._look_due_ms.get(group_id, 0) or (ask.sees is not None and ask.member_id not in seen)
+        if ask.sees is not None:
+            seen = {**seen, ask.member_id: ask.sees}
+        after, result = heartbeat(before, ask, self._resolver(seen), GROUP_MEMBERS_MAX, look=look)
         heard = [result.member_id] if begin is None else list(after.members)
         try:
             self._settle(before, after, heard, now_ms, first)
         except BrokerError as error:
             raise HeartbeatRefused(error.error_code, str(error)) from error
+        if seen:
+            self._sees[group_id] = {member: sees for member, sees in seen.items() if member in after.members}
         if look:
             self._look_due_ms[group_id] = now_ms + CONSUMER_TOPICS_LOOK_MS
         return result
@@ -122,7 +130,8 @@ class ConsumerGroups:
         if not self._rules.session_timeout_min_ms <= ask.session_timeout_ms <= self._rules.session_timeout_max_ms:
             return JoinResult(ErrorCode.INVALID_SESSION_TIMEOUT, ask.member_id)
         before = self.groups[group_id]
-        after, result = classic.join(before, ask, self._resolver(), self.topic_id, self._rules.members_max)
+        resolve = self._resolver(self._sees.get(group_id, {}))
+        after, result = classic.join(before, ask, resolve, self.topic_id, self._rules.members_max)
         if after is before:
             return result
         self._settle(before, after, [result.member_id], now_ms)
@@ -194,6 +203,7 @@ class ConsumerGroups:
         self.empty_since_ms.pop(group_id, None)
         self._deadlines.pop(group_id, None)
         self._look_due_ms.pop(group_id, None)
+        self._sees.pop(group_id, None)
 
     def has_members(self, group_id: str) -> bool:
         group = self.groups.get(group_id)
@@ -206,8 +216,8 @@ class ConsumerGroups:
 
     def subscribed_topics(self, group_id: str) -> frozenset[str]:
         """Of all members, by what exists now."""
-        members, resolve = self.groups[group_id].members.values(), self._resolver()
-        return frozenset(name for member in members for name in resolve(member.subscription))
+        members, resolve = self.groups[group_id].members.values(), self._resolver({})
+        return frozenset(name for member in members for name in resolve(member))
 
     # -- inside ------------------------------------------------------------------------------------------------
 
@@ -261,18 +271,25 @@ class ConsumerGroups:
             self.empty_since_ms[after.group_id] = self._host.clock.now_ms()
         self._watch(after.group_id, min((each.next_ms() for each in deadlines.values()), default=inf))
 
-    def _resolver(self) -> Resolve:
-        """By the topics as they are now, each subscription once: the members of a group mostly have the same."""
-        known: dict[Subscription, Mapping[str, TopicShape]] = {}
+    def _resolver(self, seen: Mapping[str, Sees]) -> Resolve:
+        """By the topics as they are now, each subscription once: the members of a group mostly have the same. `seen`:
+        which topics may be shown to whom, by member; empty where nobody is asked for rights.
+        """
+        known: dict[tuple[Subscription, Sees | None], Mapping[str, TopicShape]] = {}
 
-        def resolve(subscription: Subscription) -> Mapping[str, TopicShape]:
-            if subscription not in known:
+        def resolve(member: ConsumerMember) -> Mapping[str, TopicShape]:
+            subscription, sees = member.subscription, seen.get(member.member_id)
+            if subscription.regex and seen and sees is None:
+                # Not heard of since this was loaded: of what it matches it has what it had.
+                sees = frozenset(self._host.topic_name(slot.topic_id) for slot in member.assigned).__contains__
+            key = subscription, sees if subscription.regex else None
+            if key not in known:
                 names = set(subscription.names)
                 if subscription.regex:
-                    names |= self._matching(subscription.regex)
+                    names |= set(filter(sees, self._matching(subscription.regex)))
                 shapes = {name: self._host.topic_shape(name) for name in names}
-                known[subscription] = {name: shape for name, shape in shapes.items() if shape is not None}
-            return known[subscription]
+                known[key] = {name: shape for name, shape in shapes.items() if shape is not None}
+            return known[key]
 
         return resolve
 

@@ -6,7 +6,7 @@ A group is an immutable value; each step gives a new one, and what differs betwe
 from __future__ import annotations
 
 import uuid
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Final, NamedTuple
@@ -42,6 +42,10 @@ class MemberState(IntEnum):
     """It must say that it gave `revoking` up before it goes on."""
     UNRELEASED_PARTITIONS = 2
     """It waits for partitions that others have not given up yet."""
+
+
+Sees = Callable[[str], bool]
+"""Equal, and hashed alike, of members that see the same."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +149,8 @@ class HeartbeatAsk:
     regex: str | None
     assignor: str | None
     owned: Slots | None
+    sees: Sees | None = None
+    """Which topics may be shown to it, where rights are asked for."""
 
     @property
     def is_full(self) -> bool:

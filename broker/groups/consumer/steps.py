@@ -23,7 +23,7 @@ from broker.groups.consumer.model import (
 from broker.groups.consumer.reconcile import reconcile
 from broker.wire.errors import ErrorCode
 
-Resolve = Callable[[Subscription], Mapping[str, TopicShape]]
+Resolve = Callable[[ConsumerMember], Mapping[str, TopicShape]]
 """The topics that exist and that a subscription means."""
 
 
@@ -58,7 +58,7 @@ def heartbeat(
 
 def refresh(group: ConsumerGroup, resolve: Resolve, *, changed: bool = False) -> ConsumerGroup:
     """A new epoch where members or topics changed, and a new target where the epoch asks for one."""
-    wants = {member.member_id: resolve(member.subscription) for member in group.members.values()}
+    wants = {member.member_id: resolve(member) for member in group.members.values()}
     shapes = {name: shape for topics in wants.values() for name, shape in topics.items()}
     if shapes != group.shapes or changed:
         group = replace(group, epoch=group.epoch + 1, shapes=shapes)

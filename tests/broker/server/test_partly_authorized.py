@@ -101,6 +101,20 @@ async def test_a_group_with_a_topic_that_may_not_be_seen_is_not_described(tmp_pa
         assert await described() == (0, 1)
 
 
+async def test_an_expression_matches_topics_that_may_be_seen(tmp_path: Path) -> None:
+    async with guarded(tmp_path, **LOCKED) as server, client_of(server, "reader") as owner, client_of(server) as shop:
+        for name in BOTH:
+            await owner.create_topic(name)
+        await create(owner, allow("g", AclOperation.READ, GROUP), allow("flights", AclOperation.DESCRIBE))
+        joining = ConsumerGroupHeartbeatRequest(
+            "g", "m", 0, rebalance_timeout_ms=5000, subscribed_topic_regex=".*", topic_partitions=[]
+        )
+        joined = await shop.ask(joining, 1, ConsumerGroupHeartbeatResponse)
+        assert joined.assignment is not None, joined
+        names = [server.broker.topic_name(each.topic_id) for each in joined.assignment.topic_partitions]
+        assert names == ["flights"]
+
+
 async def test_a_transaction_shows_topics_that_may_be_seen(tmp_path: Path) -> None:
     async with guarded(tmp_path, **LOCKED) as server, client_of(server, "reader") as owner, client_of(server) as shop:
         for name in BOTH:

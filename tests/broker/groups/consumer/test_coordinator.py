@@ -150,6 +150,32 @@ def test_regular_expressions_are_matched_here_and_bad_ones_refused(host: Host, c
     assert refused(host, replace(ASK, names=None, regex="(")) is ErrorCode.INVALID_REGULAR_EXPRESSION
 
 
+def topics_of(host: Host, member_id: str) -> set[str | None]:
+    target = host.groups.consumer.groups["readers"].target[member_id]
+    return {host.topic_name(slot.topic_id) for slot in target}
+
+
+def test_a_regular_expression_matches_no_topic_that_the_member_may_not_see(host: Host, clock: ManualClock) -> None:
+    host.create_topic("hidden", 3)
+    shown = {"flights"}
+    told = beat(host, replace(ASK, names=None, regex=".*", sees=shown.__contains__))
+    assert topics_of(host, "a") == {"flights"}
+    shown.add("hidden")
+    clock.advance(CONSUMER_TOPICS_LOOK_MS)
+    beat(host, replace(stay(told.member_epoch), sees=shown.__contains__))
+    assert topics_of(host, "a") == {"flights", "hidden"}
+
+
+def test_a_member_that_was_not_heard_of_since_the_load_gets_no_topic_that_it_may_not_see(host: Host) -> None:
+    host.create_topic("hidden", 3)
+    told = beat(host, replace(ASK, names=None, regex=".*", sees={"flights"}.__contains__))
+    again = host.restart()
+    beat(again, replace(ASK, member_id="b", names=None, regex=".*", sees=lambda topic: True))
+    assert (topics_of(again, "a"), topics_of(again, "b")) == ({"flights"}, {"hidden"})
+    beat(again, replace(stay(told.member_epoch), sees={"flights"}.__contains__))
+    assert topics_of(again, "a") == {"flights"}
+
+
 def test_no_regular_expression_stops_the_broker(host: Host) -> None:
     host.create_topic("a" * 200 + "!", 1)
     started = time.process_time()

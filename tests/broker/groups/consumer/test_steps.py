@@ -48,8 +48,8 @@ class Story:
     def state(self) -> GroupState:
         return self.group.state
 
-    def resolve(self, subscription: Subscription) -> dict[str, TopicShape]:
-        return {name: shape for name, shape in self.shapes.items() if name in subscription.names}
+    def resolve(self, member: ConsumerMember) -> dict[str, TopicShape]:
+        return {name: shape for name, shape in self.shapes.items() if name in member.subscription.names}
 
     def beat(self, ask: HeartbeatAsk) -> HeartbeatResult:
         self.group, result = heartbeat(self.group, ask, self.resolve, self.members_max)
