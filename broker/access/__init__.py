@@ -1,1 +1,1 @@
-"""Who may reach this broker, by which listener, and who he is: listeners, TLS, logins."""
+"""Who may reach this broker, by which listener, who he is, and what he may do: listeners, TLS, logins, ACLs."""
