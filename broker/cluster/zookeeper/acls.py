@@ -18,7 +18,7 @@ from broker.cluster.zookeeper.requests import sweep_changes
 from broker.cluster.zookeeper.session import Create, Delete, Operation, SetData, ZooKeeper, catch_up
 from broker.cluster.zookeeper.topics import read_each
 from broker.cluster.zookeeper.values import as_text
-from broker.wire.vocabulary import AclOperation, AclPattern, AclPermission, AclResource
+from broker.wire.vocabulary import RESOURCE_OPERATIONS, AclOperation, AclPattern, AclPermission, AclResource
 
 _FOLDERS: Final = {AclPattern.LITERAL: "/kafka-acl", AclPattern.PREFIXED: "/kafka-acl-extended/prefixed"}
 CHANGES: Final = {AclPattern.LITERAL: "/kafka-acl-changes", AclPattern.PREFIXED: "/kafka-acl-extended-changes"}
@@ -34,7 +34,7 @@ def _word(name: str) -> str:
     return "".join(part.capitalize() for part in name.split("_"))
 
 
-_KINDS: Final = {_word(kind.name): kind for kind in AclResource if kind is not AclResource.ANY}
+_KINDS: Final = [_word(kind.name) for kind in AclResource if kind is not AclResource.ANY]
 _OPERATIONS: Final = {_word(one.name): one for one in AclOperation if one is not AclOperation.ANY}
 _PERMISSIONS: Final = {_word(one.name): one for one in AclPermission if one is not AclPermission.ANY}
 _UNSTORABLE: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\uf8ff\ufff0-\uffff/]|^\.{1,2}\Z")
@@ -63,13 +63,14 @@ async def read_acls(zk: ZooKeeper, patterns: Collection[ResourcePattern] | None)
 
 async def _listed(zk: ZooKeeper) -> Any:
     for pattern_type, folder in _FOLDERS.items():
-        for word, kind in _KINDS.items():
+        for kind in RESOURCE_OPERATIONS:
+            word = _word(kind.name)
             for name in await zk.children(f"{folder}/{word}"):
                 yield ResourcePattern(kind, name, pattern_type)
 
 
 async def _read(zk: ZooKeeper, pattern: ResourcePattern) -> PatternAcls:
-    if _UNSTORABLE.search(pattern.name):
+    if _UNSTORABLE.search(pattern.name) or pattern.resource_type not in RESOURCE_OPERATIONS:
         return PatternAcls()
     path = _path(pattern)
     try:
@@ -182,8 +183,15 @@ def decode_change(data: bytes, path: str) -> str:
     if path.startswith(CHANGES[AclPattern.LITERAL] + "/"):
         with layout.reading(path):
             kind, name = data.decode().split(":", 1)
-            return ResourcePattern(AclResource[kind.upper()], name).text
+            return _pattern(kind, name, AclPattern.LITERAL).text
     document = layout.decode(data, path)
     with layout.reading(path):
-        kind, pattern_type = as_text(document["resourceType"]).upper(), as_text(document["patternType"]).upper()
-        return ResourcePattern(AclResource[kind], as_text(document["name"]), AclPattern[pattern_type]).text
+        pattern_type = AclPattern[as_text(document["patternType"]).upper()]
+        return _pattern(as_text(document["resourceType"]), as_text(document["name"]), pattern_type).text
+
+
+def _pattern(kind: str, name: str, pattern_type: AclPattern) -> ResourcePattern:
+    """Raises KeyError, ValueError for what no ACL is about."""
+    if pattern_type not in _FOLDERS or not name:
+        raise ValueError(f"{pattern_type.name} {name!r} is no pattern")
+    return ResourcePattern(AclResource[kind.upper()], name, pattern_type)

@@ -85,13 +85,40 @@ async def test_names_that_no_znode_has_are_refused(name: str) -> None:
     assert (await store.acls([dotted]))[dotted].version != UNWRITTEN
 
 
-async def test_a_notification_that_says_nothing_has_all_read_again() -> None:
+MATCHING = b'{"version":1,"resourceType":"TOPIC","name":"x","patternType":"MATCH"}'
+
+
+@pytest.mark.parametrize(
+    ("folder", "data"),
+    [
+        ("/kafka-acl-changes", b"nonsense"),
+        ("/kafka-acl-changes", b"TOPIC:"),
+        ("/kafka-acl-changes", b"THING:x"),
+        ("/kafka-acl-changes", bytes([255])),
+        ("/kafka-acl-extended-changes", b"nonsense"),
+        ("/kafka-acl-extended-changes", MATCHING),
+        ("/kafka-acl-extended-changes", MATCHING.replace(b"MATCH", b"7")),
+    ],
+)
+async def test_a_notification_that_says_nothing_has_all_read_again(folder: str, data: bytes) -> None:
     cluster = Cluster()
     store = await cluster.store()
     async with store.watch(ChangeKind.ACLS) as changes:
-        for folder in ("/kafka-acl-changes", "/kafka-acl-extended-changes"):
-            await cluster.hand.create(f"{folder}/acl_changes_", b"nonsense", sequence=True)
-            assert await next_change(changes) == Change(ChangeKind.ACLS)
+        await cluster.hand.create(f"{folder}/acl_changes_", data, sequence=True)
+        assert await next_change(changes) == Change(ChangeKind.ACLS)
+
+
+async def test_acls_of_what_is_not_served_here_are_passed_over() -> None:
+    """As Kafka makes them of users and delegation tokens."""
+    cluster = Cluster()
+    store = await cluster.store()
+    data = (
+        b'{"version":1,"acls":[{"principal":"User:a","permissionType":"Allow","operation":"CreateTokens","host":"*"}]}'
+    )
+    await cluster.hand.create("/kafka-acl/User/b", data)
+    assert await store.acls() == {}
+    user = ResourcePattern(AclResource.USER, "b")
+    assert await store.acls([user]) == {user: PatternAcls()}
 
 
 def test_notifications_are_read_as_kafka_writes_them() -> None:
