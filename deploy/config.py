@@ -173,7 +173,7 @@ class Configuration:
     def option_defaults(self) -> dict[str, Any]:
         """Defaults of command-line options that the file gives, as click's `default_map`."""
         monitor = {"listen": self.model.monitor.listen}
-        audit: dict[str, Any] = {"master": self.model.audit.master, "window_ms": self.model.audit.window}
+        audit: dict[str, Any] = {"master": self.model.audit.master}
         audit["jars"] = [str(self.path(jar)) for jar in self.model.audit.jars] or None
         return {
             "monitor": {"run": {key: value for key, value in monitor.items() if value is not None}},

@@ -291,7 +291,6 @@ class AuditTable(Table):
 
     master: str | None = None
     jars: tuple[FilePath, ...] = ()
-    window: str | None = None
 
 
 class FileModel(Table):

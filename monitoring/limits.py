@@ -4,21 +4,21 @@ SECOND_MS = 1_000
 MINUTE_MS = 60 * SECOND_MS
 
 # -- audit -------------------------------------------------------------------------------------------------------
-AUDIT_WINDOW_DEFAULT_MS = 10 * MINUTE_MS
-AUDIT_WINDOW_MIN_MS = SECOND_MS
-# Where timestamps cannot be compared (the target stamps records itself) windows are made of source offsets.
-AUDIT_WINDOW_RECORDS = 100_000
+# A range of source offsets has one digest at each site, and is what is opened where they differ. Its row takes some 60
+# bytes: a thousandth of what is audited where records have 30 bytes or more.
+AUDIT_RANGE_OFFSETS = 2_048
 # Records named one by one in the result. How many differ is always counted exactly.
 AUDIT_DIFFERENCES_LISTED_RECORDS = 1_000
-AUDIT_WINDOWS_LISTED = 1_000
+AUDIT_RANGES_LISTED = 1_000
 AUDIT_PREVIEW_BYTES = 120
-# Intervals of the offset map are looked up by blocks of offsets: a join by equality, where a join by range alone would
-# visit every interval for every record. Blocks are narrower where more intervals than this begin in one, unless so
-# many blocks would have to be sent to each task.
-AUDIT_BLOCK_MAX_OFFSETS = 16_384
-AUDIT_BLOCK_MIN_OFFSETS = 16
-AUDIT_BLOCK_SPANS = 4
-AUDIT_BLOCKS_SENT = 1_000_000
+# A record finds its interval of the offset map in its block of offsets. No more blocks than these are sent to each
+# task: they are wider where logs are long.
+AUDIT_BLOCK_MIN_OFFSETS = 1_024
+AUDIT_BLOCKS_SENT = 32_768
+# Longer tables are computed once, and not written into each plan.
+AUDIT_LITERAL_MAX_CHARACTERS = 100_000
+# So many spans of a partition are opened apart; more than that are joined where the least lies between them.
+AUDIT_SPANS_OPENED = 16
 # Larger partitions are read by several tasks.
 AUDIT_TASK_OFFSETS = 1_000_000
 # Spark's consumer asks for both log ends again after each poll; few large polls keep that off the wide-area link.
@@ -64,8 +64,7 @@ MONITOR_LINK_TIMEOUT_MS = 10 * SECOND_MS
 MONITOR_RETRY_MAX_MS = 30 * SECOND_MS
 CANARY_LATENCY_BUCKETS_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 
-assert AUDIT_WINDOW_MIN_MS <= AUDIT_WINDOW_DEFAULT_MS
-assert AUDIT_BLOCK_MAX_OFFSETS.bit_count() == 1
+assert AUDIT_BLOCK_MIN_OFFSETS.bit_count() == 1
 assert CANARY_INTERVAL_MS < CANARY_DEADLINE_MS < CANARY_LOST_AFTER_MS
 assert CANARY_LOOK_INTERVAL_MS < CANARY_DEADLINE_MS
 assert CANARY_RETRY_MIN_MS < CANARY_RETRY_MAX_MS <= CANARY_DEADLINE_MS

@@ -9,7 +9,6 @@ from typing import Any
 import click
 from rich.progress import Progress, TaskID
 
-from deploy.cli.parameters import Duration
 from deploy.cli.terminal import (
     LINK_HELP,
     AppContext,
@@ -22,7 +21,6 @@ from deploy.cli.terminal import (
 )
 from monitoring.audit.model import AuditVerdict
 from monitoring.audit.run import AuditOutcome, AuditRequest, run_audit
-from monitoring.limits import AUDIT_WINDOW_MIN_MS
 
 
 @click.group("audit")
@@ -32,14 +30,6 @@ def audit_group() -> None:
 
 @audit_group.command("run")
 @click.option("--link", "link_name", help=LINK_HELP)
-@click.option(
-    "--window",
-    "window_ms",
-    type=Duration(AUDIT_WINDOW_MIN_MS),
-    default="10m",
-    show_default=True,
-    help="Length of the windows of event time that are compared.",
-)
 @click.option("--master", default="local[*]", show_default=True, help="Spark master.")
 @click.option(
     "--jars",
@@ -67,7 +57,6 @@ def audit_group() -> None:
 def audit_run(
     context: AppContext,
     link_name: str | None,
-    window_ms: int,
     master: str,
     jars: tuple[str, ...],
     packages: tuple[str, ...],
@@ -78,14 +67,13 @@ def audit_run(
     strict: bool,
     output: str,
 ) -> None:
-    """Read both sites with Spark and compare counts and checksums by partition and window of event time.
+    """Digest both sites with Spark, compare the counts and checksums of ranges of offsets, and open those that differ.
 
     The offset map decides which records must be there. Exit code 0: equal as far as compared; the coverage says how
     far that is. 4: they differ, and the records are named; or, with --strict, not all was compared.
     """
     request = AuditRequest(
         link=context.link(link_name),
-        window_ms=window_ms,
         master=master,
         jars=_names(jars),
         packages=_names(packages),
@@ -132,7 +120,7 @@ def _show(bars: Progress, task: TaskID, step: str) -> None:
 def rows_of(outcome: AuditOutcome) -> list[tuple[str, list[dict[str, Any]], list[str] | None]]:
     """(title, rows, columns) of the tables for a person: partitions, and what differs or was not compared."""
     document = outcome.document
-    columns = ["topic", "partition", "source_records", "coverage", "windows_differing", "windows_moved", "verdict"]
+    columns = ["topic", "partition", "source_records", "coverage", "ranges_differing", "ranges_moved", "verdict"]
     tables: list[tuple[str, list[dict[str, Any]], list[str] | None]] = [
         (
             f"{document['link']}: {document['verdict'].replace('_', ' ')}, {coverage_text(document['coverage'])}, "

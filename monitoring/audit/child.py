@@ -44,12 +44,11 @@ def compare(request: ChildRequest, events: TextIO) -> Compared:
         job = AuditJob(
             run_id,
             request.frozen,
-            request.window_ms,
             _now_ms,
             look=lambda partitions: asyncio.run(log_starts(request.frozen, partitions)),
             report=lambda step: _tell(events, Progress(step)),
         )
-        result = run_job(spark, job, store=lambda windows, found: write_tables(windows, found, directory, run_id))
+        result = run_job(spark, job, store=lambda tables: write_tables(tables, directory, run_id))
         _tell(events, Progress("writing the result"))
         write_result(spark, result, directory)
     page = write_report(as_html(result, request.command), directory, run_id)

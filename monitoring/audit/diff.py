@@ -1,4 +1,4 @@
-"""Naming the records that differ, in the windows that differ: functions from DataFrame to DataFrame.
+"""Naming the records that differ, in the ranges that differ: functions from DataFrame to DataFrame.
 
 A record is first paired with the one that stands where the offset map says, if it is the same. What is left at either
 site is paired step by step, the i-th with the i-th by offset: the same record at another place is moved, another one at
@@ -10,40 +10,57 @@ Keys and values are cut to their beginnings before anything is shuffled: hashes 
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from functools import reduce
+from itertools import pairwise
 from typing import Any
 
 from pyspark.sql import Window
 from pyspark.sql import functions as F
 
 from monitoring import limits
-from monitoring.audit.model import Kind, RecordDifference, Side, Span
+from monitoring.audit.model import Kind, Place, RecordDifference, Side, Span
 
 DIFFERENCES_SCHEMA = (
-    "topic string, partition int, kind string, window_start bigint, source_offset bigint, target_offset bigint, "
+    "topic string, partition int, kind string, range_start bigint, source_offset bigint, target_offset bigint, "
     "source_timestamp_ms bigint, target_timestamp_ms bigint, key binary, key_bytes int, source_value binary, "
     "source_value_bytes int, target_value binary, target_value_bytes int"
 )
 _PLACE = ("topic", "partition")
+_HASHES = ("hash_1", "hash_2")
 
 
-def windows_to_read(rows: Iterable[Any], side: Side) -> dict[tuple[str, int], Span]:
-    """The offsets between which the differing windows lie at one site: (topic, partition) -> span."""
-    spans: dict[tuple[str, int], Span] = {}
+def spans_to_open(rows: Iterable[Any], side: Side) -> list[dict[Place, Span]]:
+    """The offsets at one site of the ranges that differ, by (topic, partition): each reading takes one span of each.
+
+    There are AUDIT_SPANS_OPENED at most; nearer ones are joined, with what lies between them.
+    """
+    spans: dict[Place, list[Span]] = defaultdict(list)
     for row in rows:
-        first, last = row[f"{side}_first_offset"], row[f"{side}_last_offset"]
-        if first is None:
-            continue
-        place = (row["topic"], row["partition"])
-        known = spans.get(place, Span(first, last + 1))
-        spans[place] = Span(min(known.start, first), max(known.end, last + 1))
-    return spans
+        if (first := row[f"{side}_first_offset"]) is not None:
+            spans[row["topic"], row["partition"]].append(Span(first, row[f"{side}_last_offset"] + 1))
+    joined = {place: _joined(sorted(found)) for place, found in spans.items()}
+    readings = max((len(found) for found in joined.values()), default=0)
+    return [{place: found[nth] for place, found in joined.items() if nth < len(found)} for nth in range(readings)]
+
+
+def _joined(spans: Sequence[Span]) -> list[Span]:
+    """AUDIT_SPANS_OPENED at most, apart: all gaps but the widest are closed."""
+    apart: list[Span] = []
+    for span in spans:
+        if apart and span.start <= apart[-1].end:
+            apart[-1] = Span(apart[-1].start, max(apart[-1].end, span.end))
+        else:
+            apart.append(span)
+    gaps = sorted(range(1, len(apart)), key=lambda nth: apart[nth - 1].end - apart[nth].start)
+    cuts = [0, *sorted(gaps[: limits.AUDIT_SPANS_OPENED - 1]), len(apart)]
+    return [Span(apart[low].start, apart[high - 1].end) for low, high in pairwise(cuts)]
 
 
 def name_differences(source: Any, target: Any) -> Any:
-    """DataFrame of DIFFERENCES_SCHEMA, one row for each record that differs; `source` and `target` are records with
-    windows and hashes, cut to the windows that differ. `key` and values are their first bytes."""
+    """DataFrame of DIFFERENCES_SCHEMA and both hashes, one row for each record that differs; `source` and `target` are
+    records with hashes, cut to the ranges that differ. `key` and values are their first bytes."""
     matched = _paired(_misplaced(source, target), ("hash_1", "hash_2"))
     found = [_named(_both(matched), F.lit(Kind.MOVED.value))]
     matched = _paired(_single(matched), ("position",))
@@ -61,6 +78,19 @@ def name_differences(source: Any, target: Any) -> Any:
     lost = F.when(F.col("target").isNull(), Kind.LOST.value).otherwise(Kind.EXTRA.value)
     found.append(_named(_not_both(matched), lost))
     return union(found)
+
+
+def tell_duplicates(named: Any, source: Any) -> Any:
+    """Of `name_differences`, with what is extra as duplicated where `source`, records with hashes, has such a one."""
+    known = source.select(*_PLACE, *_HASHES).distinct().withColumn("is_known", F.lit(True))
+    told = named.join(known, [*_PLACE, *_HASHES], "left")
+    is_twice = (F.col("kind") == Kind.EXTRA.value) & F.col("is_known")
+    return told.withColumn("kind", F.when(is_twice, Kind.DUPLICATED.value).otherwise(F.col("kind"))).drop("is_known")
+
+
+def plain(named: Any) -> Any:
+    """DataFrame of DIFFERENCES_SCHEMA."""
+    return named.drop(*_HASHES)
 
 
 def union(frames: Sequence[Any]) -> Any:
@@ -82,7 +112,7 @@ def _compact(records: Any, side: Side) -> Any:
     return records.select(
         *_PLACE,
         F.lit(side.value).alias("side"),
-        "window_start",
+        "range_start",
         "offset",
         # A place of its own where the map has none: it pairs with nothing.
         F.coalesce("source_offset", -F.col("offset") - 1).alias("position"),
@@ -143,7 +173,7 @@ def _named(pairs: Any, kind: Any) -> Any:
     return pairs.select(
         *_PLACE,
         kind.alias("kind"),
-        F.coalesce("source.window_start", "target.window_start").alias("window_start"),
+        F.coalesce("source.range_start", "target.range_start").alias("range_start"),
         F.col("source.offset").alias("source_offset"),
         F.col("target.offset").alias("target_offset"),
         F.col("source.timestamp_ms").alias("source_timestamp_ms"),
@@ -155,6 +185,7 @@ def _named(pairs: Any, kind: Any) -> Any:
             for side in Side
             for part, suffix in (("first", ""), ("bytes", "_bytes"))
         ],
+        *[F.coalesce(f"target.{name}", f"source.{name}").alias(name) for name in _HASHES],
     )
 
 
@@ -164,7 +195,7 @@ def difference_of(row: Any) -> RecordDifference:
         row["topic"],
         row["partition"],
         Kind(row["kind"]),
-        row["window_start"],
+        row["range_start"],
         row["source_offset"],
         row["target_offset"],
         row["source_timestamp_ms"],

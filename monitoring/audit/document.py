@@ -7,6 +7,7 @@ from typing import Any, cast
 
 from broker.base.documents import iso_time, to_document
 from broker.wire.vocabulary import NO_TIMESTAMP
+from monitoring import limits
 from monitoring.audit.model import (
     CONTENT_SEEDS,
     POSITION_SEED,
@@ -33,7 +34,7 @@ def as_document(result: AuditResult) -> dict[str, Any]:
         "verdict": result.verdict.value,
         "frozen_at_ms": frozen.frozen_at_ms,
         "finished_at_ms": result.finished_at_ms,
-        "window_ms": result.window_ms,
+        "range_offsets": limits.AUDIT_RANGE_OFFSETS,
         "source": _site(frozen.source),
         "target": _site(frozen.target),
         "source_records": result.source_records,
@@ -42,14 +43,16 @@ def as_document(result: AuditResult) -> dict[str, Any]:
         "records_missing": result.records_missing,
         "records_surplus": result.records_surplus,
         "partitions": [_plain(item) for item in result.partitions],
-        "windows": [{**_plain(item), "window": window_label(item.window_start, item.timed)} for item in result.windows],
+        "ranges": [_plain(item) for item in result.ranges],
         "topics_without_times": list(result.topics_without_times),
-        "windows_found": result.windows_found,
+        "ranges_found": result.ranges_found,
         "differences_found": {kind.value: result.found.get(kind, 0) for kind in Kind},
         "differences": [_plain(item) for item in result.differences],
         "not_compared": [{**_plain(item), "explanation": item.reason.explanation} for item in result.not_compared],
         "frozen": [_frozen(item) for item in frozen.partitions],
         "seeds": {"content": list(CONTENT_SEEDS), "position": POSITION_SEED},
+        "digest_bytes": result.digest_bytes,
+        "digest_bytes_per_audited_byte": result.digest_bytes / result.audited_bytes if result.audited_bytes else None,
         "versions": result.versions,
     }
     return cast("dict[str, Any]", to_document(document))
@@ -88,10 +91,3 @@ def _frozen(item: FrozenPartition) -> dict[str, Any]:
         "intervals": len(item.steps),
         "timestamps_comparable": item.timestamps_comparable,
     }
-
-
-def window_label(start: int, timed: bool) -> str:
-    """A window's name for a person: its first moment, or its first source offset."""
-    if not timed:
-        return "outside the offset map" if start < 0 else f"from offset {start:,}"
-    return "without timestamp, or before 1970" if start < 0 else iso_time(start)

@@ -1,9 +1,10 @@
-"""One audit from end to end, on a link that was frozen before: two scans, a comparison, and a second look."""
+"""One audit from end to end, on a link that was frozen before: two phases, a second look, and what is said of it."""
 
 from __future__ import annotations
 
 import platform
-from collections.abc import Callable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -13,39 +14,40 @@ from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
 
 from monitoring import limits
-from monitoring.audit import diff, digest
+from monitoring.audit import diff
 from monitoring.audit.model import (
     AuditResult,
     AuditVerdict,
     ComparablePartition,
     FrozenLink,
     Kind,
+    Place,
     PlotBar,
+    RangeResult,
     RecordDifference,
     Side,
-    WindowResult,
 )
+from monitoring.audit.phases import Sites, compare_sites, digest_site, open_ranges, suspects_of
 from monitoring.audit.ranges import plan
-from monitoring.audit.reader import Spans, read_records, spans_of
 from monitoring.audit.results import partition_results
-from monitoring.audit.rounds import LogStarts, Place, Round, read_until_settled
+from monitoring.audit.rounds import LogStarts, Round, read_until_settled
+from monitoring.audit.store import Tables
 from monitoring.errors import SparkFailed
 
 # Says which step begins: shown as progress by a command, collected by a test.
 Report = Callable[[str], None]
-Store = Callable[[Any, Any], None]
+Store = Callable[[Tables], int]
 
 
 @dataclass(frozen=True, slots=True)
 class AuditJob:
-    """What to compare and how finely; `clock_ms` gives milliseconds since 1970.
+    """What to compare; `clock_ms` gives milliseconds since 1970.
 
     `look` says where the logs of partitions begin now, at both sites.
     """
 
     run_id: str
     frozen: FrozenLink
-    window_ms: int
     clock_ms: Callable[[], int]
     look: Callable[[Sequence[ComparablePartition]], LogStarts]
     report: Report = lambda _: None
@@ -53,15 +55,17 @@ class AuditJob:
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """What one reading found: DataFrames of all windows and of the records that differ, and the windows that do."""
+    """What one reading found: DataFrames of both sites' digests, all ranges and the records that differ, and the ranges
+    that do."""
 
-    windows: Any
+    digests: Mapping[Side, Any]
+    ranges: Any
     suspects: list[Any]
     differences: Any
 
 
-def run_job(spark: Any, job: AuditJob, store: Store = lambda _windows, _differences: None) -> AuditResult:
-    """Read both sites, compare, name what differs. `store` gets DataFrames of all windows and all differences.
+def run_job(spark: Any, job: AuditJob, store: Store = lambda _: 0) -> AuditResult:
+    """Digest both sites, compare, name what differs. `store` gets what was found, and says how many bytes digests take.
 
     Raises NothingToCompare when no partition can be compared, SparkFailed when Spark could not read a site, and what
     `job.look` raises.
@@ -70,43 +74,53 @@ def run_job(spark: Any, job: AuditJob, store: Store = lambda _windows, _differen
 
     def read(partitions: Sequence[ComparablePartition]) -> _Found:
         with _spark_errors(job.frozen):
-            return _read(spark, job, partitions)
+            return _read(Sites(spark, job.frozen, partitions), job.report)
 
     frozen, rounds = read_until_settled(job.frozen, read, job.look, job.report)
     partitions, not_compared = plan(frozen)
     with _spark_errors(frozen):
-        windows = _settled(rounds, [done.found.windows for done in rounds])
-        differences = _settled(rounds, [done.found.differences for done in rounds])
-        totals = _totals(windows)
-        store(windows, differences)
-        bars, plot_step = _bars(windows, job.window_ms)
-        found = _by_kind(differences)
-        listed = _listed(differences) if found else []
+        sites = {Side.SOURCE: frozen.source.name, Side.TARGET: frozen.target.name}
+        tables = Tables(
+            {name: _settled(rounds, [done.found.digests[side] for done in rounds]) for side, name in sites.items()},
+            _settled(rounds, [done.found.ranges for done in rounds]),
+            _settled(rounds, [done.found.differences for done in rounds]),
+        )
+        totals = _totals(tables.ranges)
+        digest_bytes = store(tables)
+        bars, plot_step = _bars(tables.ranges)
+        named = _named(tables.differences)
+        listed = _listed(tables.differences) if named else []
     suspects = [row for done in rounds for row in done.found.suspects if _place(row) in done.partitions]
-    suspects.sort(key=lambda row: (row["verdict"], row["topic"], row["partition"], row["window_start"]))
+    suspects.sort(key=lambda row: (row["verdict"], row["topic"], row["partition"], row["range_start"]))
+    found: dict[Kind, int] = defaultdict(int)
+    for kinds in named.values():
+        for kind, number in kinds.items():
+            found[kind] += number
     return AuditResult(
         job.run_id,
         frozen,
         job.clock_ms(),
-        job.window_ms,
-        partition_results(frozen, partitions, not_compared, totals),
+        partition_results(frozen, partitions, not_compared, totals, named),
         tuple(not_compared),
-        tuple(_window(row) for row in suspects[: limits.AUDIT_WINDOWS_LISTED]),
+        tuple(_range(row) for row in suspects[: limits.AUDIT_RANGES_LISTED]),
         tuple(listed),
-        found,
+        dict(found),
         bars,
         plot_step,
         {"spark": spark.version, "python": platform.python_version()},
+        digest_bytes,
     )
 
 
-def _read(spark: Any, job: AuditJob, partitions: Sequence[ComparablePartition]) -> _Found:
-    job.report("reading both sites")
-    # Not a cache: what an executor loses must fail, and not be read a second time from logs that changed.
-    windows = _windows(spark, job, partitions).localCheckpoint()
-    suspects = _suspects(windows)
-    job.report(f"looking into {len(suspects)} differing windows" if suspects else "no window differs")
-    return _Found(windows, suspects, _differences(spark, job, partitions, suspects))
+def _read(sites: Sites, report: Report) -> _Found:
+    digests = {}
+    for side in Side:
+        report(f"digesting {side.value} {sites.site(side).name}")
+        digests[side] = digest_site(sites, side)
+    ranges = compare_sites(digests)
+    suspects = suspects_of(ranges)
+    report(f"opening {len(suspects)} differing ranges" if suspects else "no range differs")
+    return _Found(digests, ranges, suspects, open_ranges(sites, suspects))
 
 
 def _settled(rounds: Sequence[Round[_Found]], frames: Sequence[Any]) -> Any:
@@ -118,8 +132,12 @@ def _settled(rounds: Sequence[Round[_Found]], frames: Sequence[Any]) -> Any:
     return diff.union(kept)
 
 
-def _by_kind(differences: Any) -> dict[Kind, int]:
-    return {Kind(row["kind"]): row["count"] for row in differences.groupBy("kind").count().collect()}
+def _named(differences: Any) -> dict[Place, dict[Kind, int]]:
+    """How many records were named, by partition and kind."""
+    named: dict[Place, dict[Kind, int]] = defaultdict(dict)
+    for row in differences.groupBy("topic", "partition", "kind").count().collect():
+        named[_place(row)][Kind(row["kind"])] = row["count"]
+    return named
 
 
 def _listed(differences: Any) -> list[RecordDifference]:
@@ -134,64 +152,33 @@ def _place(row: Any) -> Place:
     return row["topic"], row["partition"]
 
 
-def _records(
-    spark: Any, job: AuditJob, partitions: Sequence[ComparablePartition], spans: dict[Side, Spans]
-) -> dict[Side, Any]:
-    """Both sites' records, named as at the source, aligned by the map, with windows and hashes."""
-    untimed = sorted({item.topic for item in partitions if not item.timestamps_comparable})
-    names = {
-        Side.SOURCE: {item.topic: item.topic for item in partitions},
-        Side.TARGET: {item.target_topic: item.topic for item in partitions},
-    }
-    sites = {Side.SOURCE: job.frozen.source, Side.TARGET: job.frozen.target}
-    aligned = {}
-    for side, align in ((Side.SOURCE, digest.align_source), (Side.TARGET, digest.align_target)):
-        records = align(read_records(spark, sites[side], spans[side], names[side]), partitions)
-        aligned[side] = digest.with_hashes(digest.with_windows(records, job.window_ms, untimed))
-    return aligned
-
-
-def _windows(spark: Any, job: AuditJob, partitions: Sequence[ComparablePartition]) -> Any:
-    spans: dict[Side, Spans] = {side: spans_of(tuple(partitions), side) for side in Side}
-    records = _records(spark, job, partitions, spans)
-    return digest.compare(digest.digest(records[Side.SOURCE]), digest.digest(records[Side.TARGET]))
-
-
-def _totals(windows: Any) -> dict[tuple[str, int], Any]:
+def _totals(ranges: Any) -> dict[Place, Any]:
     counts = [F.sum(name).alias(name) for name in _COUNTED]
     verdicts = [
         F.sum((F.col("verdict") == verdict.value).cast("bigint")).alias(verdict.value)
         for verdict in (AuditVerdict.DIFFERS, AuditVerdict.MOVED)
     ]
-    rows = windows.groupBy("topic", "partition").agg(F.count(F.lit(1)).alias("windows"), *counts, *verdicts).collect()
+    rows = ranges.groupBy("topic", "partition").agg(F.count(F.lit(1)).alias("ranges"), *counts, *verdicts).collect()
     return {(row["topic"], row["partition"]): row for row in rows}
 
 
 _COUNTED = ("source_records", "target_records", "source_bytes", "target_bytes")
 
 
-def _suspects(windows: Any) -> list[Any]:
-    """All windows that are not equal, the differing ones first."""
-    rows = windows.where(F.col("verdict") != AuditVerdict.EQUAL.value)
-    return list(rows.orderBy("verdict", "topic", "partition", "window_start").collect())
-
-
-def _bars(windows: Any, window_ms: int) -> tuple[tuple[PlotBar, ...], dict[str, int]]:
-    """Records per topic over time, with windows summed up until at most AUDIT_PLOT_BARS bars are left."""
-    edges = windows.groupBy("topic").agg(
-        F.min("window_start").alias("low"), F.max("window_start").alias("high"), F.first("timed").alias("timed")
-    )
+def _bars(ranges: Any) -> tuple[tuple[PlotBar, ...], dict[str, int]]:
+    """Records per topic by source offset, with ranges summed up until at most AUDIT_PLOT_BARS bars are left."""
+    edges = ranges.groupBy("topic").agg(F.min("range_start").alias("low"), F.max("range_start").alias("high"))
     steps: dict[str, int] = {}
+    unit = limits.AUDIT_RANGE_OFFSETS
     for row in edges.collect():
-        unit = window_ms if row["timed"] else limits.AUDIT_WINDOW_RECORDS
         number = (row["high"] - row["low"]) // unit + 1
         steps[row["topic"]] = unit * max(1, -(-number // limits.AUDIT_PLOT_BARS))
     if not steps:
         return (), {}
     step = F.create_map(*[F.lit(item) for pair in sorted(steps.items()) for item in pair])[F.col("topic")]
-    start = (F.col("window_start") - F.pmod(F.col("window_start"), step)).alias("start")
+    start = (F.col("range_start") - F.pmod(F.col("range_start"), step)).alias("start")
     rows = (
-        windows.groupBy("topic", start)
+        ranges.groupBy("topic", start)
         .agg(
             F.sum("source_records").alias("source_records"),
             F.sum("target_records").alias("target_records"),
@@ -209,39 +196,25 @@ def _bars(windows: Any, window_ms: int) -> tuple[tuple[PlotBar, ...], dict[str, 
     )
 
 
-def _differences(spark: Any, job: AuditJob, partitions: Sequence[ComparablePartition], suspects: Sequence[Any]) -> Any:
-    """The records that differ, in the windows that are not equal: both sites are read there a second time."""
-    if not suspects:
-        return spark.createDataFrame([], diff.DIFFERENCES_SCHEMA)
-    target_names = {item.topic: item.target_topic for item in partitions}
-    at_target = diff.windows_to_read(suspects, Side.TARGET)
-    spans: dict[Side, Spans] = {
-        Side.SOURCE: diff.windows_to_read(suspects, Side.SOURCE),
-        Side.TARGET: {(target_names[topic], partition): span for (topic, partition), span in at_target.items()},
-    }
-    keys = ["topic", "partition", "window_start"]
-    wanted = spark.createDataFrame(
-        [tuple(row[key] for key in keys) for row in suspects], "topic string, partition int, window_start bigint"
-    )
-    records = _records(spark, job, partitions, spans)
-    cut = {side: records[side].join(F.broadcast(wanted), keys, "left_semi") for side in Side}
-    return diff.name_differences(cut[Side.SOURCE], cut[Side.TARGET])
-
-
-def _window(row: Any) -> WindowResult:
-    return WindowResult(
+def _range(row: Any) -> RangeResult:
+    return RangeResult(
         row["topic"],
         row["partition"],
-        row["window_start"],
-        row["timed"],
+        row["range_start"],
         row["source_records"],
         row["target_records"],
         row["source_bytes"],
         row["target_bytes"],
-        row["source_fingerprint"] or "",
-        row["target_fingerprint"] or "",
+        _fingerprint(row, Side.SOURCE),
+        _fingerprint(row, Side.TARGET),
         AuditVerdict(row["verdict"]),
     )
+
+
+def _fingerprint(row: Any, side: Side) -> str:
+    """The three sums, in hexadecimal; empty where the site has no record in the range."""
+    sums = [row[f"{side}_{name}"] for name in ("content_1", "content_2", "ordered")]
+    return "" if None in sums else "-".join(f"{found % 2**64:016X}" for found in sums)
 
 
 @contextmanager

@@ -8,6 +8,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 from broker.client.security.settings import PLAINTEXT, Security
 from broker.client.site import Site
@@ -15,6 +16,10 @@ from broker.client.site import Site
 # First value hashed, one per hash: two independent 64-bit hashes of the same record, and one of its position.
 CONTENT_SEEDS = (1, 2)
 POSITION_SEED = 3
+
+
+Place: TypeAlias = tuple[str, int]
+"""(source topic, partition)"""
 
 
 class Side(enum.StrEnum):
@@ -80,7 +85,7 @@ _EXPLANATIONS = {
 
 
 class AuditVerdict(enum.StrEnum):
-    """On a window, a partition or a run; `MOVED`: the same records, but not where the offset map says.
+    """On a range, a partition or a run; `MOVED`: the same records, but not where the offset map says.
 
     EQUAL: everything was compared. EQUAL_AS_FAR_AS_COMPARED: something was left out, and the rest is equal.
     """
@@ -226,13 +231,12 @@ class FrozenLink:
 
 
 @dataclass(frozen=True, slots=True)
-class WindowResult:
-    """One window of one partition. `window_start` is milliseconds since 1970, or a source offset (see `timed`)."""
+class RangeResult:
+    """One range of source offsets of one partition, from `range_start` on."""
 
     topic: str
     partition: int
-    window_start: int
-    timed: bool
+    range_start: int
     source_records: int
     target_records: int
     source_bytes: int
@@ -249,7 +253,7 @@ class RecordDifference:
     topic: str
     partition: int
     kind: Kind
-    window_start: int
+    range_start: int
     source_offset: int | None
     target_offset: int | None
     source_timestamp_ms: int | None
@@ -298,16 +302,16 @@ class PartitionResult:
     target_records: int
     source_bytes: int
     target_bytes: int
-    windows: int
-    windows_differing: int
-    windows_moved: int
+    ranges: int
+    ranges_differing: int
+    ranges_moved: int
     verdict: AuditVerdict
     coverage: Coverage
 
 
 @dataclass(frozen=True, slots=True)
 class PlotBar:
-    """Records of one topic from `start` on, for the plot (`start` as in `WindowResult.window_start`)."""
+    """Records of one topic, of all partitions, from the source offset `start` on, for the plot."""
 
     topic: str
     start: int
@@ -318,24 +322,24 @@ class PlotBar:
 
 @dataclass(frozen=True, slots=True)
 class AuditResult:
-    """The outcome of a run. `windows` and `differences` are cut at the limits; `found` counts all differences, by kind.
+    """The outcome of a run. `ranges` and `differences` are cut at the limits; `found` counts all differences, by kind.
 
     `records_missing` counts source records without their equal at the target, `records_surplus` the reverse: a changed
-    record counts once in each, a moved one in neither.
+    record counts once in each, a moved one in neither. `digest_bytes` is what phase two had of both sites to compare.
     """
 
     run_id: str
     frozen: FrozenLink
     finished_at_ms: int
-    window_ms: int
     partitions: tuple[PartitionResult, ...]
     not_compared: tuple[NotCompared, ...]
-    windows: tuple[WindowResult, ...]
+    ranges: tuple[RangeResult, ...]
     differences: tuple[RecordDifference, ...]
     found: dict[Kind, int]
     bars: tuple[PlotBar, ...]
     plot_step: dict[str, int]
     versions: dict[str, str]
+    digest_bytes: int = 0
 
     @property
     def verdict(self) -> AuditVerdict:
@@ -362,16 +366,21 @@ class AuditResult:
         return sum(partition.target_records for partition in self.partitions)
 
     @property
+    def audited_bytes(self) -> int:
+        """Keys, values and headers of both sites."""
+        return sum(partition.source_bytes + partition.target_bytes for partition in self.partitions)
+
+    @property
     def topics_without_times(self) -> tuple[str, ...]:
         """Compared topics where a site stamps records itself: all but the timestamps was compared."""
         untimed = {(item.topic, item.partition) for item in self.frozen.partitions if not item.timestamps_comparable}
-        compared = {item.topic for item in self.partitions if item.windows and (item.topic, item.partition) in untimed}
+        compared = {item.topic for item in self.partitions if item.ranges and (item.topic, item.partition) in untimed}
         return tuple(sorted(compared))
 
     @property
-    def windows_found(self) -> int:
+    def ranges_found(self) -> int:
         """All that are not equal, also those that are not listed."""
-        return sum(partition.windows_differing + partition.windows_moved for partition in self.partitions)
+        return sum(partition.ranges_differing + partition.ranges_moved for partition in self.partitions)
 
     @property
     def differences_found(self) -> int:

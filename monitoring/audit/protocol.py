@@ -25,7 +25,6 @@ class ChildRequest:
 
     run_id: str
     frozen: FrozenLink
-    window_ms: int
     master: str
     jars: tuple[str, ...]
     directory: Path

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import jinja2
 
-from monitoring.audit.document import as_document, iso, window_label
+from monitoring import limits
+from monitoring.audit.document import as_document, iso
 from monitoring.audit.model import AuditResult
 from monitoring.audit.plot import counts_svg
 
@@ -23,7 +24,6 @@ def as_html(result: AuditResult, command: str) -> str:
     environment.filters["thousands"] = lambda number: f"{number:,}"
     environment.filters["iso"] = lambda at_ms: iso(at_ms) or "-"
     environment.filters["words"] = lambda name: name.replace("_", " ")
-    environment.filters["window"] = window_label
     topics = sorted({bar.topic for bar in result.bars})
     return environment.get_template("report.html.j2").render(
         result=result,
@@ -32,4 +32,5 @@ def as_html(result: AuditResult, command: str) -> str:
         # Drawn by ourselves, every text in it escaped by matplotlib: safe to insert as it is.
         plots=[(topic, counts_svg(result, topic)) for topic in topics],
         kinds=result.found,
+        range_offsets=limits.AUDIT_RANGE_OFFSETS,
     )

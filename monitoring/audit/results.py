@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from monitoring.audit.model import (
@@ -11,8 +11,10 @@ from monitoring.audit.model import (
     ComparablePartition,
     FrozenLink,
     FrozenPartition,
+    Kind,
     NotCompared,
     PartitionResult,
+    Place,
     Span,
     coverage_of,
 )
@@ -22,15 +24,16 @@ def partition_results(
     frozen: FrozenLink,
     partitions: Sequence[ComparablePartition],
     not_compared: Sequence[NotCompared],
-    totals: Mapping[tuple[str, int], Any],
+    totals: Mapping[Place, Any],
+    kinds: Mapping[Place, Collection[Kind]],
 ) -> tuple[PartitionResult, ...]:
-    """One for each frozen partition, also where nothing of it was compared."""
+    """One for each frozen partition, also where nothing of it was compared. `kinds`: of the records named in each."""
     compared = {(item.topic, item.partition): item for item in partitions}
     left_out: dict[tuple[str, int], list[NotCompared]] = defaultdict(list)
     for item in not_compared:
         left_out[item.topic, item.partition].append(item)
     return tuple(
-        _compared(found, totals.get(place), left_out[place])
+        _compared(found, totals.get(place), left_out[place], kinds.get(place, ()))
         if (found := compared.get(place := (item.topic, item.partition))) is not None
         else _nothing_compared(item, left_out[place])
         for item in frozen.partitions
@@ -47,15 +50,19 @@ def _nothing_compared(item: FrozenPartition, left_out: Sequence[NotCompared]) ->
     )
 
 
-def _compared(item: ComparablePartition, row: Any, left_out: Sequence[NotCompared]) -> PartitionResult:
-    """`row` has the sums over the partition's windows; None: it has none."""
+def _compared(
+    item: ComparablePartition, row: Any, left_out: Sequence[NotCompared], kinds: Collection[Kind]
+) -> PartitionResult:
+    """`row` has the sums over the partition's ranges; None: it has none."""
     found: dict[str, int] = {} if row is None else row.asDict()
     counts = defaultdict(int, found)
     coverage = coverage_of(counts["source_records"] + counts["target_records"], left_out)
     verdict = AuditVerdict.EQUAL if coverage.is_full else AuditVerdict.EQUAL_AS_FAR_AS_COMPARED
-    if counts["differs"]:
+    # Records that changed places between two ranges make both differ, and are named as moved.
+    only_moved = counts["differs"] and set(kinds) == {Kind.MOVED}
+    if counts["differs"] and not only_moved:
         verdict = AuditVerdict.DIFFERS
-    elif counts["moved"]:
+    elif counts["moved"] or only_moved:
         verdict = AuditVerdict.MOVED
     return PartitionResult(
         item.topic,
@@ -67,7 +74,7 @@ def _compared(item: ComparablePartition, row: Any, left_out: Sequence[NotCompare
         counts["target_records"],
         counts["source_bytes"],
         counts["target_bytes"],
-        counts["windows"],
+        counts["ranges"],
         counts["differs"],
         counts["moved"],
         verdict,

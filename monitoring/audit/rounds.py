@@ -13,14 +13,11 @@ from dataclasses import dataclass, replace
 from typing import Generic, TypeAlias, TypeVar
 
 from monitoring import limits
-from monitoring.audit.model import ComparablePartition, FrozenLink, FrozenPartition, Reason, Side, Span
+from monitoring.audit.model import ComparablePartition, FrozenLink, FrozenPartition, Place, Reason, Side, Span
 from monitoring.audit.ranges import comparable
 from monitoring.errors import SparkFailed
 
 T = TypeVar("T")
-
-Place: TypeAlias = tuple[str, int]
-"""(source topic, partition)"""
 
 LogStarts: TypeAlias = Mapping[tuple[Side, str, int], int]
 """By (site, topic there, partition) the first offset that is still there; without those that could not be asked."""

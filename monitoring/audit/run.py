@@ -40,7 +40,6 @@ class AuditRequest:
     """What the command was asked. `run_id` None: made from the link and the time. `options` are Spark's own."""
 
     link: Link
-    window_ms: int
     master: str
     jars: tuple[str, ...]
     directory: Path
@@ -76,7 +75,6 @@ async def run_audit(request: AuditRequest, report: Callable[[str], None]) -> Aud
         ChildRequest(
             run_id,
             frozen,
-            request.window_ms,
             request.master,
             request.jars,
             directory,
@@ -224,8 +222,7 @@ def run_id_of(request: AuditRequest) -> str:
 
 
 def _command(request: AuditRequest) -> str:
-    window = f"{request.window_ms}ms" if request.window_ms % 1000 else f"{request.window_ms // 1000}s"
-    return f"farshore audit run --link {request.link.name} --window {window} --master '{request.master}'"
+    return f"farshore audit run --link {request.link.name} --master '{request.master}'"
 
 
 def _now_ms() -> int:

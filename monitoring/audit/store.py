@@ -1,7 +1,8 @@
 """What a run leaves behind: Parquet tables by run id, an HTML report, and the summary of each link's last run.
 
     DIR/runs/run_id=R/       one row: what was frozen, verdict, versions
-    DIR/ranges/run_id=R/     every window of every partition, equal ones too
+    DIR/digests/run_id=R/site=S/topic=T/partition=P/   phase one: one row for each range of source offsets
+    DIR/ranges/run_id=R/     phase two: both sites' digests of every range, and the verdict on it, equal ones too
     DIR/diffs/run_id=R/      every record that differs; of keys and values the first bytes, and how many there are
     DIR/reports/R.html       the report
     DIR/last/LINK.json       summary of the link's newest run, for metrics
@@ -14,16 +15,27 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from monitoring import limits
 from monitoring.audit.document import as_document
 from monitoring.audit.model import AuditResult, AuditVerdict
 from monitoring.errors import AuditResultDamaged
 
-# Summaries of version 1 said "equal" also over what was not compared: they are not read any more.
-SUMMARY_VERSION = 2
+# Summaries of version 1 said "equal" also over what was not compared, those of version 2 counted windows of event time.
+SUMMARY_VERSION = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Tables:
+    """DataFrames: both sites' digests, by the site's name; all ranges with their verdicts; all records that differ."""
+
+    digests: Mapping[str, Any]
+    ranges: Any
+    differences: Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,14 +50,23 @@ class AuditSummary:
     target_records: int
     records_missing: int
     records_surplus: int
-    windows_differing: int
+    ranges_differing: int
     coverage_percent: float
 
 
-def write_tables(windows: Any, differences: Any, directory: Path, run_id: str) -> None:
-    """Store the DataFrames of all windows and all differences. Raises what Spark raises."""
-    _folder(windows, directory, "ranges", run_id)
-    _folder(differences, directory, "diffs", run_id)
+def write_tables(tables: Tables, directory: Path, run_id: str) -> int:
+    """Store what phases one and two found; how many bytes the digests take. Raises what Spark raises, and OSError."""
+    for site, digests in tables.digests.items():
+        placed = digests.repartition("topic", "partition").sortWithinPartitions("range_start")
+        parted = placed.write.partitionBy("topic", "partition").mode("overwrite")
+        parted.parquet(str(_digests(directory, run_id) / f"site={site}"))
+    _folder(tables.ranges, directory, "ranges", run_id)
+    _folder(tables.differences, directory, "diffs", run_id)
+    return sum(path.stat().st_size for path in _digests(directory, run_id).rglob("*.parquet"))
+
+
+def _digests(directory: Path, run_id: str) -> Path:
+    return directory / "digests" / f"run_id={run_id}"
 
 
 def write_result(spark: Any, result: AuditResult, directory: Path) -> None:
@@ -56,7 +77,7 @@ def write_result(spark: Any, result: AuditResult, directory: Path) -> None:
         "verdict": result.verdict.value,
         "frozen_at_ms": result.frozen.frozen_at_ms,
         "finished_at_ms": result.finished_at_ms,
-        "window_ms": result.window_ms,
+        "range_offsets": limits.AUDIT_RANGE_OFFSETS,
         "coverage_percent": result.coverage.percent,
         "records_missing": result.records_missing,
         "records_surplus": result.records_surplus,
@@ -64,7 +85,7 @@ def write_result(spark: Any, result: AuditResult, directory: Path) -> None:
     }
     runs = spark.createDataFrame(
         [tuple(run.values())],
-        "link string, verdict string, frozen_at_ms bigint, finished_at_ms bigint, window_ms bigint, "
+        "link string, verdict string, frozen_at_ms bigint, finished_at_ms bigint, range_offsets bigint, "
         "coverage_percent double, records_missing bigint, records_surplus bigint, document string",
     )
     _folder(runs.coalesce(1), directory, "runs", result.run_id)
@@ -90,7 +111,7 @@ def write_summary(result: AuditResult, directory: Path) -> Path:
         result.target_records,
         result.records_missing,
         result.records_surplus,
-        sum(partition.windows_differing for partition in result.partitions),
+        sum(partition.ranges_differing for partition in result.partitions),
         result.coverage.percent,
     )
     text = json.dumps({"schema_version": SUMMARY_VERSION, **dataclasses.asdict(summary)}, indent=2)

@@ -43,7 +43,9 @@ def _families(summaries: tuple[AuditSummary, ...]) -> Iterator[GaugeMetricFamily
         "Records without their equal at the other site.",
         labels=["link", "missing_at"],
     )
-    windows = GaugeMetricFamily("farshore_audit_last_windows_differing", "Windows that differ.", labels=["link"])
+    ranges = GaugeMetricFamily(
+        "farshore_audit_last_ranges_differing", "Ranges of source offsets that differ.", labels=["link"]
+    )
     coverage = GaugeMetricFamily(
         "farshore_audit_last_coverage_ratio",
         "Share of both sites' records that the newest audit compared, at least; 1: all.",
@@ -58,5 +60,5 @@ def _families(summaries: tuple[AuditSummary, ...]) -> Iterator[GaugeMetricFamily
         records.add_metric([summary.link, "target"], summary.target_records)
         mismatched.add_metric([summary.link, "target"], summary.records_missing)
         mismatched.add_metric([summary.link, "source"], summary.records_surplus)
-        windows.add_metric([summary.link], summary.windows_differing)
-    yield from (verdict, at, coverage, records, mismatched, windows)
+        ranges.add_metric([summary.link], summary.ranges_differing)
+    yield from (verdict, at, coverage, records, mismatched, ranges)

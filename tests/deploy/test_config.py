@@ -162,15 +162,15 @@ def test_the_file_is_read_when_something_is_asked(tmp_path: Path) -> None:
 
 
 def test_defaults_of_commands() -> None:
-    text = SITES + '[audit]\njars = ["jars/connector.jar"]\nwindow = "5m"\n[monitor]\nlisten = "127.0.0.1:9700"\n'
+    text = SITES + '[audit]\njars = ["jars/connector.jar"]\n[monitor]\nlisten = "127.0.0.1:9700"\n'
     defaults = parse(text, FILE).option_defaults()
     assert defaults["monitor"] == {"run": {"listen": "127.0.0.1:9700"}}
-    assert defaults["audit"] == {"run": {"jars": [str(FILE.parent / "jars/connector.jar")], "window_ms": "5m"}}
+    assert defaults["audit"] == {"run": {"jars": [str(FILE.parent / "jars/connector.jar")]}}
 
 
 @pytest.mark.parametrize("command", ["monitor", "audit"])
 def test_defaults_name_options_that_exist(command: str) -> None:
-    text = SITES + '[audit]\nmaster = "m"\njars = ["a.jar"]\nwindow = "5m"\n[monitor]\nlisten = "127.0.0.1:9700"\n'
+    text = SITES + '[audit]\nmaster = "m"\njars = ["a.jar"]\n[monitor]\nlisten = "127.0.0.1:9700"\n'
     group = cli.get_command(click.Context(cli), command)
     assert isinstance(group, click.Group)
     run = group.get_command(click.Context(group), "run")

@@ -1,4 +1,4 @@
-"""The Spark audit against real clusters: equal when equal, and each planted difference in its partition and window."""
+"""The Spark audit against real clusters: equal when equal, and each planted difference in its partition and range."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from monitoring.audit.report import as_html
 from monitoring.audit.run import run_child
 from monitoring.audit.store import read_summaries, write_report, write_result, write_summary, write_tables
 from tests.conftest import SPARK_JARS
-from tests.monitoring.audit.planted import START_MS, STEP_MS, Copy, changed, doubled, dropped, plant, records, retimed
+from tests.monitoring.audit.planted import START_MS, Copy, changed, doubled, dropped, plant, records, retimed
 
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")
 
-WINDOW_MS = 600_000
 RECORDS = 1_000
+WIDTH = 50
 
 
 @pytest.fixture(params=["kafka_39", "shared_broker"])
@@ -43,20 +43,23 @@ def audit(spark: Any, frozen: FrozenLink, directory: Path | None = None, run_id:
     job = AuditJob(
         run_id,
         frozen,
-        WINDOW_MS,
         clock_ms=lambda: START_MS,
         look=lambda partitions: asyncio.run(log_starts(frozen, partitions)),
     )
     if directory is None:
         return run_job(spark, job)
-    result = run_job(spark, job, store=lambda windows, found: write_tables(windows, found, directory, run_id))
+    result = run_job(spark, job, store=lambda tables: write_tables(tables, directory, run_id))
     write_result(spark, result, directory)
     return result
 
 
-def window_of(index: int) -> int:
-    at_ms = START_MS + index * STEP_MS
-    return at_ms - at_ms % WINDOW_MS
+@pytest.fixture(autouse=True)
+def narrow_ranges(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "AUDIT_RANGE_OFFSETS", WIDTH)
+
+
+def range_of(offset: int) -> int:
+    return offset - offset % WIDTH
 
 
 def test_equal_copies_are_equal(spark: Any, cluster: Any) -> None:
@@ -65,7 +68,7 @@ def test_equal_copies_are_equal(spark: Any, cluster: Any) -> None:
     assert result.verdict is AuditVerdict.EQUAL
     assert (result.source_records, result.target_records) == (3 * RECORDS, 3 * RECORDS)
     assert {item.verdict for item in result.partitions} == {AuditVerdict.EQUAL}
-    assert result.windows == ()
+    assert result.ranges == ()
     assert result.differences == ()
 
 
@@ -86,28 +89,21 @@ def test_each_planted_difference_is_found_in_its_place(spark: Any, cluster: Any,
     found = {item.kind: item for item in result.differences}
     assert len(result.differences) == 4
     places = {
-        kind: (item.partition, item.window_start, item.source_offset, item.target_offset)
-        for kind, item in found.items()
+        kind: (item.partition, item.range_start, item.source_offset, item.target_offset) for kind, item in found.items()
     }
     # The changed record's target index is 500: behind the dropped one, so source offset 501. The retimed one's
     # target index is 700: behind the doubled one, so source offset 699.
     assert places == {
-        Kind.LOST: (0, window_of(10), 10, None),
-        Kind.CHANGED: (0, window_of(501), 501, 500),
-        Kind.DUPLICATED: (1, window_of(20), None, 21),
-        Kind.RETIMED: (1, window_of(699), 699, 700),
+        Kind.LOST: (0, range_of(10), 10, None),
+        Kind.CHANGED: (0, range_of(501), 501, 500),
+        Kind.DUPLICATED: (1, range_of(20), None, 21),
+        Kind.RETIMED: (1, range_of(699), 699, 700),
     }
     retimed_record = found[Kind.RETIMED]
     assert retimed_record.target_timestamp_ms == (retimed_record.source_timestamp_ms or 0) + 3_600_000
     assert (result.records_missing, result.records_surplus) == (3, 3)
-    differing = {(item.partition, item.window_start) for item in result.windows}
-    assert differing == {
-        (0, window_of(10)),
-        (0, window_of(501)),
-        (1, window_of(20)),
-        (1, window_of(699)),
-        (1, window_of(699 + 360)),
-    }
+    differing = {(item.partition, item.range_start) for item in result.ranges}
+    assert differing == {(0, range_of(10)), (0, range_of(501)), (1, range_of(20)), (1, range_of(699))}
     _check_stored(spark, result, tmp_path)
 
 
@@ -117,8 +113,15 @@ def _check_stored(spark: Any, result: AuditResult, directory: Path) -> None:
     assert spark.read.parquet(str(directory / "runs")).count() == 1
     assert spark.read.parquet(str(directory / "diffs")).count() == len(result.differences)
     ranges = spark.read.parquet(str(directory / "ranges"))
-    assert ranges.count() == sum(item.windows for item in result.partitions)
-    assert ranges.where("verdict = 'differs'").count() == len(result.windows)
+    assert ranges.count() == sum(item.ranges for item in result.partitions)
+    assert ranges.where("verdict = 'differs'").count() == len(result.ranges)
+    digests = spark.read.parquet(str(directory / "digests" / f"run_id={result.run_id}"))
+    sums = digests.groupBy("site", "partition").agg({"records": "sum"}).collect()
+    counted = {(row["site"], row["partition"]): row["sum(records)"] for row in sums}
+    for item in result.partitions:
+        assert counted["east", item.partition] == item.source_records
+        assert counted["west", item.partition] == item.target_records
+    assert result.digest_bytes == sum(path.stat().st_size for path in (directory / "digests").rglob("*.parquet"))
     page = write_report(as_html(result, "farshore audit run --link east-west"), directory, result.run_id).read_text()
     assert "<svg" in page
     assert "tampered with" in page
@@ -160,9 +163,21 @@ def test_swapped_records_have_moved(spark: Any, shared_broker: Any) -> None:
     target = [source[1], source[0], *source[2:]]
     result = audit(spark, asyncio.run(plant(shared_broker.bootstrap, [Copy(source, target)])))
     assert result.verdict is AuditVerdict.MOVED
-    assert [(item.window_start, item.verdict) for item in result.windows] == [(window_of(0), AuditVerdict.MOVED)]
+    assert [(item.range_start, item.verdict) for item in result.ranges] == [(range_of(0), AuditVerdict.MOVED)]
     moved = [(item.kind, item.source_offset, item.target_offset) for item in result.differences]
     assert moved == [(Kind.MOVED, 0, 1), (Kind.MOVED, 1, 0)]
+
+
+def test_what_moved_far_or_stands_twice_is_told_from_what_is_lost_or_extra(spark: Any, shared_broker: Any) -> None:
+    """Each of the two is in a range of its own, and the source's record of the second one in a range that is equal."""
+    copy = Copy(records(RECORDS), records(RECORDS))
+    target = list(copy.source)
+    target[10], target[900] = target[900], target[10]
+    twice = Copy(copy.source, [*copy.source, copy.source[17]])
+    result = audit(spark, asyncio.run(plant(shared_broker.bootstrap, [Copy(copy.source, target), twice])))
+    assert [item.verdict for item in result.partitions] == [AuditVerdict.MOVED, AuditVerdict.DIFFERS]
+    found = [(item.kind, item.partition, item.source_offset, item.target_offset) for item in result.differences]
+    assert found == [(Kind.DUPLICATED, 1, None, RECORDS), (Kind.MOVED, 0, 10, 900), (Kind.MOVED, 0, 900, 10)]
 
 
 def test_a_target_without_records_loses_all_of_them(spark: Any, shared_broker: Any) -> None:
@@ -196,13 +211,18 @@ async def test_a_child_compares_and_stores(shared_broker: Any, tmp_path: Path) -
     copy = Copy(records(100), records(100))
     frozen = await plant(shared_broker.bootstrap, [dropped(copy, 10)])
     jars = tuple(sorted(str(jar) for jar in SPARK_JARS.glob("*.jar")))
-    request = ChildRequest(
-        "run-1", frozen, WINDOW_MS, "local[2]", jars, tmp_path, tmp_path / "spark.log", "farshore audit run"
-    )
+    request = ChildRequest("run-1", frozen, "local[2]", jars, tmp_path, tmp_path / "spark.log", "farshore audit run")
     steps: list[str] = []
     compared = await run_child(request, steps.append)
     assert compared.verdict is AuditVerdict.DIFFERS
     assert [item["kind"] for item in compared.document["differences"]] == ["lost"]
-    assert steps == ["starting Spark", "reading both sites", "looking into 1 differing windows", "writing the result"]
+    assert steps == [
+        "starting Spark",
+        "digesting source east",
+        "digesting target west",
+        "opening 1 differing ranges",
+        "writing the result",
+    ]
     assert compared.report == tmp_path / "reports" / "run-1.html"
-    assert {item.name for item in tmp_path.iterdir()} == {"runs", "ranges", "diffs", "reports", "last", "spark.log"}
+    tables = {"runs", "digests", "ranges", "diffs"}
+    assert {item.name for item in tmp_path.iterdir()} == tables | {"reports", "last", "spark.log"}

@@ -74,8 +74,6 @@ def test_a_lost_site_is_one_line_and_exit_1(group: click.Group, arguments: list[
 @pytest.mark.parametrize(
     "arguments",
     [
-        ["run", "--window", "ten"],
-        ["run", "--window", "5ms"],
         ["run", "-o", "xml"],
         ["run", "--conf", "spark.x"],
         ["run", "--conf", "x=1"],

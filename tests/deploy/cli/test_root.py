@@ -29,8 +29,8 @@ topics = [".*"]
 """
 
 
-TIMES = ("timeout_ms", "duration_ms", "window_ms")
-TIME_OPTIONS = ("--timeout", "--duration", "--window")
+TIMES = ("timeout_ms", "duration_ms")
+TIME_OPTIONS = ("--timeout", "--duration")
 CLUSTER_LOOKS = ("brokers", "controller")
 """Parts of what `cluster describe` tells."""
 

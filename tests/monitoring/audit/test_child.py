@@ -27,7 +27,7 @@ def request_(tmp_path: Path) -> ChildRequest:
     partition = FrozenPartition("t", 0, "t", Span(0, 5), None, (Step(0, 0), Step(3, 4)), (5, 6), gaps=(Span(1, 2),))
     site = FrozenSite("east", "localhost:9092", None)
     frozen = FrozenLink("east-west", site, site, 1_000, (partition,))
-    return ChildRequest("run-1", frozen, 600_000, "local[1]", ("a.jar",), tmp_path, tmp_path / "spark.log", "farshore")
+    return ChildRequest("run-1", frozen, "local[1]", ("a.jar",), tmp_path, tmp_path / "spark.log", "farshore")
 
 
 def plays(monkeypatch: pytest.MonkeyPatch, program: str) -> None:

@@ -10,7 +10,15 @@ import pytest
 from pyspark.sql import functions as F
 
 from monitoring import limits
-from monitoring.audit.diff import DIFFERENCES_SCHEMA, difference_of, name_differences, preview, windows_to_read
+from monitoring.audit.diff import (
+    DIFFERENCES_SCHEMA,
+    difference_of,
+    name_differences,
+    plain,
+    preview,
+    spans_to_open,
+    tell_duplicates,
+)
 from monitoring.audit.digest import with_hashes
 from monitoring.audit.model import Kind, RecordDifference, Side, Span
 from monitoring.audit.reader import RECORD_SCHEMA, offsets_json
@@ -37,6 +45,7 @@ SCENARIOS: dict[str, tuple[list[Rec], list[Rec], list[Found]]] = {
     "equal": ([Rec(7, b"a")], [Rec(9, b"a", 7)], []),
     "lost": ([Rec(7, b"a")], [], [(Kind.LOST, 7, None)]),
     "extra": ([], [Rec(9, b"a")], [(Kind.EXTRA, None, 9)]),
+    "extra, and the source has it in a range that is equal": ([], [Rec(9, b"a")], [(Kind.DUPLICATED, None, 9)]),
     "extra where the map says": ([], [Rec(9, b"a", 7)], [(Kind.EXTRA, None, 9)]),
     "doubled outside of the map": (
         [Rec(7, b"a")],
@@ -94,19 +103,28 @@ NAMES = list(SCENARIOS)
 
 
 def frame(spark: Any, side: Literal[0, 1]) -> Any:
-    """One site of all scenarios, as it is read: with windows and hashes."""
+    """One site of all scenarios, as it is read: with ranges and hashes."""
     rows = [
         ("t", number, rec.offset, rec.at_ms, rec.key, rec.value, None, rec.mapped if side else rec.offset)
         for number, scenario in enumerate(SCENARIOS.values())
         for rec in scenario[side]
     ]
     records = spark.createDataFrame(rows, f"{RECORD_SCHEMA}, source_offset bigint")
-    return with_hashes(records.withColumn("timed", F.lit(True)).withColumn("window_start", F.col("timestamp_ms")))
+    return with_hashes(records.withColumn("range_start", F.lit(0).cast("bigint")))
+
+
+ELSEWHERE = "extra, and the source has it in a range that is equal"
+
+
+def elsewhere(spark: Any) -> Any:
+    """What the source has besides, in ranges that were not opened."""
+    rows = [("t", NAMES.index(ELSEWHERE), 70_000, 1_000, b"k", b"a", None)]
+    return with_hashes(spark.createDataFrame(rows, RECORD_SCHEMA).withColumn("source_offset", F.col("offset")))
 
 
 @pytest.fixture(scope="module")
 def found(spark: Any) -> dict[str, list[RecordDifference]]:
-    named = name_differences(frame(spark, 0), frame(spark, 1))
+    named = plain(tell_duplicates(name_differences(frame(spark, 0), frame(spark, 1)), elsewhere(spark)))
     assert named.dtypes == spark.createDataFrame([], DIFFERENCES_SCHEMA).dtypes
     by_name: dict[str, list[RecordDifference]] = {name: [] for name in NAMES}
     for row in named.collect():
@@ -124,7 +142,7 @@ def test_what_is_said_of_a_record(found: dict[str, list[RecordDifference]]) -> N
     (changed,) = found["changed"]
     assert (changed.key, changed.source_value, changed.target_value) == ("k", "a", "b")
     (retimed,) = found["retimed"]
-    assert (retimed.source_timestamp_ms, retimed.target_timestamp_ms, retimed.window_start) == (1_000, 9_000, 1_000)
+    assert (retimed.source_timestamp_ms, retimed.target_timestamp_ms, retimed.range_start) == (1_000, 9_000, 0)
     (emptied,) = found["null is not empty"]
     assert (emptied.source_value, emptied.target_value) == (None, "")
     (extra,) = found["extra"]
@@ -135,7 +153,7 @@ def test_values_are_cut_before_they_are_compared(spark: Any) -> None:
     """What is shuffled has their beginnings alone, however long they are."""
     rows = [("t", 0, n, 1_000, b"k", bytes([65 + n]) * 900_000, None, n) for n in range(3)]
     records = spark.createDataFrame(rows, f"{RECORD_SCHEMA}, source_offset bigint")
-    hashed = with_hashes(records.withColumn("timed", F.lit(True)).withColumn("window_start", F.lit(0)))
+    hashed = with_hashes(records.withColumn("range_start", F.lit(0)))
     named = name_differences(hashed, hashed.limit(0)).collect()
     assert [(row["kind"], len(row["source_value"]), row["source_value_bytes"]) for row in named] == [
         ("lost", limits.AUDIT_PREVIEW_BYTES, 900_000)
@@ -151,13 +169,25 @@ def test_preview() -> None:
     assert preview(("x" * 119 + "é").encode()[:120], 121) == "x" * 119 + "…"
 
 
-def test_only_the_differing_windows_are_read_again() -> None:
-    rows = [
-        {"topic": "t", "partition": 0, "source_first_offset": 5, "source_last_offset": 9},
-        {"topic": "t", "partition": 0, "source_first_offset": 2, "source_last_offset": 3},
-        {"topic": "t", "partition": 1, "source_first_offset": None, "source_last_offset": None},
-    ]
-    assert windows_to_read(rows, Side.SOURCE) == {("t", 0): Span(2, 10)}
+def suspect(first: int | None, last: int | None, partition: int = 0) -> dict[str, Any]:
+    return {"topic": "t", "partition": partition, "source_first_offset": first, "source_last_offset": last}
+
+
+def test_only_the_differing_ranges_are_opened() -> None:
+    rows = [suspect(5, 9), suspect(2, 4), suspect(70, 80), suspect(7, 8, partition=1), suspect(None, None, partition=2)]
+    assert spans_to_open(rows, Side.SOURCE) == [{("t", 0): Span(2, 10), ("t", 1): Span(7, 9)}, {("t", 0): Span(70, 81)}]
+    assert spans_to_open([], Side.SOURCE) == []
+
+
+def test_of_many_ranges_the_nearest_are_opened_together() -> None:
+    rows = [suspect(n * 100, n * 100 + 10 + n) for n in range(2 * limits.AUDIT_SPANS_OPENED)]
+    readings = spans_to_open(rows, Side.SOURCE)
+    spans = [span for reading in readings for span in reading.values()]
+    assert len(spans) == limits.AUDIT_SPANS_OPENED
+    assert all(any(span.start <= row["source_first_offset"] < span.end for span in spans) for row in rows)
+    # The gaps grow smaller from record to record: the later ones were closed.
+    assert spans[0] == Span(0, 11)
+    assert spans[-1] == Span((limits.AUDIT_SPANS_OPENED - 1) * 100, rows[-1]["source_last_offset"] + 1)
 
 
 def test_every_assigned_partition_has_both_offsets() -> None:

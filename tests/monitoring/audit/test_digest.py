@@ -5,19 +5,21 @@ Each scenario is a partition of its own, and all are digested at once: a job cos
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
 
+from monitoring import limits
 from monitoring.audit import diff, digest
 from monitoring.audit.model import AuditVerdict, ComparablePartition, Kind, Segment, Span
 from monitoring.audit.reader import RECORD_SCHEMA
 
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")
 
-WINDOW_MS = 1_000
+WIDTH = 2
+"""Source offsets of a range."""
 Row = tuple[int, int, bytes | None, bytes | None, list[tuple[str, bytes | None]] | None]
 
 BASE: list[Row] = [
@@ -30,42 +32,40 @@ BASE: list[Row] = [
 
 
 EQUAL, DIFFERS, MOVED = AuditVerdict.EQUAL, AuditVerdict.DIFFERS, AuditVerdict.MOVED
-ALL_EQUAL = {0: EQUAL, 1_000: EQUAL, 2_000: EQUAL}
+ALL_EQUAL = {0: EQUAL, 2: EQUAL, 4: EQUAL}
 UNTIMED = "untimed"
 """A topic whose timestamps cannot be compared; the others' can."""
 
 
 @dataclass(frozen=True)
 class Scenario:
-    """One partition at both sites, and the verdict on each of its windows."""
+    """One partition at both sites, and the verdict on each of its ranges."""
 
     source: list[Row]
     target: list[Row]
-    windows: dict[int, AuditVerdict]
+    ranges: dict[int, AuditVerdict]
     segments: tuple[Segment, ...] = (Segment(0, 0, 1_000),)
     topic: str = "t"
     spans: dict[str, tuple[Span, ...]] = field(default_factory=dict)
 
     def partition(self, number: int) -> ComparablePartition:
-        whole = Span(0, 1_000)
+        whole = Span(0, 25_000)
         timed = self.topic != UNTIMED
         return ComparablePartition(self.topic, number, self.topic, whole, whole, self.segments, timed, **self.spans)
 
 
 def with_one_changed(at: int, row: Row) -> Scenario:
     changed = [row if index == at else kept for index, kept in enumerate(BASE)]
-    return Scenario(BASE, changed, ALL_EQUAL | {row[1] - row[1] % WINDOW_MS: DIFFERS})
+    return Scenario(BASE, changed, ALL_EQUAL | {at - at % WIDTH: DIFFERS})
 
 
 def at_odd_time(at_ms: int, value: bytes, verdict: AuditVerdict) -> Scenario:
-    return Scenario(
-        [(0, at_ms, b"a", b"zero", None)], [(0, at_ms, b"a", value, None)], {at_ms - at_ms % WINDOW_MS: verdict}
-    )
+    return Scenario([(0, at_ms, b"a", b"zero", None)], [(0, at_ms, b"a", value, None)], {0: verdict})
 
 
 def stamped_anew(count: int, verdict: AuditVerdict) -> Scenario:
     stamped: list[Row] = [(row[0], row[1] + 77_777, *row[2:]) for row in BASE[:count]]
-    return Scenario(BASE, stamped, {0: verdict}, topic=UNTIMED)
+    return Scenario(BASE, stamped, ALL_EQUAL | {4: verdict}, topic=UNTIMED)
 
 
 SHIFTED: list[Row] = [(row[0] + (20_000 if row[0] >= 2 else 0), *row[1:]) for row in BASE]
@@ -81,16 +81,31 @@ SCENARIOS: dict[str, Scenario] = {
     ),
     "a key that is empty and was none": with_one_changed(2, (2, 1_100, b"", b"two", None)),
     "a value that is empty and was none": with_one_changed(3, (3, 1_200, b"d", b"", None)),
-    "another time in the same window": with_one_changed(3, (3, 1_201, b"d", None, None)),
-    "a loss and a duplicate in one window do not cancel": Scenario(
+    "another time": with_one_changed(3, (3, 1_201, b"d", None, None)),
+    "a loss and a duplicate in one range do not cancel": Scenario(
         BASE, [BASE[0], (1, 100, b"a", b"zero", None), *BASE[2:]], ALL_EQUAL | {0: DIFFERS}
     ),
     "two pairs that an xor would cancel": Scenario(
-        [*BASE, (5, 2_500, b"x", b"x", None), (6, 2_500, b"x", b"x", None)],
-        [*BASE, (5, 2_500, b"y", b"y", None), (6, 2_500, b"y", b"y", None)],
-        ALL_EQUAL | {2_000: DIFFERS},
+        [*BASE, (6, 2_500, b"x", b"x", None), (7, 2_500, b"x", b"x", None)],
+        [*BASE, (6, 2_500, b"y", b"y", None), (7, 2_500, b"y", b"y", None)],
+        ALL_EQUAL | {6: DIFFERS},
     ),
     "swapped records have moved": Scenario(BASE, SWAPPED, ALL_EQUAL | {0: MOVED}),
+    "swapped over a border": Scenario(
+        BASE,
+        [BASE[0], (1, *BASE[2][1:]), (2, *BASE[1][1:]), *BASE[3:]],
+        ALL_EQUAL | {0: DIFFERS, 2: DIFFERS},
+    ),
+    "a record that the map does not know is in the range of the one before it": Scenario(
+        BASE,
+        [*BASE[:3], (3, 5, b"x", b"x", None), (4, *BASE[3][1:]), (5, *BASE[4][1:])],
+        ALL_EQUAL | {2: DIFFERS},
+        segments=(Segment(0, 0, 3), Segment(4, 3, 2)),
+    ),
+    "before the first that it knows": Scenario(
+        BASE[2:], [(3, 5, b"x", b"x", None), *SHIFTED[2:]], {2: DIFFERS, 4: EQUAL}, segments=(Segment(20_002, 2, 900),)
+    ),
+    "where it knows none at all": Scenario([], [(3, 5, b"x", b"x", None)], {0: DIFFERS}, segments=()),
     "offsets that differ as the map says": Scenario(
         BASE, SHIFTED, ALL_EQUAL, segments=(Segment(0, 0, 2), Segment(20_002, 2, 900))
     ),
@@ -100,8 +115,8 @@ SCENARIOS: dict[str, Scenario] = {
         ALL_EQUAL,
         spans={"left_out": (Span(7, 8),), "foreign": (Span(8, 9),)},
     ),
-    "without comparable timestamps windows are offsets": stamped_anew(5, EQUAL),
-    "and a record is missed in them": stamped_anew(4, DIFFERS),
+    "other timestamps, where a site stamps records itself": stamped_anew(5, EQUAL),
+    "and there, too, a record is missed": stamped_anew(4, DIFFERS),
     **{
         f"at {at_ms} ms {verdict}": at_odd_time(at_ms, value, verdict)
         for at_ms in (-(10**13), -5, -1, 0, 1_700_000_000_000_000, 9_223_372_036_854_775)
@@ -122,23 +137,30 @@ def sides(spark: Any, scenarios: Sequence[Scenario]) -> tuple[Any, Any]:
         digest.align_source(frame([scenario.source for scenario in scenarios]), partitions),
         digest.align_target(frame([scenario.target for scenario in scenarios]), partitions),
     )
-    left, right = (digest.with_hashes(digest.with_windows(side, WINDOW_MS, (UNTIMED,))) for side in aligned)
+    left, right = (digest.with_hashes(side, (UNTIMED,)) for side in aligned)
     return left, right
+
+
+@pytest.fixture(scope="module", autouse=True)
+def narrow_ranges() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(limits, "AUDIT_RANGE_OFFSETS", WIDTH)
+        yield
 
 
 @pytest.fixture(scope="module")
 def verdicts(spark: Any) -> dict[str, dict[int, AuditVerdict]]:
-    """Of each scenario, by its name, on each window."""
+    """Of each scenario, by its name, on each range."""
     left, right = sides(spark, list(SCENARIOS.values()))
     found: dict[str, dict[int, AuditVerdict]] = {name: {} for name in SCENARIOS}
     for row in digest.compare(digest.digest(left), digest.digest(right)).collect():
-        found[list(SCENARIOS)[row["partition"]]][row["window_start"]] = row["verdict"]
+        found[list(SCENARIOS)[row["partition"]]][row["range_start"]] = row["verdict"]
     return found
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
-def test_each_window_is_judged_for_itself(verdicts: dict[str, dict[int, AuditVerdict]], name: str) -> None:
-    assert verdicts[name] == SCENARIOS[name].windows
+def test_each_range_is_judged_for_itself(verdicts: dict[str, dict[int, AuditVerdict]], name: str) -> None:
+    assert verdicts[name] == SCENARIOS[name].ranges
 
 
 def test_diff_names_the_records(spark: Any) -> None:
@@ -153,6 +175,6 @@ def test_diff_names_the_records(spark: Any) -> None:
     found = {row["kind"]: row for row in diff.name_differences(left, right).collect()}
     assert set(found) == {Kind.LOST, Kind.CHANGED, Kind.RETIMED, Kind.DUPLICATED}
     assert found[Kind.LOST]["source_offset"] == 1
-    assert (found[Kind.CHANGED]["source_offset"], found[Kind.CHANGED]["window_start"]) == (2, 1_000)
+    assert (found[Kind.CHANGED]["source_offset"], found[Kind.CHANGED]["range_start"]) == (2, 2)
     assert (found[Kind.RETIMED]["source_timestamp_ms"], found[Kind.RETIMED]["target_timestamp_ms"]) == (1_200, 2_700)
-    assert (found[Kind.DUPLICATED]["target_offset"], found[Kind.DUPLICATED]["window_start"]) == (5, 2_000)
+    assert (found[Kind.DUPLICATED]["target_offset"], found[Kind.DUPLICATED]["range_start"]) == (5, 4)

@@ -68,7 +68,7 @@ def test_the_child_is_told_where_secrets_stand_and_no_secret(tmp_path: Path) -> 
     security = Security(Tls(tmp_path / "ca"), a_login(tmp_path, "pencil-7Q"))
     site = FrozenSite("east", "kafka-1:9093", None, {}, security)
     link = FrozenLink("east-west", site, site, 0, ())
-    asked = ChildRequest("run", link, 1, "local", (), tmp_path, tmp_path / "log", "farshore audit run")
+    asked = ChildRequest("run", link, "local", (), tmp_path, tmp_path / "log", "farshore audit run")
     text = REQUEST.dump_json(asked)
     assert b"pencil-7Q" not in text
     assert REQUEST.validate_json(text) == asked

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from deploy.cli.audit import exit_code_of, rows_of
-from monitoring.audit.document import as_document, window_label
+from monitoring.audit.document import as_document
 from monitoring.audit.model import (
     AuditResult,
     AuditVerdict,
@@ -21,12 +21,12 @@ from monitoring.audit.model import (
     NotCompared,
     PartitionResult,
     PlotBar,
+    RangeResult,
     Reason,
     RecordDifference,
     Side,
     Span,
     Step,
-    WindowResult,
 )
 from monitoring.audit.report import as_html
 from monitoring.audit.run import AuditOutcome
@@ -45,20 +45,19 @@ EQUAL = AuditResult(
         (FrozenPartition("t", 0, "t", Span(0, 5), Span(0, 5), (Step(0, 0),), (5, 5)),),
     ),
     2_000,
-    600_000,
     (PartitionResult("t", 0, "t", Span(0, 5), Span(0, 5), 5, 5, 50, 50, 1, 0, 0, AuditVerdict.EQUAL, ALL),),
     (),
     (),
     (),
     {},
     (PlotBar("t", 0, 5, 5, False),),
-    {"t": 600_000},
+    {"t": 2_048},
     {"spark": "4.0.0"},
 )
 DIFFERS = replace(
     EQUAL,
-    partitions=(replace(EQUAL.partitions[0], verdict=AuditVerdict.DIFFERS, windows_differing=1),),
-    windows=(WindowResult("t", 0, 0, True, 5, 5, 50, 51, "A", "B", AuditVerdict.DIFFERS),),
+    partitions=(replace(EQUAL.partitions[0], verdict=AuditVerdict.DIFFERS, ranges_differing=1),),
+    ranges=(RangeResult("t", 0, 0, 5, 5, 50, 51, "A", "B", AuditVerdict.DIFFERS),),
     differences=(RecordDifference("t", 0, Kind.CHANGED, 0, 3, 3, 1, 1, "<b>key</b>", "old", "<script>"),),
     found={Kind.CHANGED: 1},
 )
@@ -121,7 +120,7 @@ def test_coverage_is_in_the_summary_the_document_and_the_report(tmp_path: Path) 
 
 def test_the_document_is_plain_json() -> None:
     document = json.loads(json.dumps(as_document(DIFFERS)))
-    assert (document["verdict"], document["window_seconds"]) == ("differs", 600)
+    assert (document["verdict"], document["range_offsets"]) == ("differs", 2_048)
     assert document["frozen_at"] == "1970-01-01T00:00:01.000Z"
     assert document["partitions"][0]["source"] == [0, 5]
     assert document["differences"][0]["kind"] == "changed"
@@ -146,32 +145,24 @@ def test_every_reason_is_explained() -> None:
     assert all(reason.explanation for reason in Reason)
 
 
-def test_window_labels() -> None:
-    assert window_label(0, True) == "1970-01-01T00:00:00.000Z"
-    assert window_label(-600_000, True) == "without timestamp, or before 1970"
-    assert window_label(1_700_000_000_000_000, True) == "1700000000000000"
-    assert window_label(100_000, False) == "from offset 100,000"
-    assert window_label(-1, False) == "outside the offset map"
-
-
 def test_the_last_summary_of_each_link(tmp_path: Path) -> None:
     assert read_summaries(tmp_path) == ()
     write_summary(EQUAL, tmp_path)
     write_summary(DIFFERS, tmp_path)
     (summary,) = read_summaries(tmp_path)
-    assert (summary.verdict, summary.windows_differing, summary.source_records) == (AuditVerdict.DIFFERS, 1, 5)
-    for damage in ("", "[]", '{"schema_version": 99}', '{"schema_version": 1}', '{"schema_version": 2}'):
+    assert (summary.verdict, summary.ranges_differing, summary.source_records) == (AuditVerdict.DIFFERS, 1, 5)
+    for damage in ("", "[]", '{"schema_version": 99}', '{"schema_version": 1}', '{"schema_version": 3}'):
         (tmp_path / "last" / "east-west.json").write_text(damage)
         with pytest.raises(AuditResultDamaged):
             read_summaries(tmp_path)
 
 
 def test_a_list_that_is_cut_says_of_how_many(tmp_path: Path) -> None:
-    partition = replace(DIFFERS.partitions[0], windows_differing=1_200, windows_moved=34)
+    partition = replace(DIFFERS.partitions[0], ranges_differing=1_200, ranges_moved=34)
     result = replace(DIFFERS, partitions=(partition,), found={Kind.CHANGED: 1_500, Kind.LOST: 2, Kind.MOVED: 9})
     assert (result.records_missing, result.records_surplus) == (1_502, 1_500)
     document = json.loads(json.dumps(as_document(result)))
-    assert (document["windows_found"], sum(document["differences_found"].values())) == (1_234, 1_511)
+    assert (document["ranges_found"], sum(document["differences_found"].values())) == (1_234, 1_511)
     page = as_html(result, "x")
     assert "The first 1 of 1,234 are listed" in page
     assert "The first 1 of 1,511 are listed" in page
@@ -184,14 +175,10 @@ def test_a_list_that_is_cut_says_of_how_many(tmp_path: Path) -> None:
 @pytest.mark.parametrize("at_ms", [-(10**15), -5, -1, 10**13, 1_700_000_000_000_000, 9_223_372_036_854_775])
 def test_odd_timestamps_end_no_report(at_ms: int) -> None:
     """Before 1970, without one, in the year 2286, in microseconds, and the last that Spark holds."""
-    start = at_ms - at_ms % 600_000
-    bars = (PlotBar("t", start, 5, 5, True), PlotBar("t", 1_357_000_000_000, 5, 5, False))
     difference = replace(DIFFERS.differences[0], source_timestamp_ms=at_ms, target_timestamp_ms=at_ms)
-    window = replace(DIFFERS.windows[0], window_start=start)
-    step = {"t": 600_000 * (abs(at_ms) // 600_000 // 100 + 1)}
-    result = replace(DIFFERS, bars=bars, windows=(window,), differences=(difference,), plot_step=step)
+    result = replace(DIFFERS, differences=(difference,))
     assert as_html(result, "x").count("<svg") == 1
-    assert json.loads(json.dumps(as_document(result)))["windows_found"] == 1
+    assert json.loads(json.dumps(as_document(result)))["ranges_found"] == 1
 
 
 def test_times_that_were_not_compared_are_said() -> None:

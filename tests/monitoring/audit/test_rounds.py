@@ -12,12 +12,13 @@ from monitoring.audit.model import (
     FrozenLink,
     FrozenPartition,
     FrozenSite,
+    Place,
     Reason,
     Side,
     Span,
     Step,
 )
-from monitoring.audit.rounds import LogStarts, Place, Round, is_named, read_until_settled
+from monitoring.audit.rounds import LogStarts, Round, is_named, read_until_settled
 from monitoring.errors import SparkFailed
 
 SITE = FrozenSite("east", "localhost:1", None)
