@@ -19,6 +19,8 @@ AUDIT_BLOCKS_SENT = 32_768
 AUDIT_LITERAL_MAX_CHARACTERS = 100_000
 # So many spans of a partition are opened apart; more than that are joined where the least lies between them.
 AUDIT_SPANS_OPENED = 16
+# A partition's proof has a part for each run; beyond this many the oldest become one.
+AUDIT_PROOF_PARTS = 100
 # Larger partitions are read by several tasks.
 AUDIT_TASK_OFFSETS = 1_000_000
 # Spark's consumer asks for both log ends again after each poll; few large polls keep that off the wide-area link.

@@ -9,6 +9,7 @@ from typing import Any
 import click
 from rich.progress import Progress, TaskID
 
+from deploy.cli.parameters import Moment
 from deploy.cli.terminal import (
     LINK_HELP,
     AppContext,
@@ -51,6 +52,9 @@ def audit_group() -> None:
     help="Where the Parquet tables and the report go; by default audit/ in the state folder.",
 )
 @click.option("--run-id", help="Names the run; an earlier run of this name is replaced. By default link and time.")
+@click.option("--full", is_flag=True, help="Read all anew, also what earlier runs have proved.")
+@click.option("--topic", "topics", multiple=True, metavar="TOPIC", help="Read only this topic; may be repeated.")
+@click.option("--since", "since_ms", type=Moment(), help="Read only what is as new as this, by its time.")
 @click.option("--strict", is_flag=True, help="Equal only if all was compared: exit code 4 where anything was left out.")
 @output_option
 @click.pass_obj
@@ -64,13 +68,17 @@ def audit_run(
     driver_memory: str | None,
     output_dir: Path | None,
     run_id: str | None,
+    full: bool,
+    topics: tuple[str, ...],
+    since_ms: int | None,
     strict: bool,
     output: str,
 ) -> None:
     """Digest both sites with Spark, compare the counts and checksums of ranges of offsets, and open those that differ.
 
-    The offset map decides which records must be there. Exit code 0: equal as far as compared; the coverage says how
-    far that is. 4: they differ, and the records are named; or, with --strict, not all was compared.
+    What earlier runs have proved is not read again while neither log was cut. The offset map decides which records must
+    be there. Exit code 0: equal as far as compared; the coverage says how far that is. 4: they differ, and the records
+    are named; or, with --strict, not all was compared.
     """
     request = AuditRequest(
         link=context.link(link_name),
@@ -80,6 +88,9 @@ def audit_run(
         options=options | ({} if driver_memory is None else {"spark.driver.memory": driver_memory}),
         directory=(output_dir or audit_directory(context)).resolve(),
         run_id=run_id,
+        is_full=full,
+        topics=topics,
+        since_ms=since_ms,
     )
     with progress() as bars:
         task = bars.add_task(f"audit of {request.link.name}", total=None)
@@ -90,6 +101,9 @@ def audit_run(
         if outcome.document["topics_without_times"]:
             names = ", ".join(outcome.document["topics_without_times"])
             click.echo(f"timestamps were not compared (a site stamps the records itself): {names}", err=True)
+        for lost in outcome.document["proofs_lost"]:
+            why = lost["why"].replace("_", " ")
+            click.echo(f"read anew, its proof holds no more ({why}): {lost['topic']}:{lost['partition']}", err=True)
         click.echo(f"report: {outcome.report}", err=True)
     else:
         emit(outcome.document, output)
@@ -153,11 +167,15 @@ def _texts(row: dict[str, Any]) -> dict[str, Any]:
 
 def coverage_text(coverage: dict[str, Any]) -> str:
     """How much was compared, for a person."""
+    earlier = ""
+    if coverage["records_earlier"]:
+        earlier = f"{coverage['records_earlier']:,} of them by earlier runs, since {coverage['oldest_at']}"
     if coverage["percent"] == 100:
-        return f"all {coverage['records']:,} records of both sites compared"
+        return f"all {coverage['records']:,} records of both sites compared" + (f" ({earlier})" if earlier else "")
     return (
         f"{coverage['percent']:g} % compared ({coverage['records']:,} records of both sites; "
-        f"up to {coverage['records_left_out_at_most']:,} left out)"
+        + (f"{earlier}; " if earlier else "")
+        + f"up to {coverage['records_left_out_at_most']:,} left out)"
     )
 
 

@@ -17,6 +17,7 @@ from typing import TextIO
 from monitoring.audit.document import as_document
 from monitoring.audit.job import AuditJob, run_job
 from monitoring.audit.look import log_starts
+from monitoring.audit.proof import next_proof, write_proof
 from monitoring.audit.protocol import EVENT, REQUEST, ChildRequest, Compared, Event, Progress, failed
 from monitoring.audit.report import as_html
 from monitoring.audit.session import SparkSettings, require_connector, spark_session
@@ -52,6 +53,7 @@ def compare(request: ChildRequest, events: TextIO) -> Compared:
         _tell(events, Progress("writing the result"))
         write_result(spark, result, directory)
     page = write_report(as_html(result, request.command), directory, run_id)
+    write_proof(next_proof(result), directory)
     write_summary(result, directory)
     return Compared(result.verdict, as_document(result), page)
 

@@ -20,7 +20,8 @@ from pyspark.sql import Window
 from pyspark.sql import functions as F
 
 from monitoring import limits
-from monitoring.audit.model import Kind, Place, RecordDifference, Side, Span
+from monitoring.audit.model import Kind, Place, Side, Span
+from monitoring.audit.outcome import RecordDifference
 
 DIFFERENCES_SCHEMA = (
     "topic string, partition int, kind string, range_start bigint, source_offset bigint, target_offset bigint, "

@@ -8,16 +8,8 @@ from typing import Any, cast
 from broker.base.documents import iso_time, to_document
 from broker.wire.vocabulary import NO_TIMESTAMP
 from monitoring import limits
-from monitoring.audit.model import (
-    CONTENT_SEEDS,
-    POSITION_SEED,
-    AuditResult,
-    Coverage,
-    FrozenPartition,
-    FrozenSite,
-    Kind,
-    Span,
-)
+from monitoring.audit.model import CONTENT_SEEDS, POSITION_SEED, FrozenPartition, FrozenSite, Kind, Span
+from monitoring.audit.outcome import AuditResult, Coverage
 
 
 def iso(at_ms: int | None) -> str | None:
@@ -42,6 +34,7 @@ def as_document(result: AuditResult) -> dict[str, Any]:
         "coverage": _coverage(result.coverage),
         "records_missing": result.records_missing,
         "records_surplus": result.records_surplus,
+        "proofs_lost": [_plain(item) for item in frozen.lost],
         "partitions": [_plain(item) for item in result.partitions],
         "ranges": [_plain(item) for item in result.ranges],
         "topics_without_times": list(result.topics_without_times),
@@ -72,12 +65,20 @@ def _plain(value: Any) -> dict[str, Any]:
 def _value(item: Any) -> Any:
     if isinstance(item, Span):
         return [item.start, item.end]
+    if isinstance(item, tuple):
+        return [_plain(part) for part in item]
     return _coverage(item) if isinstance(item, Coverage) else item
 
 
 def _coverage(found: Coverage) -> dict[str, Any]:
-    """Records of both sites that were compared, and how many may not have been."""
-    return {"percent": found.percent, "records": found.records, "records_left_out_at_most": found.offsets_left_out}
+    """Records of both sites that are proved, of them those that earlier runs proved, and how many may not be."""
+    return {
+        "percent": found.percent,
+        "records": found.records,
+        "records_earlier": found.records_earlier,
+        "oldest_at_ms": found.oldest_ms,
+        "records_left_out_at_most": found.offsets_left_out,
+    }
 
 
 def _frozen(item: FrozenPartition) -> dict[str, Any]:

@@ -23,13 +23,18 @@ from broker.wire.vocabulary import MAX_TIMESTAMP, IsolationLevel, TopicPartition
 from mirror.api import Link, complete_link, load_partial_state, read_entries
 from monitoring import limits
 from monitoring.audit.frozen import Seen, SiteSeen, frozen_partitions, is_mirrored
-from monitoring.audit.model import FrozenLink, FrozenSite, Span
+from monitoring.audit.history import Scope, with_history
+from monitoring.audit.model import FrozenLink, FrozenSite, Side, Span
+from monitoring.audit.proof import LinkProof
 
 
-async def freeze_link(link: Link, source: Cluster, target: Cluster, clock_ms: Callable[[], int]) -> FrozenLink:
-    """Everything an audit of the link needs to know. Raises what the clusters raise (ClientError, StateDamaged).
+async def freeze_link(
+    link: Link, source: Cluster, target: Cluster, clock_ms: Callable[[], int], scope: Scope | None = None
+) -> FrozenLink:
+    """Everything an audit of the link needs to know; without a scope it is audited as a whole.
 
-    A partition that cannot be asked about is frozen with that as its reason to be left out.
+    A partition that cannot be asked about is frozen with that as its reason to be left out. Raises AuditError for a
+    topic that the link does not mirror, and what the clusters raise (ClientError, StateDamaged).
     """
     link = await complete_link(link, source, target)
     entries = await read_entries(link, target)
@@ -65,12 +70,19 @@ async def freeze_link(link: Link, source: Cluster, target: Cluster, clock_ms: Ca
             await _beyond_spark(target, target_spans),
         ),
     )
+    partitions, lost = await with_history(
+        link,
+        frozen_partitions(seen),
+        scope or Scope(LinkProof(link.name, ())),
+        {Side.SOURCE: (source, seen.source), Side.TARGET: (target, seen.target)},
+    )
     return FrozenLink(
         link.name,
         _frozen_site(link.source, source.cluster_id),
         _frozen_site(link.target, target.cluster_id),
         frozen_at_ms,
-        tuple(frozen_partitions(seen)),
+        partitions,
+        lost,
     )
 
 

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from broker.client.model import Topic
 from broker.wire.vocabulary import TopicPartition
 from mirror.api import GapStatus, Link, OffsetMap, RunState, StateEntries
-from monitoring.audit.model import FrozenPartition, Reason, Span, Step
+from monitoring.audit.model import FrozenPartition, Span, Step
+from monitoring.audit.reasons import Reason
 
 TIMESTAMP_TYPE = "message.timestamp.type"
 CLEANUP_POLICY = "cleanup.policy"

@@ -15,18 +15,8 @@ from pyspark.sql import functions as F
 
 from monitoring import limits
 from monitoring.audit import diff
-from monitoring.audit.model import (
-    AuditResult,
-    AuditVerdict,
-    ComparablePartition,
-    FrozenLink,
-    Kind,
-    Place,
-    PlotBar,
-    RangeResult,
-    RecordDifference,
-    Side,
-)
+from monitoring.audit.model import AuditVerdict, ComparablePartition, FrozenLink, Kind, Place, Side
+from monitoring.audit.outcome import AuditResult, PlotBar, RangeResult, RecordDifference
 from monitoring.audit.phases import Sites, compare_sites, digest_site, open_ranges, suspects_of
 from monitoring.audit.ranges import plan
 from monitoring.audit.results import partition_results

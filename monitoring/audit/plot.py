@@ -7,7 +7,7 @@ import io
 import matplotlib
 from matplotlib.figure import Figure
 
-from monitoring.audit.model import AuditResult
+from monitoring.audit.outcome import AuditResult
 
 SOURCE_COLOUR, TARGET_COLOUR, DIFFERS_COLOUR = "#3b6ea5", "#1a7f5a", "#c62828"
 

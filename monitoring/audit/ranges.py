@@ -19,12 +19,13 @@ from monitoring.audit.model import (
     FrozenLink,
     FrozenPartition,
     NotCompared,
-    Reason,
+    ProvedPart,
     Segment,
     Side,
     Span,
     Step,
 )
+from monitoring.audit.reasons import Reason
 from monitoring.errors import NothingToCompare
 
 
@@ -99,7 +100,61 @@ def comparable(frozen: FrozenPartition) -> tuple[ComparablePartition | None, tup
         passed_over,
         foreign,
     )
-    return partition, tuple(left_out)
+    partition, unasked = _unproved(frozen, partition)
+    return partition, (*left_out, *unasked)
+
+
+def _unproved(
+    frozen: FrozenPartition, whole: ComparablePartition
+) -> tuple[ComparablePartition, tuple[NotCompared, ...]]:
+    """What is still to be read: behind what is proved, and of that what is asked for. And what is neither."""
+    first, last = (whole.source.start, whole.target.start), (whole.source.end, whole.target.end)
+    since = first[0] if frozen.since is None else min(max(frozen.since, first[0]), last[0])
+    parts = [part for part in frozen.proved if part.source.end > first[0] or part.target.end > first[1]]
+    if parts and parts[0].source.start > since:
+        parts = []  # what lies before it has to be read, and is read up to the end
+    low = end = first
+    if parts:
+        low = _later(first, (parts[0].source.start, parts[0].target.start))
+        end = _later(first, (parts[-1].source.end, parts[-1].target.end))
+    start = end
+    if not frozen.is_asked:
+        start = _later(end, last)
+    elif since > end[0]:
+        start = _later(end, (since, _target_at(frozen, since)))
+    reason = Reason.BEFORE_SINCE if frozen.is_asked else Reason.NOT_ASKED
+    left_out = [
+        told
+        for nth, side in enumerate(Side)
+        for told in _known(frozen, side, [(reason, Span(first[nth], low[nth])), (reason, Span(end[nth], start[nth]))])
+    ]
+    source, target = (Span(start[nth], max(start[nth], last[nth])) for nth in range(len(Side)))
+    return replace(
+        whole,
+        source=source,
+        target=target,
+        segments=tuple(_segments(frozen, source)),
+        left_out=_clip(whole.left_out, source),
+        foreign=_clip(whole.foreign, target),
+        proved=tuple(_still_there(part, whole) for part in parts),
+    ), tuple(left_out)
+
+
+def _later(one: tuple[int, int], other: tuple[int, int]) -> tuple[int, int]:
+    return max(one[0], other[0]), max(one[1], other[1])
+
+
+def _still_there(part: ProvedPart, whole: ComparablePartition) -> ProvedPart:
+    """Cut to what both logs have. Each offset that is gone may have been a record: so many are not counted any more."""
+    source = Span(min(max(part.source.start, whole.source.start), part.source.end), part.source.end)
+    target = Span(min(max(part.target.start, whole.target.start), part.target.end), part.target.end)
+    return replace(
+        part,
+        source=source,
+        target=target,
+        source_records=max(0, part.source_records - (part.source.offsets - source.offsets)),
+        target_records=max(0, part.target_records - (part.target.offsets - target.offsets)),
+    )
 
 
 def _around(frozen: FrozenPartition, source: Span, target: Span) -> list[NotCompared]:

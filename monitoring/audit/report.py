@@ -8,7 +8,7 @@ import jinja2
 
 from monitoring import limits
 from monitoring.audit.document import as_document, iso
-from monitoring.audit.model import AuditResult
+from monitoring.audit.outcome import AuditResult
 from monitoring.audit.plot import counts_svg
 
 

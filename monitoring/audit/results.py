@@ -13,11 +13,11 @@ from monitoring.audit.model import (
     FrozenPartition,
     Kind,
     NotCompared,
-    PartitionResult,
     Place,
     Span,
-    coverage_of,
 )
+from monitoring.audit.outcome import PartitionResult, coverage_of
+from monitoring.audit.reasons import Reason
 
 
 def partition_results(
@@ -43,7 +43,7 @@ def partition_results(
 def _nothing_compared(item: FrozenPartition, left_out: Sequence[NotCompared]) -> PartitionResult:
     """Of a partition that was left out as a whole; or that has no record at either site."""
     none = Span(item.source.start, item.source.start)
-    coverage = coverage_of(0, left_out)
+    coverage = coverage_of(0, left_out, ())
     verdict = AuditVerdict.EQUAL if coverage.is_full else AuditVerdict.NOT_COMPARED
     return PartitionResult(
         item.topic, item.partition, item.target_topic, none, Span(0, 0), 0, 0, 0, 0, 0, 0, 0, verdict, coverage
@@ -56,8 +56,10 @@ def _compared(
     """`row` has the sums over the partition's ranges; None: it has none."""
     found: dict[str, int] = {} if row is None else row.asDict()
     counts = defaultdict(int, found)
-    coverage = coverage_of(counts["source_records"] + counts["target_records"], left_out)
+    coverage = coverage_of(counts["source_records"] + counts["target_records"], left_out, item.proved)
     verdict = AuditVerdict.EQUAL if coverage.is_full else AuditVerdict.EQUAL_AS_FAR_AS_COMPARED
+    if not coverage.records and any(told.reason is Reason.NOT_ASKED for told in left_out):
+        verdict = AuditVerdict.NOT_COMPARED
     # Records that changed places between two ranges make both differ, and are named as moved.
     only_moved = counts["differs"] and set(kinds) == {Kind.MOVED}
     if counts["differs"] and not only_moved:
@@ -79,4 +81,5 @@ def _compared(
         counts["moved"],
         verdict,
         coverage,
+        item.proved,
     )

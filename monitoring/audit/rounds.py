@@ -13,8 +13,9 @@ from dataclasses import dataclass, replace
 from typing import Generic, TypeAlias, TypeVar
 
 from monitoring import limits
-from monitoring.audit.model import ComparablePartition, FrozenLink, FrozenPartition, Place, Reason, Side, Span
+from monitoring.audit.model import ComparablePartition, FrozenLink, FrozenPartition, Place, Side, Span
 from monitoring.audit.ranges import comparable
+from monitoring.audit.reasons import Reason
 from monitoring.errors import SparkFailed
 
 T = TypeVar("T")

@@ -19,12 +19,15 @@ from urllib.parse import urlsplit
 
 from broker.base.address import parse_address
 from broker.base.children import module_command, module_environment, start_child, stop_group
+from broker.base.documents import iso_time
 from broker.client.cluster import Cluster
 from mirror.api import Link
 from monitoring import limits
 from monitoring.audit.freeze import freeze_link
+from monitoring.audit.history import Scope
 from monitoring.audit.locked import require_reachable
 from monitoring.audit.model import AuditVerdict, FrozenLink
+from monitoring.audit.proof import LinkProof, read_proof
 from monitoring.audit.protocol import EVENT, REQUEST, ChildRequest, Compared, Failed, Progress, error_of
 from monitoring.audit.ranges import plan
 from monitoring.errors import AuditError, SparkFailed, SparkMissing
@@ -37,7 +40,10 @@ CHILD = module_command("monitoring.audit.child")
 
 @dataclass(frozen=True, slots=True)
 class AuditRequest:
-    """What the command was asked. `run_id` None: made from the link and the time. `options` are Spark's own."""
+    """What the command was asked. `run_id` None: made from the link and the time. `options` are Spark's own.
+
+    `is_full`: nothing that was proved before counts. `topics` and `since_ms` as in `Scope`.
+    """
 
     link: Link
     master: str
@@ -46,6 +52,9 @@ class AuditRequest:
     run_id: str | None = None
     options: dict[str, str] = field(default_factory=dict)
     packages: tuple[str, ...] = ()
+    is_full: bool = False
+    topics: tuple[str, ...] = ()
+    since_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,11 +75,13 @@ async def run_audit(request: AuditRequest, report: Callable[[str], None]) -> Aud
     require_jars(request.jars)
     run_id = run_id_of(request)
     await require_master(request.master)
-    report("asking both sites where they stand")
-    frozen = await _freeze(request.link)
-    plan(frozen)  # before Spark is started: the child says the same after a wait
     directory = request.directory.resolve()  # the child stands elsewhere
     directory.mkdir(parents=True, exist_ok=True)
+    name = request.link.name
+    proof = LinkProof(name, ()) if request.is_full else read_proof(directory, name)
+    report("asking both sites where they stand")
+    frozen = await _freeze(request.link, Scope(proof, request.topics, request.since_ms))
+    plan(frozen)  # before Spark is started: the child says the same after a wait
     compared = await run_child(
         ChildRequest(
             run_id,
@@ -165,9 +176,9 @@ async def _give(process: asyncio.subprocess.Process, request: bytes) -> None:
     process.stdin.close()
 
 
-async def _freeze(link: Link) -> FrozenLink:
+async def _freeze(link: Link, scope: Scope) -> FrozenLink:
     async with Cluster(link.source, client_id=CLIENT_ID) as source, Cluster(link.target, client_id=CLIENT_ID) as target:
-        return await freeze_link(link, source, target, _now_ms)
+        return await freeze_link(link, source, target, _now_ms, scope)
 
 
 def require_spark() -> None:
@@ -222,7 +233,13 @@ def run_id_of(request: AuditRequest) -> str:
 
 
 def _command(request: AuditRequest) -> str:
-    return f"farshore audit run --link {request.link.name} --master '{request.master}'"
+    asked = [f"--topic {topic}" for topic in request.topics]
+    if request.since_ms is not None:
+        asked.append(f"--since {iso_time(request.since_ms)}")
+    # What an earlier run proved is no part of what repeats this one.
+    return " ".join(
+        ["farshore audit run", f"--link {request.link.name}", "--full", *asked, f"--master '{request.master}'"]
+    )
 
 
 def _now_ms() -> int:

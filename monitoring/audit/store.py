@@ -6,6 +6,7 @@
     DIR/diffs/run_id=R/      every record that differs; of keys and values the first bytes, and how many there are
     DIR/reports/R.html       the report
     DIR/last/LINK.json       summary of the link's newest run, for metrics
+    DIR/proofs/LINK.json     what is proved of the link, for the next run (`proof.py`)
 
 Writing a run again replaces it: each table's folder belongs to one run id.
 """
@@ -14,7 +15,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +22,9 @@ from typing import Any
 
 from monitoring import limits
 from monitoring.audit.document import as_document
-from monitoring.audit.model import AuditResult, AuditVerdict
+from monitoring.audit.files import replace_file
+from monitoring.audit.model import AuditVerdict
+from monitoring.audit.outcome import AuditResult
 from monitoring.errors import AuditResultDamaged
 
 # Summaries of version 1 said "equal" also over what was not compared, those of version 2 counted windows of event time.
@@ -40,7 +42,10 @@ class Tables:
 
 @dataclass(frozen=True, slots=True)
 class AuditSummary:
-    """The last audit of a link, as metrics show it. `finished_at_ms` is in milliseconds since 1970."""
+    """The last audit of a link, as metrics show it. `finished_at_ms` is in milliseconds since 1970.
+
+    The last three are as in `Coverage`.
+    """
 
     link: str
     run_id: str
@@ -52,6 +57,9 @@ class AuditSummary:
     records_surplus: int
     ranges_differing: int
     coverage_percent: float
+    is_full_but_in_flight: bool
+    records_earlier: int
+    oldest_ms: int | None
 
 
 def write_tables(tables: Tables, directory: Path, run_id: str) -> int:
@@ -97,7 +105,7 @@ def _folder(frame: Any, directory: Path, table: str, run_id: str) -> None:
 
 def write_report(html: str, directory: Path, run_id: str) -> Path:
     """Store the report, and say where."""
-    return _replace(directory / "reports" / f"{run_id}.html", html)
+    return replace_file(directory / "reports" / f"{run_id}.html", html)
 
 
 def write_summary(result: AuditResult, directory: Path) -> Path:
@@ -113,9 +121,12 @@ def write_summary(result: AuditResult, directory: Path) -> Path:
         result.records_surplus,
         sum(partition.ranges_differing for partition in result.partitions),
         result.coverage.percent,
+        result.coverage.is_full_but_in_flight,
+        result.coverage.records_earlier,
+        result.coverage.oldest_ms,
     )
     text = json.dumps({"schema_version": SUMMARY_VERSION, **dataclasses.asdict(summary)}, indent=2)
-    return _replace(directory / "last" / f"{result.frozen.link}.json", text)
+    return replace_file(directory / "last" / f"{result.frozen.link}.json", text)
 
 
 def read_summaries(directory: Path) -> tuple[AuditSummary, ...]:
@@ -134,12 +145,3 @@ def _summary(path: Path) -> AuditSummary:
         raise AuditResultDamaged(
             f"{path} is not the summary of an audit: {error}", "run the audit again: farshore audit run"
         ) from error
-
-
-def _replace(path: Path, text: str) -> Path:
-    """Write a file so that a reader sees the old or the new one, never a half."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
-    draft.write_text(text, encoding="utf-8")
-    draft.replace(path)
-    return path

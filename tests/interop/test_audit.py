@@ -18,9 +18,12 @@ from monitoring import limits
 from monitoring.audit.document import as_document
 from monitoring.audit.job import AuditJob, run_job
 from monitoring.audit.look import log_starts
-from monitoring.audit.model import AuditResult, AuditVerdict, FrozenLink, Kind, Reason, Side, Span
+from monitoring.audit.model import AuditVerdict, FrozenLink, Kind, LogMark, Marks, ProvedPart, Side, Span
+from monitoring.audit.outcome import AuditResult
+from monitoring.audit.proof import next_proof
 from monitoring.audit.protocol import ChildRequest
 from monitoring.audit.reader import read_records
+from monitoring.audit.reasons import Reason
 from monitoring.audit.report import as_html
 from monitoring.audit.run import run_child
 from monitoring.audit.store import read_summaries, write_report, write_result, write_summary, write_tables
@@ -105,6 +108,22 @@ def test_each_planted_difference_is_found_in_its_place(spark: Any, cluster: Any,
     differing = {(item.partition, item.range_start) for item in result.ranges}
     assert differing == {(0, range_of(10)), (0, range_of(501)), (1, range_of(20)), (1, range_of(699))}
     _check_stored(spark, result, tmp_path)
+    _check_that_what_is_proved_is_not_read(spark, result)
+
+
+def _check_that_what_is_proved_is_not_read(spark: Any, result: AuditResult) -> None:
+    """As if the first half of each had been proved: what differs there is not seen, and the rest is carried on."""
+    marks = Marks(LogMark("a", 0, 0), LogMark("b", 0, 0), "s")
+    # The map has one record less there than the source in partition 0, and one more in partition 1.
+    halves = [ProvedPart(Span(0, 500), Span(0, end), 500, end, 1, "run-0") for end in (499, 501, 500)]
+    known = zip(result.frozen.partitions, halves, strict=True)
+    halved = tuple(replace(item, proved=(half,), marks=marks) for item, half in known)
+    again = audit(spark, replace(result.frozen, partitions=halved), run_id="run-2")
+    assert [(item.kind, item.source_offset) for item in again.differences] == [(Kind.CHANGED, 501), (Kind.RETIMED, 699)]
+    assert (again.source_records, again.coverage.records_earlier, again.coverage.oldest_ms) == (1_500, 3_000, 1)
+    added = ProvedPart(Span(500, 1_000), Span(500, 1_000), 500, 500, START_MS, "run-2")
+    proved = [proof.parts for proof in next_proof(again).partitions]
+    assert proved == [(halves[0],), (halves[1],), (halves[2], added)]
 
 
 def _check_stored(spark: Any, result: AuditResult, directory: Path) -> None:
@@ -225,4 +244,4 @@ async def test_a_child_compares_and_stores(shared_broker: Any, tmp_path: Path) -
     ]
     assert compared.report == tmp_path / "reports" / "run-1.html"
     tables = {"runs", "digests", "ranges", "diffs"}
-    assert {item.name for item in tmp_path.iterdir()} == tables | {"reports", "last", "spark.log"}
+    assert {item.name for item in tmp_path.iterdir()} == tables | {"reports", "last", "proofs", "spark.log"}

@@ -15,7 +15,15 @@ from broker.client.cluster import Cluster
 from broker.client.configs import alter_topic_configs
 from broker.client.log import append
 from broker.client.site import Site
-from broker.client.topics import NewTopic, create_partitions, create_topics, delete_topics, describe_topics, list_topics
+from broker.client.topics import (
+    NewTopic,
+    create_partitions,
+    create_topics,
+    delete_records,
+    delete_topics,
+    describe_topics,
+    list_topics,
+)
 from broker.wire.records import Record, encode_batch
 from broker.wire.vocabulary import ConfigOperation, TopicPartition
 from mirror.link import STATE_PREFIX, Link
@@ -32,8 +40,12 @@ from mirror.offsets.entries import (
 from mirror.offsets.intervals import End, Interval
 from mirror.offsets.topic_entries import TopicIdentity
 from monitoring.audit.freeze import freeze_link
-from monitoring.audit.model import FrozenLink, FrozenPartition, Reason, Side, Span, Step
+from monitoring.audit.history import Scope
+from monitoring.audit.model import FrozenLink, FrozenPartition, ProvedPart, Side, Span, Step
+from monitoring.audit.proof import LinkProof, Proof
 from monitoring.audit.ranges import comparable
+from monitoring.audit.reasons import ProofLoss, Reason
+from monitoring.errors import AuditError
 
 # An id that no producer of these tests has: what stands behind the checkpoint is then somebody else's.
 MIRROR = Writer(987_654, 0)
@@ -46,6 +58,12 @@ async def no_state_is_left(kafka_39: Any) -> AsyncIterator[None]:
     yield
     async with Cluster(Site("east", kafka_39.bootstrap)) as cluster:
         await delete_topics(cluster, [name for name in await list_topics(cluster) if name.startswith(HAND_WRITTEN)])
+
+
+@pytest.fixture(params=["kafka_39", "shared_broker"])
+def both_kinds(request: pytest.FixtureRequest) -> Any:
+    """Apache Kafka, and farshore's own broker."""
+    return request.getfixturevalue(request.param)
 
 
 def new_link(bootstrap: str) -> Link:
@@ -102,6 +120,53 @@ async def test_a_mirrored_partition(kafka_39: Any) -> None:
     assert partition.timestamps_comparable
     odd = (partition.recreated, partition.compacted, partition.shared_target, partition.local_tail)
     assert odd == (False, False, False, False)
+
+
+def proved_of(found: FrozenLink) -> LinkProof:
+    """As if an audit had found all of it to be equal."""
+    item = found.partitions[0]
+    part, _ = comparable(item)
+    assert part is not None
+    assert item.marks is not None
+    whole = ProvedPart(part.source, part.target, part.source.offsets, part.target.offsets, 1, "run-1")
+    known = Proof(item.topic, 0, item.target_topic, item.marks, item.timestamps_comparable, False, 0, (whole,))
+    return LinkProof(found.link, (known,))
+
+
+async def test_what_is_proved_is_carried_on_until_a_log_is_another(both_kinds: Any) -> None:
+    link = new_link(both_kinds.bootstrap)
+    async with Cluster(link.source) as cluster:
+        topic = f"{link.name}-data"
+        await prepared(cluster, link, mirrored(topic, [Interval(0, 0)], End(10, 10)), source=10, target=10)
+        first, _ = await frozen(cluster, link)
+        scope = Scope(proved_of(first))
+        await write(cluster, topic, 5)
+        await write(cluster, link.target_topic(topic), 5)
+        state = TopicPartition(link.state_topic, 0)
+        landed = enumerate(mirrored(topic, [Interval(0, 0)], End(15, 15)))
+        await append(cluster, state, encode_batch([Record(n, 1, *_of(entry), ()) for n, entry in landed]))
+        await delete_records(cluster, {TopicPartition(topic, 0): 4})
+        second = await freeze_link(link, cluster, cluster, lambda: 1, scope)
+        found, left_out = comparable(second.partitions[0])
+        assert second.lost == ()
+        assert found is not None
+        assert (found.source, found.target) == (Span(10, 15), Span(10, 15))
+        assert [(part.source, part.target, part.source_records) for part in found.proved] == [
+            (Span(4, 10), Span(4, 10), 6)
+        ]
+        assert [item.reason for item in left_out] == [Reason.EXPIRED_AT_SOURCE]
+        since = await freeze_link(link, cluster, cluster, lambda: 1, replace(scope, since_ms=1_002))
+        assert since.partitions[0].since == 4
+        with pytest.raises(AuditError, match="mirrors no topic nowhere"):
+            await freeze_link(link, cluster, cluster, lambda: 1, replace(scope, topics=("nowhere",)))
+        assert not await delete_topics(cluster, [link.target_topic(topic)])
+        while link.target_topic(topic) in await list_topics(cluster):
+            pass
+        assert not await create_topics(cluster, [NewTopic(link.target_topic(topic), partitions=1)])
+        await write(cluster, link.target_topic(topic), 15)
+        third = await freeze_link(link, cluster, cluster, lambda: 1, scope)
+    assert [(item.topic, item.why) for item in third.lost] == [(topic, ProofLoss.TOPIC_RECREATED)]
+    assert third.partitions[0].proved == ()
 
 
 async def test_a_record_that_others_wrote_behind_the_mirror_is_compared(kafka_39: Any) -> None:

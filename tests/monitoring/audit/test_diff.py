@@ -20,7 +20,8 @@ from monitoring.audit.diff import (
     tell_duplicates,
 )
 from monitoring.audit.digest import with_hashes
-from monitoring.audit.model import Kind, RecordDifference, Side, Span
+from monitoring.audit.model import Kind, Side, Span
+from monitoring.audit.outcome import RecordDifference
 from monitoring.audit.reader import RECORD_SCHEMA, offsets_json
 
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")

@@ -6,7 +6,7 @@ Each scenario is a partition of its own, and all are digested at once: a job cos
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -46,12 +46,15 @@ class Scenario:
     ranges: dict[int, AuditVerdict]
     segments: tuple[Segment, ...] = (Segment(0, 0, 1_000),)
     topic: str = "t"
-    spans: dict[str, tuple[Span, ...]] = field(default_factory=dict)
+    left_out: tuple[Span, ...] = ()
+    foreign: tuple[Span, ...] = ()
 
     def partition(self, number: int) -> ComparablePartition:
         whole = Span(0, 25_000)
         timed = self.topic != UNTIMED
-        return ComparablePartition(self.topic, number, self.topic, whole, whole, self.segments, timed, **self.spans)
+        return ComparablePartition(
+            self.topic, number, self.topic, whole, whole, self.segments, timed, self.left_out, self.foreign
+        )
 
 
 def with_one_changed(at: int, row: Row) -> Scenario:
@@ -113,7 +116,8 @@ SCENARIOS: dict[str, Scenario] = {
         [*BASE, (7, 300, b"local", b"", None)],
         [*BASE, (8, 900, b"west", b"", None)],
         ALL_EQUAL,
-        spans={"left_out": (Span(7, 8),), "foreign": (Span(8, 9),)},
+        left_out=(Span(7, 8),),
+        foreign=(Span(8, 9),),
     ),
     "other timestamps, where a site stamps records itself": stamped_anew(5, EQUAL),
     "and there, too, a record is missed": stamped_anew(4, DIFFERS),

@@ -18,8 +18,9 @@ from mirror.offsets.intervals import End, Interval
 from mirror.offsets.offset_map import PartitionMap
 from mirror.offsets.topic_entries import TopicPause
 from monitoring.audit.frozen import Seen, SiteSeen, frozen_partitions
-from monitoring.audit.model import FrozenPartition, Reason, Span
+from monitoring.audit.model import FrozenPartition, Span
 from monitoring.audit.ranges import comparable
+from monitoring.audit.reasons import Reason
 
 EAST, WEST = Site("east", "localhost:1"), Site("west", "localhost:2")
 LINK = Link("east-west", EAST, WEST, ("data-.*",), "prefixed")

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from monitoring.audit.model import FrozenPartition, NotCompared, Reason, Segment, Side, Span, Step
+from monitoring.audit.model import FrozenPartition, NotCompared, ProvedPart, Segment, Side, Span, Step
 from monitoring.audit.ranges import comparable
+from monitoring.audit.reasons import Reason
 
 
 def frozen(**changes: Any) -> FrozenPartition:
@@ -269,17 +270,31 @@ def test_a_partition_that_only_the_target_has_is_one_too_many_wholly() -> None:
         assert reasons(left_out) == {(Side.TARGET, Reason.BEYOND_THE_MIRROR): Span(3, 9)}
 
 
+def earlier(*ends: int) -> ProvedPart:
+    return ProvedPart(Span(*sorted(ends[:2])), Span(*sorted(ends[2:])), 0, 0, 1, "run-1")
+
+
 @given(
     logs=st.tuples(st.integers(0, 9), st.integers(0, 9), st.integers(0, 9), st.integers(0, 9)),
     end=st.one_of(st.none(), st.tuples(st.integers(0, 9), st.integers(0, 9))),
     shared=st.booleans(),
     tail=st.booleans(),
     opened=st.tuples(st.integers(0, 2), st.integers(0, 4)),
+    proved=st.none() | st.tuples(st.integers(0, 9), st.integers(0, 9), st.integers(0, 9), st.integers(0, 9)),
+    since=st.none() | st.integers(0, 9),
+    asked=st.booleans(),
 )
-def test_each_offset_is_compared_or_left_out(
-    logs: tuple[int, int, int, int], end: tuple[int, int] | None, shared: bool, tail: bool, opened: tuple[int, int]
+def test_each_offset_is_compared_proved_or_left_out(
+    logs: tuple[int, int, int, int],
+    end: tuple[int, int] | None,
+    shared: bool,
+    tail: bool,
+    opened: tuple[int, int],
+    proved: tuple[int, int, int, int] | None,
+    since: int | None,
+    asked: bool,
 ) -> None:
-    """Of both sites, whatever was found: none of them is dropped without a word, and none is both."""
+    """Of both sites, whatever was found: none of them is dropped without a word, and none is twice."""
     at_source, at_target = Span(*sorted(logs[:2])), Span(*sorted(logs[2:]))
     steps = () if end is None else (Step(min(2, end[0]), min(3, end[1])),)
     found = frozen(
@@ -291,6 +306,9 @@ def test_each_offset_is_compared_or_left_out(
         local_tail=shared or tail,
         open_at_source=Span(at_source.end, at_source.end + opened[0]) if opened[0] else None,
         open_at_target=Span(max(at_target.start, at_target.end - opened[1]), at_target.end) if opened[1] else None,
+        proved=() if proved is None else (earlier(*proved),),
+        since=since,
+        is_asked=asked,
     )
     partition, left_out = comparable(found)
     for side, log in ((Side.SOURCE, Span(at_source.start, at_source.end + opened[0])), (Side.TARGET, at_target)):
@@ -298,7 +316,8 @@ def test_each_offset_is_compared_or_left_out(
         if partition is not None:
             read = partition.source if side is Side.SOURCE else partition.target
             dropped = partition.left_out if side is Side.SOURCE else partition.foreign
-            for offset in range(read.start, read.end):
+            parts = [part.source if side is Side.SOURCE else part.target for part in partition.proved]
+            for offset in [each for span in (*parts, read) for each in range(span.start, span.end)]:
                 if offset in seen and not any(span.start <= offset < span.end for span in dropped):
                     seen[offset] += 1
         told = sum(
@@ -330,3 +349,47 @@ def test_what_is_behind_an_open_transaction_at_the_source_is_said() -> None:
     for changes in ({}, {"compacted": True}):
         _, left_out = comparable(frozen(open_at_source=Span(100, 130), **changes))
         assert reasons(left_out)[Side.SOURCE, Reason.OPEN_TRANSACTION] == Span(100, 130)
+
+
+def test_what_is_proved_is_not_read_again() -> None:
+    part = ProvedPart(Span(0, 60), Span(0, 60), 60, 60, 1, "run-1")
+    partition, left_out = comparable(frozen(proved=(part,)))
+    assert partition is not None
+    assert (partition.source, partition.target, partition.segments) == (
+        Span(60, 100),
+        Span(60, 100),
+        (Segment(60, 60, 40),),
+    )
+    assert (partition.proved, left_out) == ((part,), ())
+
+
+@pytest.mark.parametrize(
+    ("begins", "since", "read", "told"),
+    [
+        (0, None, Span(60, 100), []),
+        (0, 50, Span(60, 100), []),
+        (0, 70, Span(70, 100), [Span(60, 70)]),
+        (20, None, Span(0, 100), []),
+        (20, 10, Span(10, 100), [Span(0, 10)]),
+        (20, 30, Span(60, 100), [Span(0, 20)]),
+        (20, 70, Span(70, 100), [Span(0, 20), Span(60, 70)]),
+    ],
+)
+def test_what_is_older_than_asked_for_is_left_out_unless_it_is_proved(
+    begins: int, since: int | None, read: Span, told: list[Span]
+) -> None:
+    part = ProvedPart(Span(begins, 60), Span(begins, 60), 1, 1, 1, "run-1")
+    partition, left_out = comparable(frozen(proved=(part,), since=since))
+    assert partition is not None
+    assert (partition.source, partition.target) == (read, read)
+    for side in Side:
+        assert [item.span for item in left_out if item.side is side] == told
+    assert {item.reason for item in left_out} <= {Reason.BEFORE_SINCE}
+
+
+def test_of_a_topic_that_was_not_asked_for_only_what_is_proved_counts() -> None:
+    part = ProvedPart(Span(0, 60), Span(0, 60), 60, 60, 1, "run-1")
+    partition, left_out = comparable(frozen(proved=(part,), is_asked=False))
+    assert partition is not None
+    assert (partition.source.offsets, partition.target.offsets, partition.proved) == (0, 0, (part,))
+    assert reasons(left_out) == dict.fromkeys(((side, Reason.NOT_ASKED) for side in Side), Span(60, 100))

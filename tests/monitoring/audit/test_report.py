@@ -11,23 +11,20 @@ import pytest
 from deploy.cli.audit import exit_code_of, rows_of
 from monitoring.audit.document import as_document
 from monitoring.audit.model import (
-    AuditResult,
     AuditVerdict,
-    Coverage,
     FrozenLink,
     FrozenPartition,
     FrozenSite,
     Kind,
+    LostProof,
     NotCompared,
-    PartitionResult,
-    PlotBar,
-    RangeResult,
-    Reason,
-    RecordDifference,
+    ProvedPart,
     Side,
     Span,
     Step,
 )
+from monitoring.audit.outcome import AuditResult, Coverage, PartitionResult, PlotBar, RangeResult, RecordDifference
+from monitoring.audit.reasons import ProofLoss, Reason
 from monitoring.audit.report import as_html
 from monitoring.audit.run import AuditOutcome
 from monitoring.audit.store import read_summaries, write_summary
@@ -92,7 +89,8 @@ def test_nothing_that_was_left_out_is_equal(reason: Reason) -> None:
 
 def test_coverage_is_a_floor() -> None:
     assert EQUAL.coverage.percent == 100
-    assert left_out(Reason.NOT_MIRRORED_YET).coverage == Coverage(10, 9, is_full=False)
+    assert left_out(Reason.NOT_MIRRORED_YET).coverage == Coverage(10, 9, is_full=False, is_full_but_in_flight=True)
+    assert not left_out(Reason.EXPIRED_AT_TARGET).coverage.is_full_but_in_flight
     assert left_out(Reason.NOT_MIRRORED_YET).coverage.percent == 52.63
     assert Coverage(10**9, 1, is_full=False).percent == 99.99
     assert Coverage(10**9, 0, is_full=False).percent == 99.99
@@ -103,7 +101,13 @@ def test_coverage_is_a_floor() -> None:
 def test_coverage_is_in_the_summary_the_document_and_the_report(tmp_path: Path) -> None:
     result = left_out(Reason.NOT_MIRRORED_YET)
     document = json.loads(json.dumps(as_document(result)))
-    assert document["coverage"] == {"percent": 52.63, "records": 10, "records_left_out_at_most": 9}
+    assert document["coverage"] == {
+        "percent": 52.63,
+        "records": 10,
+        "records_earlier": 0,
+        "oldest_at": None,
+        "records_left_out_at_most": 9,
+    }
     assert document["partitions"][0]["coverage"]["percent"] == 100
     page = as_html(result, "x")
     assert "equal as far as compared" in page
@@ -116,6 +120,36 @@ def test_coverage_is_in_the_summary_the_document_and_the_report(tmp_path: Path) 
     assert [rows[0][name] for name in columns] == ["t", 0, 5, "100 %", "equal"]
     write_summary(result, tmp_path)
     assert read_summaries(tmp_path)[0].coverage_percent == 52.63
+
+
+def test_what_earlier_runs_proved_is_told_with_its_age(tmp_path: Path) -> None:
+    parts = (
+        ProvedPart(Span(0, 3), Span(0, 3), 3, 3, 1_500, "run-0"),
+        ProvedPart(Span(3, 4), Span(3, 4), 1, 1, 900, "b"),
+    )
+    partition = replace(EQUAL.partitions[0], proved=parts)
+    frozen = replace(EQUAL.frozen, lost=(LostProof("u", 2, ProofLoss.LOG_CUT),))
+    result = replace(EQUAL, partitions=(partition,), frozen=frozen)
+    assert result.verdict is AuditVerdict.EQUAL
+    document = json.loads(json.dumps(as_document(result)))
+    oldest = "1970-01-01T00:00:00.900Z"
+    assert document["coverage"] | {"percent": 100} == {
+        "percent": 100,
+        "records": 18,
+        "records_earlier": 8,
+        "oldest_at": oldest,
+        "records_left_out_at_most": 0,
+    }
+    assert document["proofs_lost"] == [{"topic": "u", "partition": 2, "why": "log_cut"}]
+    (title, _, _), *_ = rows_of(AuditOutcome(result.verdict, document | {"seconds": 2.0}, tmp_path))
+    assert f"all 18 records of both sites compared (8 of them by earlier runs, since {oldest})" in title
+    page = as_html(result, "x")
+    assert "8 of them by earlier runs" in page
+    assert oldest in page
+    assert "log cut" in page
+    write_summary(result, tmp_path)
+    (summary,) = read_summaries(tmp_path)
+    assert (summary.records_earlier, summary.oldest_ms, summary.is_full_but_in_flight) == (8, 900, True)
 
 
 def test_the_document_is_plain_json() -> None:

@@ -13,11 +13,11 @@ from monitoring.audit.model import (
     FrozenPartition,
     FrozenSite,
     Place,
-    Reason,
     Side,
     Span,
     Step,
 )
+from monitoring.audit.reasons import Reason
 from monitoring.audit.rounds import LogStarts, Round, is_named, read_until_settled
 from monitoring.errors import SparkFailed
 
