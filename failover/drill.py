@@ -64,11 +64,12 @@ class GroupDrill:
 
 @dataclass(frozen=True, slots=True)
 class AuditNote:
-    """What the link's last audit said, and when it ended; "" and None where there was none."""
+    """What the link's last audit said of when it was frozen, and how much it covered; "" and None: there was none."""
 
     verdict: str = ""
-    finished_at_ms: int | None = None
+    at_ms: int | None = None
     is_equal: bool = True
+    coverage_percent: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +97,8 @@ class LinkDrill:
     partitions_not_mirrored: tuple[str, ...]
     audit_verdict: str
     audit_at_ms: int | None
+    audit_age_ms: int | None
+    audit_coverage_percent: float | None
     findings: tuple[DrillFinding, ...]
 
 
@@ -171,7 +174,9 @@ def judge_drill(
         pending_groups=live.pending_groups if live is not None else (),
         partitions_not_mirrored=not_mirrored,
         audit_verdict=audit.verdict,
-        audit_at_ms=audit.finished_at_ms,
+        audit_at_ms=audit.at_ms,
+        audit_age_ms=None if audit.at_ms is None else max(0, now_ms - audit.at_ms),
+        audit_coverage_percent=audit.coverage_percent,
         findings=tuple(findings),
     )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import click
 from rich.progress import Progress, TaskID
@@ -21,7 +21,8 @@ from deploy.cli.terminal import (
     run_async,
 )
 from monitoring.audit.model import AuditVerdict
-from monitoring.audit.run import AuditOutcome, AuditRequest, run_audit
+from monitoring.audit.run import AuditRequest, run_audit
+from monitoring.audit.store import read_document, read_documents
 
 
 @click.group("audit")
@@ -96,7 +97,7 @@ def audit_run(
         task = bars.add_task(f"audit of {request.link.name}", total=None)
         outcome = run_async(run_audit(request, report=lambda step: _show(bars, task, step)))
     if output == "table":
-        for title, rows, columns in rows_of(outcome):
+        for title, rows, columns in rows_of(outcome.document):
             emit(rows, output, columns=columns, title=title)
         if outcome.document["topics_without_times"]:
             names = ", ".join(outcome.document["topics_without_times"])
@@ -108,6 +109,79 @@ def audit_run(
     else:
         emit(outcome.document, output)
     raise SystemExit(exit_code_of(outcome.verdict, strict=strict))
+
+
+directory_option = click.option(
+    "--output-dir",
+    "directory",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Where the runs were kept; by default audit/ in the state folder.",
+)
+
+
+@audit_group.command("list")
+@click.option("--link", "link_name", metavar="LINK", help="Only runs of this link.")
+@directory_option
+@output_option
+@click.pass_obj
+def audit_list(context: AppContext, link_name: str | None, directory: Path | None, output: str) -> None:
+    """Runs that are kept, the newest first: verdict, coverage, differences."""
+    documents = run_async(_kept(context, directory, link_name))
+    rows = [
+        {name: document[name] for name in RUN_COLUMNS if name in document}
+        | {"coverage_percent": document["coverage"]["percent"], "differences": _found(document)}
+        for document in documents
+    ]
+    emit(rows, output, columns=RUN_COLUMNS)
+
+
+@audit_group.command("show")
+@click.argument("run")
+@directory_option
+@output_option
+@click.pass_obj
+def audit_show(context: AppContext, run: str, directory: Path | None, output: str) -> None:
+    """What a run said, as it said it then."""
+    document = run_async(_document(context, directory, run))
+    if output != "table":
+        emit(document, output)
+        return
+    for title, rows, columns in rows_of(document):
+        emit(rows, output, columns=columns, title=title)
+
+
+@audit_group.command("diff")
+@click.argument("run")
+@directory_option
+@output_option
+@click.pass_obj
+def audit_diff(context: AppContext, run: str, directory: Path | None, output: str) -> None:
+    """The records that a run found to differ, the first thousand. Exit code 4 where there are any.
+
+    All of them are in the Parquet table diffs, in the folder run_id=RUN.
+    """
+    document = run_async(_document(context, directory, run))
+    if output != "table":
+        emit({"items": document["differences"], "differences_found": document["differences_found"]}, output)
+    elif document["differences"]:
+        title, rows, columns = _differences(document)
+        emit(rows, output, columns=columns, title=title)
+    raise SystemExit(ExitCode.FINDINGS if _found(document) else ExitCode.DONE)
+
+
+RUN_COLUMNS = ("run_id", "link", "frozen_at", "verdict", "coverage_percent", "source_records", "differences")
+
+
+async def _kept(context: AppContext, directory: Path | None, link: str | None) -> list[dict[str, Any]]:
+    return read_documents(directory or audit_directory(context), link)
+
+
+async def _document(context: AppContext, directory: Path | None, run: str) -> dict[str, Any]:
+    return read_document(directory or audit_directory(context), run)
+
+
+def _found(document: dict[str, Any]) -> int:
+    return int(sum(document["differences_found"].values()))
 
 
 def _names(given: Sequence[str]) -> tuple[str, ...]:
@@ -131,30 +205,37 @@ def _show(bars: Progress, task: TaskID, step: str) -> None:
         click.echo(step, err=True)
 
 
-def rows_of(outcome: AuditOutcome) -> list[tuple[str, list[dict[str, Any]], list[str] | None]]:
-    """(title, rows, columns) of the tables for a person: partitions, and what differs or was not compared."""
-    document = outcome.document
+Table: TypeAlias = tuple[str, list[dict[str, Any]], list[str] | None]
+"""(title, rows, columns)"""
+
+
+def rows_of(document: dict[str, Any]) -> list[Table]:
+    """The tables of a run for a person: partitions, and what differs or was not compared."""
     columns = ["topic", "partition", "source_records", "coverage", "ranges_differing", "ranges_moved", "verdict"]
-    tables: list[tuple[str, list[dict[str, Any]], list[str] | None]] = [
+    took = f", in {document['seconds']:.0f} s" if "seconds" in document else ""
+    tables: list[Table] = [
         (
-            f"{document['link']}: {document['verdict'].replace('_', ' ')}, {coverage_text(document['coverage'])}, "
-            f"in {document['seconds']:.0f} s",
+            f"{document['link']}: {document['verdict'].replace('_', ' ')}, {coverage_text(document['coverage'])}{took}",
             [_texts(item) | {"coverage": f"{item['coverage']['percent']:g} %"} for item in document["partitions"]],
             columns if document["verdict"] in ("differs", "moved") else [*columns[:4], "verdict"],
         )
     ]
     if document["differences"]:
-        columns = ["topic", "partition", "kind", "source_offset", "target_offset", "source_timestamp"]
-        rows = [_texts(item) for item in document["differences"]]
-        found = {kind: number for kind, number in document["differences_found"].items() if number}
-        title = ", ".join(f"{number:,} {kind}" for kind, number in found.items())
-        if len(rows) < sum(found.values()):
-            title += f" (the first {len(rows):,} of {sum(found.values()):,}; all are in the Parquet table diffs)"
-        tables.append((title, rows, [*columns, "target_timestamp", "key"]))
+        tables.append(_differences(document))
     if document["not_compared"]:
         rows = [_texts(item) for item in document["not_compared"]]
         tables.append(("not compared", rows, ["topic", "partition", "side", "span", "offsets", "reason"]))
     return tables
+
+
+def _differences(document: dict[str, Any]) -> Table:
+    columns = ["topic", "partition", "kind", "source_offset", "target_offset", "source_timestamp"]
+    rows = [_texts(item) for item in document["differences"]]
+    found = {kind: number for kind, number in document["differences_found"].items() if number}
+    title = ", ".join(f"{number:,} {kind}" for kind, number in found.items())
+    if len(rows) < sum(found.values()):
+        title += f" (the first {len(rows):,} of {sum(found.values()):,}; all are in the Parquet table diffs)"
+    return title, rows, [*columns, "target_timestamp", "key"]
 
 
 def _texts(row: dict[str, Any]) -> dict[str, Any]:

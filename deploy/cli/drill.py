@@ -38,7 +38,8 @@ LINK_COLUMNS = (
     "lag_records",
     "lag_seconds",
     "audit_verdict",
-    "audit_at",
+    "audit_age_seconds",
+    "audit_coverage_percent",
 )
 GROUP_COLUMNS = ("group", "sync_age_seconds", "kept_partitions", "unknown_partitions", "waiting")
 FINDING_COLUMNS = ("kind", "subject", "detail")
@@ -100,7 +101,9 @@ def audit_notes(context: AppContext) -> dict[str, AuditNote]:
     except AuditResultDamaged:
         return {link.name: AuditNote("unreadable", None, is_equal=False) for link in context.links()}
     return {
-        summary.link: AuditNote(summary.verdict.value, summary.finished_at_ms, summary.verdict.is_equal)
+        summary.link: AuditNote(
+            summary.verdict.value, summary.frozen_at_ms, summary.verdict.is_equal, summary.coverage_percent
+        )
         for summary in summaries
     }
 

@@ -8,7 +8,8 @@ from typing import Any, TypedDict, Unpack
 
 import click
 
-from deploy.cli.moving import decide, links_between
+from deploy.cli.audited import require_audited
+from deploy.cli.moving import decide, links_between, now_ms
 from deploy.cli.parameters import Duration, GroupName, Moment, PartitionName, TopicPattern
 from deploy.cli.terminal import (
     AppContext,
@@ -116,7 +117,15 @@ def common_options(command: Any) -> Any:
     show_default=True,
     help="Keep clients of the source from writing, where farshore's own brokers run it.",
 )
-def switchover(app: AppContext, timeout_ms: int, freezes: bool, **asked: Unpack[Asked]) -> None:
+@click.option(
+    "--max-audit-age",
+    "audit_age_max_ms",
+    type=Duration(1_000),
+    help="Refuse unless the last audit of each link on this machine is no older, equal, and of all that was mirrored.",
+)
+def switchover(
+    app: AppContext, timeout_ms: int, freezes: bool, audit_age_max_ms: int | None, **asked: Unpack[Asked]
+) -> None:
     """Move to the target site as planned: freeze, drain, translate, move the groups, verify.
 
     The source must be alive. Stop its consumers first, and its producers where its brokers cannot refuse them. Nothing
@@ -126,6 +135,9 @@ def switchover(app: AppContext, timeout_ms: int, freezes: bool, **asked: Unpack[
     is, and the exit code is the worst of them.
     """
     intent = _intent(app, Operation.SWITCHOVER, asked)
+    if audit_age_max_ms is not None:
+        links = links_between(app, intent.source, intent.target) if intent.is_site else intent.links
+        require_audited(app, links, audit_age_max_ms, now_ms())
     _carry_out(app, replace(intent, freezes=freezes, drain_timeout_s=timeout_ms / 1000), asked)
 
 

@@ -5,5 +5,6 @@ Order of reading: `model.py` with `reasons.py` and `outcome.py` (the values), `r
 (the parent), `protocol.py` (what it and its child say to each other). Only the child loads Spark: `child.py`,
 `session.py`, `reader.py`, `lookup.py` (an offset's place in the map), `digest.py` (the sums that are compared),
 `diff.py` (which records differ), `phases.py` (these in their order), `job.py` (one comparison from end to end),
-`rounds.py` with `look.py` (again, where records expired meanwhile), `results.py`, `report.py` and `plot.py`.
+`rounds.py` with `look.py` (again, where records expired meanwhile), `results.py`, `tables.py`, `report.py` and
+`plot.py`. `store.py` has what others read of a run, and `gate.py` what a switchover asks of it.
 """

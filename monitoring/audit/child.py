@@ -21,7 +21,8 @@ from monitoring.audit.proof import next_proof, write_proof
 from monitoring.audit.protocol import EVENT, REQUEST, ChildRequest, Compared, Event, Progress, failed
 from monitoring.audit.report import as_html
 from monitoring.audit.session import SparkSettings, require_connector, spark_session
-from monitoring.audit.store import write_report, write_result, write_summary, write_tables
+from monitoring.audit.store import write_document, write_report, write_summary
+from monitoring.audit.tables import write_result, write_tables
 from monitoring.errors import AuditError
 
 
@@ -53,9 +54,11 @@ def compare(request: ChildRequest, events: TextIO) -> Compared:
         _tell(events, Progress("writing the result"))
         write_result(spark, result, directory)
     page = write_report(as_html(result, request.command), directory, run_id)
+    document = as_document(result)
+    write_document(document, directory)
     write_proof(next_proof(result), directory)
     write_summary(result, directory)
-    return Compared(result.verdict, as_document(result), page)
+    return Compared(result.verdict, document, page)
 
 
 def _tell(events: TextIO, event: Event) -> None:

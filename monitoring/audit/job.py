@@ -21,7 +21,7 @@ from monitoring.audit.phases import Sites, compare_sites, digest_site, open_rang
 from monitoring.audit.ranges import plan
 from monitoring.audit.results import partition_results
 from monitoring.audit.rounds import LogStarts, Round, read_until_settled
-from monitoring.audit.store import Tables
+from monitoring.audit.tables import Tables
 from monitoring.errors import SparkFailed
 
 # Says which step begins: shown as progress by a command, collected by a test.

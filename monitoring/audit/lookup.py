@@ -6,7 +6,6 @@ some comparisons in an array, all native to Spark. A join by range alone would v
 
 from __future__ import annotations
 
-import json
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -16,6 +15,7 @@ from pyspark.sql import functions as F
 
 from monitoring import limits
 from monitoring.audit.model import Place, Span
+from monitoring.audit.rows import frame_of
 
 
 class Lane(NamedTuple):
@@ -36,10 +36,9 @@ class Block(NamedTuple):
 
 
 _SCHEMA = (
-    "array<struct<l_topic:string,l_partition:int,l_block:bigint,"
-    "l_start:array<bigint>,l_length:array<bigint>,l_value:array<bigint>>>"
+    "l_topic string, l_partition int, l_block bigint, "
+    "l_start array<bigint>, l_length array<bigint>, l_value array<bigint>"
 )
-_COLUMNS = ("l_topic", "l_partition", "l_block", "l_start", "l_length", "l_value")
 
 
 def look_up(records: Any, lanes: Mapping[Place, Sequence[Lane]], within: Mapping[Place, Span]) -> Any:
@@ -53,7 +52,7 @@ def look_up(records: Any, lanes: Mapping[Place, Sequence[Lane]], within: Mapping
     found = list(blocks(lanes, within, width))
     if not found:
         return records.withColumns({"is_inside": F.lit(False), "at": F.lit(None).cast("bigint")})
-    table = _table(records.sparkSession, found)
+    table = frame_of(records.sparkSession, map(_row, found), _SCHEMA)
     joined = records.withColumn("l_at", F.shiftright(F.col("offset"), width.bit_length() - 1)).join(
         F.broadcast(table),
         (F.col("topic") == F.col("l_topic"))
@@ -106,13 +105,13 @@ def lanes_of(spans: Iterable[tuple[Place, Span]]) -> dict[Place, list[Lane]]:
     return found
 
 
-def _table(spark: Any, found: Sequence[Block]) -> Any:
-    """The rows travel as one JSON literal: a DataFrame made from Python rows would start Python workers for them."""
-    rows = [
-        dict(zip(_COLUMNS, (*block[:3], *(list(part) for part in zip(*block.lanes, strict=True))), strict=True))
-        for block in found
-    ]
-    text = json.dumps(rows, separators=(",", ":"))
-    table = spark.range(1).select(F.explode(F.from_json(F.lit(text), _SCHEMA)).alias("l")).select("l.*")
-    # A long literal would be looked through for each of a plan's many forms, and travel with each task.
-    return table if len(text) <= limits.AUDIT_LITERAL_MAX_CHARACTERS else table.repartition(1).localCheckpoint()
+def _row(block: Block) -> dict[str, Any]:
+    start, length, value = (list(part) for part in zip(*block.lanes, strict=True))
+    return {
+        "l_topic": block.topic,
+        "l_partition": block.partition,
+        "l_block": block.number,
+        "l_start": start,
+        "l_length": length,
+        "l_value": value,
+    }

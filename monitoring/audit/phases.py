@@ -16,6 +16,7 @@ from pyspark.sql import functions as F
 from monitoring.audit import diff, digest
 from monitoring.audit.model import AuditVerdict, ComparablePartition, FrozenLink, FrozenSite, Kind, Side
 from monitoring.audit.reader import Spans, read_records, spans_of
+from monitoring.audit.rows import frame_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,10 +68,9 @@ def open_ranges(sites: Sites, suspects: Sequence[Any]) -> Any:
     """The records that differ, in these ranges: a DataFrame of DIFFERENCES_SCHEMA."""
     spark = sites.spark
     if not suspects:
-        return spark.createDataFrame([], diff.DIFFERENCES_SCHEMA)
-    wanted = spark.createDataFrame(
-        [tuple(row[key] for key in digest.KEYS) for row in suspects], "topic string, partition int, range_start bigint"
-    )
+        return frame_of(spark, (), diff.DIFFERENCES_SCHEMA)
+    keys = ({key: row[key] for key in digest.KEYS} for row in suspects)
+    wanted = frame_of(spark, keys, "topic string, partition int, range_start bigint")
     there = {(item.topic, item.partition): item.target_topic for item in sites.partitions}
     opened = {}
     for side in Side:

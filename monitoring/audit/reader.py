@@ -11,6 +11,7 @@ from pyspark.sql import functions as F
 from monitoring import limits
 from monitoring.audit.locked import kafka_options
 from monitoring.audit.model import ComparablePartition, FrozenSite, Side, Span
+from monitoring.audit.rows import frame_of
 
 # (Kafka topic at the site, partition) -> offsets to read.
 Spans = Mapping[tuple[str, int], Span]
@@ -48,7 +49,7 @@ def read_records(spark: Any, site: FrozenSite, spans: Spans, names: Mapping[str,
     never there.
     """
     if not spans:
-        return spark.createDataFrame([], RECORD_SCHEMA)
+        return frame_of(spark, (), RECORD_SCHEMA)
     assign, starts, ends = offsets_json(spans)
     raw = (
         spark.read.format("kafka")

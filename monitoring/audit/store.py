@@ -4,6 +4,7 @@
     DIR/digests/run_id=R/site=S/topic=T/partition=P/   phase one: one row for each range of source offsets
     DIR/ranges/run_id=R/     phase two: both sites' digests of every range, and the verdict on it, equal ones too
     DIR/diffs/run_id=R/      every record that differs; of keys and values the first bytes, and how many there are
+    DIR/documents/R.json     all of it but for the tables, for who lists and shows runs without Spark
     DIR/reports/R.html       the report
     DIR/last/LINK.json       summary of the link's newest run, for metrics
     DIR/proofs/LINK.json     what is proved of the link, for the next run (`proof.py`)
@@ -18,31 +19,20 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
-from monitoring import limits
-from monitoring.audit.document import as_document
 from monitoring.audit.files import replace_file
 from monitoring.audit.model import AuditVerdict
 from monitoring.audit.outcome import AuditResult
-from monitoring.errors import AuditResultDamaged
+from monitoring.errors import AuditError, AuditResultDamaged
 
 # Summaries of version 1 said "equal" also over what was not compared, those of version 2 counted windows of event time.
 SUMMARY_VERSION = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Tables:
-    """DataFrames: both sites' digests, by the site's name; all ranges with their verdicts; all records that differ."""
-
-    digests: Mapping[str, Any]
-    ranges: Any
-    differences: Any
-
-
-@dataclass(frozen=True, slots=True)
 class AuditSummary:
-    """The last audit of a link, as metrics show it. `finished_at_ms` is in milliseconds since 1970.
+    """The last audit of a link, as metrics show it. It says what was when it was frozen (milliseconds since 1970).
 
     The last three are as in `Coverage`.
     """
@@ -50,6 +40,7 @@ class AuditSummary:
     link: str
     run_id: str
     verdict: AuditVerdict
+    frozen_at_ms: int
     finished_at_ms: int
     source_records: int
     target_records: int
@@ -62,45 +53,30 @@ class AuditSummary:
     oldest_ms: int | None
 
 
-def write_tables(tables: Tables, directory: Path, run_id: str) -> int:
-    """Store what phases one and two found; how many bytes the digests take. Raises what Spark raises, and OSError."""
-    for site, digests in tables.digests.items():
-        placed = digests.repartition("topic", "partition").sortWithinPartitions("range_start")
-        parted = placed.write.partitionBy("topic", "partition").mode("overwrite")
-        parted.parquet(str(_digests(directory, run_id) / f"site={site}"))
-    _folder(tables.ranges, directory, "ranges", run_id)
-    _folder(tables.differences, directory, "diffs", run_id)
-    return sum(path.stat().st_size for path in _digests(directory, run_id).rglob("*.parquet"))
+def write_document(document: Mapping[str, Any], directory: Path) -> Path:
+    """Store what `-o json` prints of the run. Raises OSError."""
+    return replace_file(directory / "documents" / f"{document['run_id']}.json", json.dumps(document))
 
 
-def _digests(directory: Path, run_id: str) -> Path:
-    return directory / "digests" / f"run_id={run_id}"
+def read_documents(directory: Path, link: str | None = None) -> list[dict[str, Any]]:
+    """Of all runs that are kept, or of a link's; the newest first. Raises AuditResultDamaged."""
+    found = [read_document(directory, path.stem) for path in (directory / "documents").glob("*.json")]
+    kept = [document for document in found if link in (None, document["link"])]
+    return sorted(kept, key=lambda document: (document["frozen_at"], document["run_id"]), reverse=True)
 
 
-def write_result(spark: Any, result: AuditResult, directory: Path) -> None:
-    """Store the run as Parquet."""
-    document = as_document(result)
-    run = {
-        "link": result.frozen.link,
-        "verdict": result.verdict.value,
-        "frozen_at_ms": result.frozen.frozen_at_ms,
-        "finished_at_ms": result.finished_at_ms,
-        "range_offsets": limits.AUDIT_RANGE_OFFSETS,
-        "coverage_percent": result.coverage.percent,
-        "records_missing": result.records_missing,
-        "records_surplus": result.records_surplus,
-        "document": json.dumps(document),
-    }
-    runs = spark.createDataFrame(
-        [tuple(run.values())],
-        "link string, verdict string, frozen_at_ms bigint, finished_at_ms bigint, range_offsets bigint, "
-        "coverage_percent double, records_missing bigint, records_surplus bigint, document string",
-    )
-    _folder(runs.coalesce(1), directory, "runs", result.run_id)
-
-
-def _folder(frame: Any, directory: Path, table: str, run_id: str) -> None:
-    frame.write.mode("overwrite").parquet(str(directory / table / f"run_id={run_id}"))
+def read_document(directory: Path, run_id: str) -> dict[str, Any]:
+    """Of one run. Raises AuditError where there is none, and AuditResultDamaged."""
+    path = directory / "documents" / f"{run_id}.json"
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise AuditError(
+            f"there is no run {run_id} in {directory}", "see which there are: farshore audit list"
+        ) from error
+    except ValueError as error:
+        raise AuditResultDamaged(f"{path} is not the document of an audit: {error}", "run the audit again") from error
+    return cast("dict[str, Any]", document)
 
 
 def write_report(html: str, directory: Path, run_id: str) -> Path:
@@ -114,6 +90,7 @@ def write_summary(result: AuditResult, directory: Path) -> Path:
         result.frozen.link,
         result.run_id,
         result.verdict,
+        result.frozen.frozen_at_ms,
         result.finished_at_ms,
         result.source_records,
         result.target_records,

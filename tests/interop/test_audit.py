@@ -26,7 +26,8 @@ from monitoring.audit.reader import read_records
 from monitoring.audit.reasons import Reason
 from monitoring.audit.report import as_html
 from monitoring.audit.run import run_child
-from monitoring.audit.store import read_summaries, write_report, write_result, write_summary, write_tables
+from monitoring.audit.store import read_summaries, write_report, write_summary
+from monitoring.audit.tables import write_result, write_tables
 from tests.conftest import SPARK_JARS
 from tests.monitoring.audit.planted import START_MS, Copy, changed, doubled, dropped, plant, records, retimed
 
@@ -177,35 +178,27 @@ def test_a_large_partition_is_read_by_several_tasks(
     assert [(item.kind, item.source_offset) for item in result.differences] == [(Kind.LOST, 299)]
 
 
-def test_swapped_records_have_moved(spark: Any, shared_broker: Any) -> None:
+def test_what_moved_is_told_from_what_is_lost_or_twice(spark: Any, shared_broker: Any) -> None:
+    """Next to each other; far away, so that each of the two is in a range of its own; twice, and the source's record is
+    in a range that is equal; and nothing is there at all."""
     source = records(RECORDS)
-    target = [source[1], source[0], *source[2:]]
-    result = audit(spark, asyncio.run(plant(shared_broker.bootstrap, [Copy(source, target)])))
-    assert result.verdict is AuditVerdict.MOVED
-    assert [(item.range_start, item.verdict) for item in result.ranges] == [(range_of(0), AuditVerdict.MOVED)]
-    moved = [(item.kind, item.source_offset, item.target_offset) for item in result.differences]
-    assert moved == [(Kind.MOVED, 0, 1), (Kind.MOVED, 1, 0)]
-
-
-def test_what_moved_far_or_stands_twice_is_told_from_what_is_lost_or_extra(spark: Any, shared_broker: Any) -> None:
-    """Each of the two is in a range of its own, and the source's record of the second one in a range that is equal."""
-    copy = Copy(records(RECORDS), records(RECORDS))
-    target = list(copy.source)
-    target[10], target[900] = target[900], target[10]
-    twice = Copy(copy.source, [*copy.source, copy.source[17]])
-    result = audit(spark, asyncio.run(plant(shared_broker.bootstrap, [Copy(copy.source, target), twice])))
-    assert [item.verdict for item in result.partitions] == [AuditVerdict.MOVED, AuditVerdict.DIFFERS]
-    found = [(item.kind, item.partition, item.source_offset, item.target_offset) for item in result.differences]
-    assert found == [(Kind.DUPLICATED, 1, None, RECORDS), (Kind.MOVED, 0, 10, 900), (Kind.MOVED, 0, 900, 10)]
-
-
-def test_a_target_without_records_loses_all_of_them(spark: Any, shared_broker: Any) -> None:
-    frozen = asyncio.run(plant(shared_broker.bootstrap, [Copy(records(100), [])]))
-    result = audit(spark, frozen)
-    assert result.verdict is AuditVerdict.DIFFERS
-    assert (result.records_missing, result.records_surplus) == (100, 0)
-    assert {item.kind for item in result.differences} == {Kind.LOST}
-    assert result.partitions[0].target == Span(0, 0)
+    near, far = list(source), list(source)
+    near[0], near[1] = near[1], near[0]
+    far[10], far[900] = far[900], far[10]
+    targets = [near, far, [*source, source[17]], []]
+    result = audit(spark, asyncio.run(plant(shared_broker.bootstrap, [Copy(source, target) for target in targets])))
+    moved, differs = AuditVerdict.MOVED, AuditVerdict.DIFFERS
+    assert [item.verdict for item in result.partitions] == [moved, moved, differs, differs]
+    near_range = [(item.range_start, item.verdict) for item in result.ranges if item.partition == 0]
+    assert near_range == [(range_of(0), moved)]
+    found = [
+        (item.kind, item.partition, item.source_offset, item.target_offset)
+        for item in result.differences
+        if item.kind is not Kind.LOST
+    ]
+    assert (result.found[Kind.LOST], result.partitions[3].target) == (RECORDS, Span(0, 0))
+    assert found == [(Kind.DUPLICATED, 2, None, RECORDS)]
+    assert result.found[Kind.MOVED] == 4
 
 
 def test_records_that_expired_since_the_freeze_fail_nothing_and_are_left_out(spark: Any, shared_broker: Any) -> None:

@@ -7,9 +7,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner, Result
 
-from deploy.cli.audit import exit_code_of, rows_of
+from deploy.cli.audit import audit_group, exit_code_of, rows_of
 from monitoring.audit.document import as_document
+from monitoring.audit.gate import why_not_enough
 from monitoring.audit.model import (
     AuditVerdict,
     FrozenLink,
@@ -26,8 +28,7 @@ from monitoring.audit.model import (
 from monitoring.audit.outcome import AuditResult, Coverage, PartitionResult, PlotBar, RangeResult, RecordDifference
 from monitoring.audit.reasons import ProofLoss, Reason
 from monitoring.audit.report import as_html
-from monitoring.audit.run import AuditOutcome
-from monitoring.audit.store import read_summaries, write_summary
+from monitoring.audit.store import read_documents, read_summaries, write_document, write_summary
 from monitoring.errors import AuditResultDamaged
 
 SITE = FrozenSite("east", "localhost:9092", "cluster-a")
@@ -113,7 +114,7 @@ def test_coverage_is_in_the_summary_the_document_and_the_report(tmp_path: Path) 
     assert "equal as far as compared" in page
     assert "<b>52.63 %</b>" in page
     assert "Up to 9 records were left out" in page
-    (title, rows, columns), *_ = rows_of(AuditOutcome(result.verdict, document | {"seconds": 2.0}, tmp_path))
+    (title, rows, columns), *_ = rows_of(document | {"seconds": 2.0})
     said = "east-west: equal as far as compared, 52.63 % compared (10 records of both sites; up to 9 left out), in 2 s"
     assert title == said
     assert columns is not None
@@ -141,7 +142,7 @@ def test_what_earlier_runs_proved_is_told_with_its_age(tmp_path: Path) -> None:
         "records_left_out_at_most": 0,
     }
     assert document["proofs_lost"] == [{"topic": "u", "partition": 2, "why": "log_cut"}]
-    (title, _, _), *_ = rows_of(AuditOutcome(result.verdict, document | {"seconds": 2.0}, tmp_path))
+    (title, _, _), *_ = rows_of(document | {"seconds": 2.0})
     assert f"all 18 records of both sites compared (8 of them by earlier runs, since {oldest})" in title
     page = as_html(result, "x")
     assert "8 of them by earlier runs" in page
@@ -191,6 +192,52 @@ def test_the_last_summary_of_each_link(tmp_path: Path) -> None:
             read_summaries(tmp_path)
 
 
+def test_runs_that_are_kept_are_listed_and_shown(tmp_path: Path) -> None:
+    def invoke(*arguments: str) -> Result:
+        return CliRunner().invoke(audit_group, [*arguments, "--output-dir", str(tmp_path)])
+
+    assert json.loads(invoke("list", "-o", "json").stdout)["items"] == []
+    later = replace(EQUAL, run_id="run-2", frozen=replace(EQUAL.frozen, frozen_at_ms=5_000))
+    for result in (DIFFERS, later):
+        write_document(as_document(result), tmp_path)
+    assert [document["run_id"] for document in read_documents(tmp_path)] == ["run-2", "run-1"]
+    assert read_documents(tmp_path, "other") == []
+    listed = invoke("list", "--link", "east-west")
+    assert [word for word in listed.stdout.split() if word.startswith("run-")] == ["run-2", "run-1"]
+    shown, plain = invoke("show", "run-1"), invoke("show", "run-1", "-o", "json")
+    assert "east-west: differs, all 10 records of both sites compared" in shown.stdout
+    assert json.loads(plain.stdout).items() >= json.loads(json.dumps(as_document(DIFFERS))).items()
+    assert (shown.exit_code, plain.exit_code) == (0, 0)
+    differing, equal = invoke("diff", "run-1"), invoke("diff", "run-2")
+    assert (differing.exit_code, equal.exit_code, equal.stdout) == (4, 0, "")
+    assert "1 changed" in differing.stdout
+    (found,) = json.loads(invoke("diff", "run-1", "-o", "json").stdout)["items"]
+    assert (found["kind"], found["source_offset"]) == ("changed", 3)
+    missing = invoke("show", "run-9")
+    assert (missing.exit_code, missing.stderr.splitlines()[-1]) == (1, "hint: see which there are: farshore audit list")
+    (tmp_path / "documents" / "run-3.json").write_text("{")
+    assert invoke("list").exit_code == 1
+
+
+def test_a_move_is_gated_by_the_last_audit(tmp_path: Path) -> None:
+    """It is as old as its freeze; what was in flight then is no reason to refuse, all else that was left out is."""
+
+    def why(result: AuditResult, now_ms: int = 61_000) -> str | None:
+        write_summary(result, tmp_path)
+        return why_not_enough(read_summaries(tmp_path)[0], 60_000, now_ms)
+
+    assert why(EQUAL) is why(left_out(Reason.NOT_MIRRORED_YET)) is None
+    assert "is of 1970-01-01T00:00:01.000Z (run run-1)" in str(why(EQUAL, now_ms=61_001))
+    assert "said differs" in str(why(DIFFERS))
+    assert "said differs" in str(why(left_out(Reason.NEVER_MIRRORED)))
+    moved = replace(EQUAL, partitions=(replace(EQUAL.partitions[0], verdict=AuditVerdict.MOVED),))
+    assert "said moved" in str(why(moved))
+    for reason in Reason:
+        if not (reason.is_finding or reason.is_in_flight):
+            assert "covered 52.63 %" in str(why(left_out(reason))), reason
+    assert why_not_enough(None, 60_000, 0) == "there was no audit of it on this machine"
+
+
 def test_a_list_that_is_cut_says_of_how_many(tmp_path: Path) -> None:
     partition = replace(DIFFERS.partitions[0], ranges_differing=1_200, ranges_moved=34)
     result = replace(DIFFERS, partitions=(partition,), found={Kind.CHANGED: 1_500, Kind.LOST: 2, Kind.MOVED: 9})
@@ -200,7 +247,7 @@ def test_a_list_that_is_cut_says_of_how_many(tmp_path: Path) -> None:
     page = as_html(result, "x")
     assert "The first 1 of 1,234 are listed" in page
     assert "The first 1 of 1,511 are listed" in page
-    _, (title, _, _), *_ = rows_of(AuditOutcome(result.verdict, document | {"seconds": 2.0}, tmp_path))
+    _, (title, _, _), *_ = rows_of(document | {"seconds": 2.0})
     assert title == "2 lost, 1,500 changed, 9 moved (the first 1 of 1,511; all are in the Parquet table diffs)"
     page = as_html(DIFFERS, "x")
     assert "are listed" not in page

@@ -1,0 +1,64 @@
+"""The Parquet tables of a run (`store.py` says where they are), written by Spark."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from monitoring import limits
+from monitoring.audit.document import as_document
+from monitoring.audit.outcome import AuditResult
+from monitoring.audit.rows import frame_of
+
+
+@dataclass(frozen=True, slots=True)
+class Tables:
+    """DataFrames: both sites' digests, by the site's name; all ranges with their verdicts; all records that differ."""
+
+    digests: Mapping[str, Any]
+    ranges: Any
+    differences: Any
+
+
+def write_tables(tables: Tables, directory: Path, run_id: str) -> int:
+    """Store what phases one and two found; how many bytes the digests take. Raises what Spark raises, and OSError."""
+    for site, digests in tables.digests.items():
+        placed = digests.repartition("topic", "partition").sortWithinPartitions("range_start")
+        parted = placed.write.partitionBy("topic", "partition").mode("overwrite")
+        parted.parquet(str(_digests(directory, run_id) / f"site={site}"))
+    _folder(tables.ranges, directory, "ranges", run_id)
+    _folder(tables.differences, directory, "diffs", run_id)
+    return sum(path.stat().st_size for path in _digests(directory, run_id).rglob("*.parquet"))
+
+
+def _digests(directory: Path, run_id: str) -> Path:
+    return directory / "digests" / f"run_id={run_id}"
+
+
+def write_result(spark: Any, result: AuditResult, directory: Path) -> None:
+    """Store the run as Parquet."""
+    document = as_document(result)
+    run = {
+        "link": result.frozen.link,
+        "verdict": result.verdict.value,
+        "frozen_at_ms": result.frozen.frozen_at_ms,
+        "finished_at_ms": result.finished_at_ms,
+        "range_offsets": limits.AUDIT_RANGE_OFFSETS,
+        "coverage_percent": result.coverage.percent,
+        "records_missing": result.records_missing,
+        "records_surplus": result.records_surplus,
+        "document": json.dumps(document),
+    }
+    schema = (
+        "link string, verdict string, frozen_at_ms bigint, finished_at_ms bigint, range_offsets bigint, "
+        "coverage_percent double, records_missing bigint, records_surplus bigint, document string"
+    )
+    runs = frame_of(spark, [run], schema)
+    _folder(runs.coalesce(1), directory, "runs", result.run_id)
+
+
+def _folder(frame: Any, directory: Path, table: str, run_id: str) -> None:
+    frame.write.mode("overwrite").parquet(str(directory / table / f"run_id={run_id}"))
