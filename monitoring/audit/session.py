@@ -24,6 +24,11 @@ from monitoring.errors import SparkFailed
 
 JAVA_STOP_S = 30.0
 JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+_CONSUMER_TIMES = [
+    f"spark.kafka.consumer.{cache}.{time}"
+    for cache in ("cache", "fetchedData.cache")
+    for time in ("timeout", "evictorThreadRunInterval")
+]
 LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
 
 
@@ -92,6 +97,9 @@ def spark_options(settings: SparkSettings) -> dict[str, str]:
         "spark.sql.shuffle.partitions": str(max(4, 2 * (os.cpu_count() or 1))),
         # Both sites are read by one job each time: results must not depend on a speculative second reader.
         "spark.speculation": "false",
+        # A partition is read once: what its consumer and its last poll hold is of no use to anybody afterwards.
+        **dict.fromkeys(_CONSUMER_TIMES, "1s"),
+        "spark.kafka.consumer.cache.capacity": "1",
         **REDACTED,
         JAVA_OPTIONS: f"-Dlog4j2.configurationFile={LOG_SETTINGS.as_uri()}",
         "spark.driver.host": "127.0.0.1",

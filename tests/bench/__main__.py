@@ -18,6 +18,8 @@ import click
 from rich.console import Console
 
 from tests.bench import cluster_bench, fleet_bench, moving_bench, tables
+from tests.bench.audit_bench import bench_audit
+from tests.bench.audit_tables import audit_table
 from tests.bench.broker_bench import bench_broker
 from tests.bench.cluster_bench import ClusterSetup, bench_cluster
 from tests.bench.cluster_tables import cluster_table
@@ -37,7 +39,7 @@ from tests.bench.state_bench import bench_state
 from tests.bench.validation_bench import bench_validation
 from tests.interop.servers import ServerFailed
 
-PARTS = ("mirror", "latency", "broker", "validation", "state", "cluster", "fleet", "failover", "startup")
+PARTS = ("mirror", "latency", "broker", "validation", "state", "cluster", "fleet", "failover", "audit", "startup")
 PLANNER, THROUGHPUT = "planner", "throughput"
 TOOLS = "tools"
 """Beside the moves: what Kafka's own take."""
@@ -121,6 +123,9 @@ def main(
             _fleet(console, fleet, throughput, only, say)
         if "failover" in wanted:
             _failover(console, directory, rounds, only, say)
+        if "audit" in wanted:
+            runs = bench_audit(directory / "audit", source, payload_bytes, rounds, record_values(logs), say)
+            console.print(audit_table(runs, rounds))
         if "startup" in wanted:
             console.print(tables.startup_line(_startup_s()))
     except ServerFailed as failed:

@@ -29,7 +29,8 @@ FLEET_COMMANDS = {("fleet", verb) for verb in ("status", "drain", "rebalance")}
 WAY_BACK = {("failback",), *(("stranded", verb) for verb in ("export", "leave", "replay"))}
 PAUSES = {("topic", "pause"), ("topic", "resume")}
 OF_MOVES = SITE_COMMANDS | OPERATION_COMMANDS | WAY_BACK
-RUN_ELSEWHERE = {("broker", "user"), ("cluster", "start"), ("demo",), *FLEET_COMMANDS, *OF_MOVES, *PAUSES}
+OF_AUDITS = {("audit", verb) for verb in ("list", "show", "diff")}
+RUN_ELSEWHERE = {("broker", "user"), ("cluster", "start"), ("demo",), *FLEET_COMMANDS, *OF_MOVES, *OF_AUDITS, *PAUSES}
 """By the command's own tests; by the fleet's, which have an etcd; by the tutorial's; by those of the demo, roles,
 moves, the way back, and pauses."""
 

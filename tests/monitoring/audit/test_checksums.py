@@ -74,6 +74,18 @@ def other_header(_: random.Random, record: Rec) -> Rec:
     return replace(record, headers=(*record.headers, ("h", None)))
 
 
+def other_nulls(rng: random.Random, records: list[Rec]) -> list[Rec]:
+    """The same headers, and the same bytes of their values; another one has none."""
+    at = rng.randrange(len(records))
+    values: list[bytes | None] = [None, rng.choice((b"", b"a", b"b", b",", b",a", b"\xff")), b"", None]
+    others = list(values)
+    while others == values:
+        rng.shuffle(others)
+    before, after = (replace(records[at], headers=tuple(("h", value) for value in found)) for found in (values, others))
+    records[at] = before
+    return [*records[:at], after, *records[at + 1 :]]
+
+
 def swapped(rng: random.Random, records: list[Rec]) -> list[Rec]:
     first, second = rng.sample(range(len(records)), 2)
     if records[first] == records[second]:
@@ -118,6 +130,7 @@ MUTATIONS: dict[str, tuple[Mutation, AuditVerdict]] = {
     "value": (at_one(lambda rng, item: replace(item, value=other_bytes(rng, item.value))), DIFFERS),
     "one bit": (at_one(one_bit), DIFFERS),
     "header": (at_one(other_header), DIFFERS),
+    "other nulls in headers": (other_nulls, DIFFERS),
     "timestamp": (at_one(lambda _, item: replace(item, at_ms=item.at_ms + 1)), DIFFERS),
     "swapped": (swapped, MOVED),
     "lost and doubled": (lost_and_doubled, DIFFERS),
