@@ -15,8 +15,6 @@ AUDIT_PREVIEW_BYTES = 120
 # task: they are wider where logs are long.
 AUDIT_BLOCK_MIN_OFFSETS = 1_024
 AUDIT_BLOCKS_SENT = 32_768
-# Longer tables are computed once, and not written into each plan.
-AUDIT_LITERAL_MAX_CHARACTERS = 100_000
 # So many spans of a partition are opened apart; more than that are joined where the least lies between them.
 AUDIT_SPANS_OPENED = 16
 # A partition's proof has a part for each run; beyond this many the oldest become one.

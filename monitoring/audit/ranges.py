@@ -133,7 +133,7 @@ def _unproved(
         whole,
         source=source,
         target=target,
-        segments=tuple(_segments(frozen, source)),
+        segments=whole.segments if source == whole.source else tuple(_segments(frozen, source)),
         left_out=_clip(whole.left_out, source),
         foreign=_clip(whole.foreign, target),
         proved=tuple(_still_there(part, whole) for part in parts),

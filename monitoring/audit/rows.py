@@ -6,16 +6,19 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
-
-from monitoring import limits
 
 
 def frame_of(spark: Any, rows: Iterable[Mapping[str, Any]], schema: str) -> Any:
-    """The rows (of what JSON has) as a DataFrame; `schema` as in DDL."""
-    fields = ",".join(":".join(field.rsplit(" ", 1)) for field in schema.split(", "))
-    text = json.dumps(list(rows), separators=(",", ":"))
-    parsed = F.from_json(F.lit(text), f"array<struct<{fields}>>")
-    table = spark.range(1).select(F.explode(parsed).alias("row")).select("row.*")
-    # A long literal would be looked through for each of a plan's many forms, and travel with each task.
-    return table if len(text) <= limits.AUDIT_LITERAL_MAX_CHARACTERS else table.repartition(1).localCheckpoint()
+    """The rows (of what JSON has) as a DataFrame; `schema` as in DDL.
+
+    They travel to Java as lines of one text. As a literal in the plan a long one would be looked through, and written
+    out, for each of the plan's many forms.
+    """
+    text = "\n".join(json.dumps(row, separators=(",", ":")) for row in rows)
+    java = spark._jvm
+    lines = java.java.util.regex.Pattern.compile("\n").splitAsStream(text).toList()
+    strings = spark._jsparkSession.createDataset(lines, java.org.apache.spark.sql.Encoders.STRING())
+    parsed = DataFrame(strings.toDF(), spark).where("value != ''").select(F.from_json("value", schema).alias("row"))
+    return parsed.select("row.*")

@@ -149,7 +149,7 @@ def _starts() -> dict[tuple[Side, str, int], int]:
 def frozen_link(bootstrap: str, each: int, intervals: int) -> FrozenLink:
     """Both topics with `each` records a partition, and a map of so many intervals in all."""
     site = FrozenSite("east", bootstrap, None)
-    length = max(1, each * PARTITIONS // intervals)
+    length = max(1, -(-each * PARTITIONS // intervals))
     steps = tuple(Step(start, start) for start in range(0, each, length))
     whole = Span(0, each)
     return FrozenLink(

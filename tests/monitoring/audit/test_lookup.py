@@ -37,7 +37,6 @@ def random_lanes(rng: random.Random, end: int) -> list[Lane]:
 
 def test_each_offset_finds_its_lane(spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "AUDIT_BLOCK_MIN_OFFSETS", 32)
-    monkeypatch.setattr(limits, "AUDIT_LITERAL_MAX_CHARACTERS", 1_000)
     rng = random.Random(1)
     lanes: Mapping[Place, Sequence[Lane]] = {("t", number): random_lanes(rng, 300) for number in range(6)}
     lanes = {**lanes, ("t", 6): [], ("t", 7): [Lane(250, 10, 0)], ("t", 8): [Lane(0, 10, 5)]}
