@@ -14,7 +14,7 @@ from typing import Any
 from pyspark.sql import functions as F
 
 from monitoring.audit import diff, digest
-from monitoring.audit.model import AuditVerdict, ComparablePartition, FrozenLink, FrozenSite, Kind, Side
+from monitoring.audit.model import AuditVerdict, ComparablePartition, FrozenLink, FrozenSite, Kind, Side, Span
 from monitoring.audit.reader import Spans, read_records, spans_of
 from monitoring.audit.rows import frame_of
 
@@ -88,5 +88,13 @@ def _with_duplicates(sites: Sites, named: Any) -> Any:
     """What is too many may be there elsewhere, in a range that was not opened: the source is looked through for it."""
     extra = named.where(F.col("kind") == Kind.EXTRA.value).select("topic", "partition").distinct().collect()
     places = {(row["topic"], row["partition"]) for row in extra}
-    spans = {place: span for place, span in spans_of(tuple(sites.partitions), Side.SOURCE).items() if place in places}
+    spans = {
+        (item.topic, item.partition): span
+        for item in sites.partitions
+        if (item.topic, item.partition) in places and (span := _with_what_is_proved(item)).offsets
+    }
     return diff.tell_duplicates(named, sites.records(Side.SOURCE, spans)).localCheckpoint() if spans else named
+
+
+def _with_what_is_proved(item: ComparablePartition) -> Span:
+    return Span(min([item.source.start, *(part.source.start for part in item.proved)]), item.source.end)

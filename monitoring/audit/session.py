@@ -99,7 +99,6 @@ def spark_options(settings: SparkSettings) -> dict[str, str]:
         "spark.speculation": "false",
         # A partition is read once: what its consumer and its last poll hold is of no use to anybody afterwards.
         **dict.fromkeys(_CONSUMER_TIMES, "1s"),
-        "spark.kafka.consumer.cache.capacity": "1",
         **REDACTED,
         JAVA_OPTIONS: f"-Dlog4j2.configurationFile={LOG_SETTINGS.as_uri()}",
         "spark.driver.host": "127.0.0.1",

@@ -180,15 +180,17 @@ def test_a_large_partition_is_read_by_several_tasks(
 
 def test_what_moved_is_told_from_what_is_lost_or_twice(spark: Any, shared_broker: Any) -> None:
     """Next to each other; far away, so that each of the two is in a range of its own; twice, and the source's record is
-    in a range that is equal; and nothing is there at all."""
+    in a range that is equal; the same, and it is in what was proved before; and nothing is there at all."""
     source = records(RECORDS)
     near, far = list(source), list(source)
     near[0], near[1] = near[1], near[0]
     far[10], far[900] = far[900], far[10]
-    targets = [near, far, [*source, source[17]], []]
-    result = audit(spark, asyncio.run(plant(shared_broker.bootstrap, [Copy(source, target) for target in targets])))
+    targets = [near, far, [*source, source[17]], [*source, source[17]], []]
+    frozen = asyncio.run(plant(shared_broker.bootstrap, [Copy(source, target) for target in targets]))
+    proved = replace(frozen.partitions[3], proved=(ProvedPart(Span(0, 500), Span(0, 500), 500, 500, 1, "run-0"),))
+    result = audit(spark, replace(frozen, partitions=(*frozen.partitions[:3], proved, frozen.partitions[4])))
     moved, differs = AuditVerdict.MOVED, AuditVerdict.DIFFERS
-    assert [item.verdict for item in result.partitions] == [moved, moved, differs, differs]
+    assert [item.verdict for item in result.partitions] == [moved, moved, differs, differs, differs]
     near_range = [(item.range_start, item.verdict) for item in result.ranges if item.partition == 0]
     assert near_range == [(range_of(0), moved)]
     found = [
@@ -196,8 +198,8 @@ def test_what_moved_is_told_from_what_is_lost_or_twice(spark: Any, shared_broker
         for item in result.differences
         if item.kind is not Kind.LOST
     ]
-    assert (result.found[Kind.LOST], result.partitions[3].target) == (RECORDS, Span(0, 0))
-    assert found == [(Kind.DUPLICATED, 2, None, RECORDS)]
+    assert (result.found[Kind.LOST], result.partitions[4].target) == (RECORDS, Span(0, 0))
+    assert found == [(Kind.DUPLICATED, 2, None, RECORDS), (Kind.DUPLICATED, 3, None, RECORDS)]
     assert result.found[Kind.MOVED] == 4
 
 
