@@ -109,10 +109,7 @@ def main(
         if "validation" in wanted:
             console.print(tables.validation_table(bench_validation(record_values(logs))))
         if "state" in wanted:
-            console.print(tables.map_bytes_table(bench_map_bytes()))
-            state = bench_state(directory / "state", rounds, say)
-            console.print(tables.state_table(state.opened))
-            console.print(tables.stood_table(state.opened[-1].what, state.stood))
+            _state(console, directory / "state", rounds, say)
         if "cluster" in wanted:
             parts = frozenset(each for each in cluster_bench.PARTS if not only or each in only)
             cluster = ClusterSetup(directory / "cluster", payload_bytes, rounds, kills, parts)
@@ -132,6 +129,13 @@ def main(
         raise click.ClickException(str(failed)) from failed
     finally:
         shutil.rmtree(directory, ignore_errors=True)
+
+
+def _state(console: Console, directory: Path, rounds: int, say: tables.Say) -> None:
+    console.print(tables.map_bytes_table(bench_map_bytes()))
+    state = bench_state(directory, rounds, say)
+    console.print(tables.state_table(state.opened))
+    console.print(tables.stood_table(state.opened[-1].what, state.stood))
 
 
 def _failover(console: Console, directory: Path, rounds: int, only: tuple[str, ...], say: tables.Say) -> None:
