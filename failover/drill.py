@@ -19,7 +19,7 @@ from failover.losses import LossTotal
 from failover.moves import MoveKind
 from failover.plan import Elsewhere, OperationPlan, RefusalReason, plan_failover
 from failover.snapshot import Snapshot
-from mirror.api import CLOCK_DIFFERENCE_MAX_MS, GroupSyncs, LinkStatus
+from mirror.api import CLOCK_DIFFERENCE_MAX_MS, GroupSyncs, LinkStatus, SourceParting
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +39,8 @@ class TargetGates:
     freezing: Freezing
     under_way: FarshoreError | None = None
     elsewhere: tuple[Elsewhere, ...] = ()
+    lacks: tuple[SourceParting, ...] = ()
+    """What links back had mirrored from the target, and it lacks: a move there would lose it."""
 
 
 OPEN: Final = TargetGates(UNFROZEN)
@@ -151,6 +153,7 @@ def judge_drill(
         *_of_operations(gates.under_way, status.link),
         *(() if plan is None else _of_plan(plan)),
         *_of_return(status, blind, returns_active),
+        *_of_lacks(gates.lacks, status.target),
         *_of_ends(status, blind, ends_age_ms),
         *(DrillFinding("not_mirrored", where, "nothing of it was ever mirrored") for where in not_mirrored),
         *_of_groups(groups, status.link),
@@ -228,6 +231,11 @@ def _of_plan(plan: OperationPlan) -> Iterable[DrillFinding]:
         if not view.trusted:
             text = "recreated or cut at one of the sites: its loss would be unknown"
             yield DrillFinding(RefusalReason.OFFSETS_IN_DOUBT.value, f"{view.topic}-{view.partition}", text)
+
+
+def _of_lacks(lacks: Iterable[SourceParting], target: str) -> Iterable[DrillFinding]:
+    for one in lacks:
+        yield DrillFinding(RefusalReason.TARGET_LACKS.value, str(one.where), one.in_words(target))
 
 
 def _of_ends(status: LinkStatus, blind: Snapshot | None, ends_age_ms: int | None) -> Iterable[DrillFinding]:

@@ -17,9 +17,10 @@ from failover.errors import NewerVersion, OperationUnderWay
 from failover.freezing import known_standing, read_roles, with_denials
 from failover.journal_log import load_operations
 from failover.observe import observe
+from failover.partings import target_lacks
 from failover.snapshot import Snapshot
 from failover.standing import refuse_second
-from mirror.api import STATUS_LIMITS, GroupSyncs, HeartbeatWatch, Link, link_status, read_entries
+from mirror.api import STATUS_LIMITS, GroupSyncs, HeartbeatWatch, Link, complete_link, link_status, read_entries
 
 
 async def drill_link(
@@ -58,7 +59,9 @@ async def _looks(link: Link, links: Sequence[Link], now_ms: Callable[[], int]) -
         try:
             source = await stack.enter_async_context(_cluster(link, at_source=True))
             live = await observe(link, source, target, (), now_ms(), target_in_part=True)
-            return replace(seen, live=live, returns_active=await _returning_active(link, source))
+            lacks = await target_lacks(await complete_link(link, source, target), source, target)
+            active = await _returning_active(link, source)
+            return replace(seen, live=live, gates=replace(seen.gates, lacks=lacks), returns_active=active)
         except FarshoreError as error:
             return replace(seen, trouble=str(error))
 

@@ -12,6 +12,7 @@ from failover.losses import LossTotal, PartitionLoss, state_loss, total_loss
 from failover.moves import GroupMove, GroupTotal, MoveKind, group_totals, plan_moves
 from failover.snapshot import GroupView, Snapshot
 from failover.steps import Operation, OperationStep
+from mirror.api import SourceParting
 
 
 class RefusalReason(StrEnum):
@@ -52,6 +53,8 @@ class RefusalReason(StrEnum):
     PARTITION_NOT_FOUND = "partition_not_found"
     GROUP_UNANSWERED = "group_unanswered"
     """Nothing can be asked or set of it at the target."""
+    TARGET_LACKS = "target_lacks"
+    """Records that a link back had mirrored from it: the target came back with an older log, or another one."""
     OPERATION_UNDER_WAY = "operation_under_way"
     OPERATION_ENDED = "operation_ended"
     PROMOTED_MEANWHILE = "promoted_meanwhile"
@@ -125,10 +128,12 @@ def plan_switchover(
     set_back_groups: Iterable[str] = (),
     freezing: Freezing = UNFROZEN,
     elsewhere: tuple[Elsewhere, ...] = (),
+    lacks: tuple[SourceParting, ...] = (),
 ) -> OperationPlan:
     """The source is alive and nothing may be lost: freeze what can be, drain, fence, move the groups, verify.
 
-    What the mirror still has to bring is waited for, so that only after the drain all moves can be judged.
+    What the mirror still has to bring is waited for, so that only after the drain all moves can be judged. It never
+    brings what the target `lacks`, since that came from there.
     """
     left, back = tuple(left_groups), tuple(set_back_groups)
     moves = tuple(plan_moves(snapshot, back))
@@ -143,6 +148,9 @@ def plan_switchover(
         GateRefusal(RefusalReason.OFFSETS_IN_DOUBT, f"{view.topic}-{view.partition}")
         for view in snapshot.partitions
         if not view.trusted
+    ]
+    refusals += [
+        GateRefusal(RefusalReason.TARGET_LACKS, str(one.where), one.in_words(snapshot.target)) for one in lacks
     ]
     refusals += active_at_source(snapshot.groups)
     if freezing.is_in_the_way:

@@ -25,6 +25,7 @@ from failover.limits import SOURCE_ROLE_S
 from failover.link_run import LinkMove
 from failover.not_named import groups_not_named
 from failover.observe import kept_brokers
+from failover.partings import target_lacks
 from failover.plan import Elsewhere, plan_failover, plan_switchover
 from failover.readers import Readers
 from failover.site_plan import SourceNames
@@ -33,7 +34,7 @@ from failover.snapshot import Snapshot
 from failover.standing import is_verified, under_way
 from failover.steps import Operation
 from failover.to_datetime import moves_to
-from mirror.api import Link, MirrorError
+from mirror.api import Link, MirrorError, SourceParting
 
 
 async def mark_interrupted(snapshot: Snapshot, sites: Sites) -> Snapshot:
@@ -150,6 +151,7 @@ async def plan_link(intent: Intent, sites: Sites, hooks: Hooks) -> LinkMove:
             set_back_groups=intent.set_back_groups,
             freezing=replace(freezing, hooks=hooks),
             elsewhere=await _elsewhere(sites, snapshot, freezing),
+            lacks=await _lacks(sites),
         )
         return LinkMove(replace(plan, not_named=await groups_not_named(sites)), sites)
     snapshot = await mark_interrupted(await sites.look_past_source(), sites)
@@ -171,6 +173,13 @@ async def plan_link(intent: Intent, sites: Sites, hooks: Hooks) -> LinkMove:
         elsewhere=await _elsewhere(sites, snapshot, freezing),
     )
     return LinkMove(replace(plan, not_named=await groups_not_named(sites)), sites)
+
+
+async def _lacks(sites: Sites) -> tuple[SourceParting, ...]:
+    """Behind a look, which has completed the link."""
+    if sites.source is None:
+        return ()
+    return await target_lacks(sites.readers.completed.get(sites.link.name, sites.link), sites.source, sites.target)
 
 
 async def _elsewhere(sites: Sites, snapshot: Snapshot, freezing: Freezing) -> tuple[Elsewhere, ...]:

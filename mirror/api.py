@@ -28,6 +28,7 @@ from mirror.split import LocalWrites, Split
 from mirror.status import STATUS_LIMITS, LinkCondition, LinkStatus, condition_now, link_status
 from mirror.transactions import end_by_hand
 from mirror.worker.origins import complete_link
+from mirror.worker.parted import PartingKind, SourceParting, source_partings, that_are_missing
 from mirror.worker.registry import registered_at
 from mirror.worker.stranding import CarriedCounter, StrandedTail, TailReader, records_in
 
@@ -64,6 +65,7 @@ __all__ = [
     "Observation",
     "OffsetMap",
     "OthersCounter",
+    "PartingKind",
     "Promotion",
     "Pulse",
     "Returning",
@@ -71,6 +73,7 @@ __all__ = [
     "RunState",
     "SeenEnd",
     "SourceBrokers",
+    "SourceParting",
     "Split",
     "StateEntries",
     "StateLog",
@@ -104,7 +107,9 @@ __all__ = [
     "refuse_promotion",
     "registered_at",
     "resume_link",
+    "source_partings",
     "tell_links_back",
+    "that_are_missing",
     "until_counted",
     "with_entries",
 ]

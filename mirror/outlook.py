@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from broker.client.cluster import Cluster
 from broker.client.fanout import split_failures
 from broker.client.probe import StoredBatch, batches_at
-from broker.client.topics import describe_topics, list_topics
 from broker.wire.vocabulary import TopicPartition
 from mirror.link import Link
 from mirror.offsets.adoption import Adoption
@@ -17,11 +16,8 @@ from mirror.offsets.intervals import End
 from mirror.offsets.recovery import landed_to
 from mirror.offsets.state_entries import StateEntries
 from mirror.offsets.tail import read_tails
-from mirror.topics.plan import pair_topics
-from mirror.worker.evidence import gather_evidence, partition_pairs
-from mirror.worker.holds import Attempts, Holds
-from mirror.worker.limits import WorkerLimits
 from mirror.worker.origins import Passage
+from mirror.worker.parted import gather_now
 from mirror.worker.resume import Evidence, Opening, lost_for_good, open_partition, recover_partition
 
 _NOBODY = Writer(-1, -1)
@@ -83,19 +79,11 @@ def outlook_on(adoption: Adoption) -> GapOutlook:
 async def _evidence(
     link: Link, source: Cluster, target: Cluster, entries: StateEntries, gaps: Sequence[Gap]
 ) -> dict[TopicPartition, Evidence]:
-    at_source = await list_topics(source)
-    wanted = {gap.topic for gap in gaps}
-    topics = {name: topic for name, topic in at_source.items() if name in wanted}
-    mirrored = pair_topics(link, topics, await describe_topics(target, map(link.target_topic, topics)))
-    stopped = {(gap.topic, gap.partition) for gap in gaps}
-    pairs = {where: there for where, there in partition_pairs(link, mirrored).items() if where in stopped}
     passage = Passage(link, source, target)
     await passage.look(target, entries.left_to())
-    link = passage.link
-    holds = Holds(
-        Attempts(WorkerLimits(), target.clock), target.clock
-    )  # of what cannot be asked now, the record stands
-    return await gather_evidence(link, (source, target), entries, mirrored, pairs, passage, holds, fenced=False)
+    wanted = {TopicPartition(gap.topic, gap.partition) for gap in gaps}
+    evidence, _ = await gather_now(passage, (source, target), entries, wanted, patience_ms=None)
+    return evidence  # of what cannot be asked now, the record stands
 
 
 async def _outlook(link: Link, clusters: tuple[Cluster, Cluster], evidence: Evidence, gap: Gap) -> GapOutlook:

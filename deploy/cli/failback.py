@@ -63,7 +63,15 @@ from failover.observe import observe
 from failover.snapshot import Snapshot
 from failover.standing import OPEN_STATES, is_verified, standing_of
 from failover.steps import Operation
-from mirror.api import Link, LinkCondition, RunState, StateEntries, StrandedTail, read_entries
+from mirror.api import (
+    Link,
+    LinkCondition,
+    RunState,
+    StateEntries,
+    StrandedTail,
+    read_entries,
+    that_are_missing,
+)
 from mirror.api import is_later as promoted_later
 from mirror.heartbeat import Pulse, judge_heartbeat
 from mirror.status import condition_now
@@ -157,7 +165,9 @@ def _plan(app: AppContext, link: Link, folder: Path) -> FailbackPlan:
         entries = await read_entries(link, target)
         found = await look_for_stranded(link, source, target)
         seen = tuple([await _back(link, back, app.links(), entries, source, target) for back in backs])
-        return plan_failback(found, entries.run, seen, str(folder), same_names=link.topic_names == "same")
+        same_names = link.topic_names == "same"
+        lacks = that_are_missing(found.partings) if same_names else ()
+        return plan_failback(found, entries.run, seen, str(folder), same_names=same_names, lacks=lacks)
 
     plan = run_async(with_both_sites(link, look))
     if plan is None:

@@ -14,7 +14,7 @@ from deploy.cli.tables import counted, print_table
 from deploy.cli.terminal import AppContext, CommandRefused, ExitCode
 from failover.failback.plan import FailbackPlan, FailbackRefusal
 from failover.failback.stranding import RoleInTheWay, count_in
-from mirror.api import Link, StrandedTail
+from mirror.api import Link, SourceParting, StrandedTail
 
 NAMES_SHOWN = 10
 _WORDS = {
@@ -29,6 +29,7 @@ _WORDS = {
     "not known whether {source} or {target} is the active site",
     FailbackRefusal.BACK_TAIL_UNDECIDED: "{target} alone has {back_records} of an earlier failover along link {back}, "
     "which would come behind newer ones",
+    FailbackRefusal.SOURCE_LACKS: "{source} lacks records that {target} has from it, and no link brings them: {lacks}",
     FailbackRefusal.ACTIVE_ELSEWHERE: "{elsewhere} took over from {target}, and is the active site",
 }
 _ROLES = {
@@ -98,6 +99,7 @@ def tell_refusals(app: AppContext, link: Link, plan: FailbackPlan) -> None:
 def _told_refusals(app: AppContext, link: Link, plan: FailbackPlan) -> list[tuple[str, str]]:
     named = {"link": link.name, "source": plan.source, "target": plan.target, "back": plan.link_back}
     named |= {"back_records": told_tails(plan.back_tails), "elsewhere": ", ".join(plan.active_elsewhere)}
+    named |= {"lacks": told_partings(plan.source_lacks, plan.source)}
     return [(_WORDS[one].format(**named), _hint(app, link, plan, one)) for one in plan.refusals]
 
 
@@ -129,6 +131,8 @@ def _hint(app: AppContext, link: Link, plan: FailbackPlan, refusal: FailbackRefu
             )
         case FailbackRefusal.BACK_TAIL_UNDECIDED:
             return hint_of_back(plan.link_back)
+        case FailbackRefusal.SOURCE_LACKS:
+            return hint_of_partings(plan.link, plan.source)
         case FailbackRefusal.ACTIVE_ELSEWHERE:
             return (
                 f"`farshore site role`; move from there first, as `farshore switchover --from "
@@ -143,6 +147,20 @@ def steps_at_end(link: Link, *, is_run: bool) -> tuple[NextStep, ...]:
         return (start,)
     what = f"no worker runs link {link.name}, which brings to {link.target.name} what is written there"
     return (start, NextStep(what, f"farshore mirror run --link {link.name}"))
+
+
+def told_partings(partings: Sequence[SourceParting], source: str) -> str:
+    """Partition by partition."""
+    told = [f"{one.where}: {one.in_words(source)}" for one in partings[:NAMES_SHOWN]]
+    more = [f"and {len(partings) - NAMES_SHOWN} partitions more"] if len(partings) > NAMES_SHOWN else []
+    return "; ".join([*told, *more])
+
+
+def hint_of_partings(link: str, source: str) -> str:
+    return (
+        f"bring the newer disk of {source} back; or save what it alone has (farshore stranded export --link {link} "
+        "--to DIR), and have it begin with empty disks: the link back then brings everything"
+    )
 
 
 def hint_of_back(back: str) -> str:

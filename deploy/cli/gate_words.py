@@ -135,6 +135,10 @@ _REASONS: dict[RefusalReason, tuple[str, str]] = {
         "there is no mirrored partition {subject}",
         "correct the name, which is the source's: `farshore status --all` has those of each link",
     ),
+    RefusalReason.TARGET_LACKS: (
+        "{subject}: {detail}; the target would lack records that the source has",
+        "bring the newer disk of the target back; or have all of it brought anew, as the runbook says of an older disk",
+    ),
     RefusalReason.GROUP_UNANSWERED: (
         "nothing can be asked or set of the group {subject} at the target ({detail})",
         "see to the reason, such as a coordinator that is gone; to go on and leave it as it is, add --leave-group "

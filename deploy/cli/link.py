@@ -15,6 +15,7 @@ from broker.client.offsets import list_offsets, log_end_offsets
 from broker.wire.vocabulary import TopicPartition
 from deploy.cli.adopting import adopt_target, tell_that_it_may_run
 from deploy.cli.both_sites import note_lost_source, with_both_sites
+from deploy.cli.failback_words import told_partings
 from deploy.cli.parameters import GapOption, StartOption, StartTime
 from deploy.cli.status import tell_next_steps
 from deploy.cli.stranded import StrandedWay, stranded_in_the_way
@@ -42,6 +43,7 @@ from mirror.offsets.state_entries import StateEntries
 from mirror.outlook import look_ahead
 from mirror.resumption import GapName, ResumeBlocker, ResumePlan, RetryPlan, name_of, plan_resume, plan_retry
 from mirror.status import LinkCondition, condition_of
+from mirror.worker.parted import SourceParting, source_partings
 
 T = TypeVar("T")
 
@@ -141,6 +143,8 @@ def resume_command(
         raise _refusal(link, entries, plan)
     chosen = StrandedWay(way) if way else None
     stays = stranded_in_the_way(link, plan, chosen)
+    if plan.condition in (LinkCondition.PROMOTED, LinkCondition.PAUSED):
+        _note_partings(link)
     if dry_run:
         emit(plan, output)
         return
@@ -153,6 +157,17 @@ def resume_command(
     tell_that_it_may_run(link)
     if output != Output.TABLE:
         emit(plan, output)
+
+
+def _note_partings(link: Link) -> None:
+    """Say where the link is going to stop at once: its source is not what was mirrored any more."""
+
+    async def look(source: Cluster | None, target: Cluster) -> tuple[SourceParting, ...]:
+        return () if source is None else await source_partings(link, source, target)
+
+    if found := run_async(with_both_sites(link, look)):
+        text = f"the link is going to stand still, and ask: {told_partings(found, link.source.name)}"
+        click.echo(f"note: {text}", err=True)
 
 
 def _refusal(link: Link, entries: StateEntries, blocker: ResumeBlocker) -> CommandRefused:

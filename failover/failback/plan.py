@@ -12,7 +12,7 @@ from enum import StrEnum
 from failover.failback.stranding import Stranded
 from failover.failback.waves import ALL_BACK, GroupsBack
 from failover.plan import Elsewhere
-from mirror.api import LinkCondition, LinkRun, RunState, StrandedTail
+from mirror.api import LinkCondition, LinkRun, RunState, SourceParting, StrandedTail
 
 
 class FailbackStep(StrEnum):
@@ -53,6 +53,8 @@ class FailbackRefusal(StrEnum):
     """Both links were promoted, and nothing says which was later: so which site is the active one."""
     BACK_TAIL_UNDECIDED = "back_tail_undecided"
     """Of an earlier failover, along the link back: it would bring what only the other site has behind newer records."""
+    SOURCE_LACKS = "source_lacks"
+    """Records that were mirrored from it: it came back with an older log, or another one, and no link brings them."""
     ACTIVE_ELSEWHERE = "active_elsewhere"
     """A third site took over from the other one: the way back is from there."""
 
@@ -85,7 +87,8 @@ class FailbackPlan:
     """`source` is the site that comes back. `stranded_records` None: not known. `tails` are those that nobody decided
     about; `export_to` is where they are saved, "" where there is none. `back_tails`: those of the link back.
     `groups_back` come, `groups_stay` never went and stay where they are; not `groups_known`: no journal tells of all
-    operations, and all that are not known to stay are taken to have gone.
+    operations, and all that are not known to stay are taken to have gone. `source_lacks`: what was mirrored from the
+    source, which has it no more.
     """
 
     link: str
@@ -102,10 +105,17 @@ class FailbackPlan:
     groups_back: tuple[str, ...] = ()
     groups_stay: tuple[str, ...] = ()
     groups_known: bool = True
+    source_lacks: tuple[SourceParting, ...] = ()
 
 
 def plan_failback(
-    found: Stranded, run: LinkRun | None, backs: tuple[BackLink, ...], export_to: str, *, same_names: bool
+    found: Stranded,
+    run: LinkRun | None,
+    backs: tuple[BackLink, ...],
+    export_to: str,
+    *,
+    same_names: bool,
+    lacks: tuple[SourceParting, ...] = (),
 ) -> FailbackPlan:
     """`backs` are the links that the file declares from the link's target to its source."""
     refusals = []
@@ -122,6 +132,8 @@ def plan_failback(
         refusals.append(FailbackRefusal.TAIL_UNKNOWN)
     if any(tail.records is None and tail.is_end_known for tail in tails):
         refusals.append(FailbackRefusal.TRANSACTION_OPEN)
+    if lacks:
+        refusals.append(FailbackRefusal.SOURCE_LACKS)
     steps: tuple[FailbackStep, ...] = ()
     back = backs[0] if len(backs) == 1 else None
     if back is not None and not refusals:
@@ -148,6 +160,7 @@ def plan_failback(
         groups_back=back.groups.coming if back else (),
         groups_stay=back.groups.staying if back else (),
         groups_known=back.groups.is_known if back else True,
+        source_lacks=lacks,
     )
 
 

@@ -10,20 +10,23 @@ from typing import TypeAlias
 from broker.client.cluster import Cluster
 from failover.errors import StrandedUnknown, TailEndUnknown
 from failover.freezing import Freezing
-from mirror.api import Link, StrandedTail, TailReader, leave_stranded, resume_link
+from mirror.api import Link, SourceParting, StrandedTail, TailReader, leave_stranded, resume_link
 
 Report: TypeAlias = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, slots=True)
 class Stranded:
-    """What only the source has. `records`: of all tails, None where those of one are not known."""
+    """What only the source has. `records`: of all tails, None where those of one are not known.
+    `partings`: where the source has not what was mirrored from it.
+    """
 
     link: str
     source: str
     target: str
     records: int | None
     tails: tuple[StrandedTail, ...]
+    partings: tuple[SourceParting, ...] = ()
 
     @property
     def undecided(self) -> tuple[StrandedTail, ...]:
@@ -50,7 +53,7 @@ async def read_stranded(
     reader = TailReader(link, source, target)
     await reader.look()
     tails = await reader.tails(report)
-    return reader, Stranded(link.name, link.source.name, link.target.name, count_in(tails), tails)
+    return reader, Stranded(link.name, link.source.name, link.target.name, count_in(tails), tails, reader.partings)
 
 
 def count_in(tails: Iterable[StrandedTail]) -> int | None:

@@ -28,6 +28,7 @@ from mirror.offsets.promotions import is_later, promotion_of
 from mirror.offsets.state import LinkState, load_link_state, read_entries
 from mirror.origins import Verdict
 from mirror.worker.origins import Passage
+from mirror.worker.parted import SourceParting, partings_by
 
 Report: TypeAlias = Callable[[int, int], None]
 """Is told how many of the source's offsets were read, and how many there are to read."""
@@ -89,6 +90,7 @@ class TailReader:
         self._at_target: Mapping[str, Topic] = {}
         self._back_since: frozenset[int] = frozenset()
         self._is_order_known = True
+        self._parted: dict[TopicPartition, SourceParting] = {}
 
     async def look(self) -> LinkRun | None:
         """Read the link's state and the registries -> what the link may do."""
@@ -97,6 +99,8 @@ class TailReader:
         self._state = await load_link_state(self._passage.link, self._target)
         self._at_source, self._at_target = await both(list_topics(self._source), list_topics(self._target))
         self._back_since = await self._promoted_since()
+        partings = await partings_by(self._passage, (self._source, self._target), self._state.entries)
+        self._parted = {parting.where: parting for parting in partings}
         return self._state.entries.run
 
     @property
@@ -108,6 +112,11 @@ class TailReader:
     def source_cluster_id(self) -> str:
         """As the source says it."""
         return self._source.cluster_id
+
+    @property
+    def partings(self) -> tuple[SourceParting, ...]:
+        """Partitions whose source has not what was mirrored from it, or may not."""
+        return tuple(self._parted.values())
 
     def topic_id(self, topic: str) -> str:
         """Of a source topic, "" where its cluster has no ids."""

@@ -1,0 +1,101 @@
+"""A lost site that comes back with an older disk lacks what was mirrored from it, and no link brings that back."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from broker.client.topics import delete_records, delete_topics
+from failover.drill import AuditNote
+from failover.drilling import drill_link
+from failover.hooks import Hooks
+from failover.intent import Intent
+from failover.plan import RefusalReason
+from failover.planning import plan_link
+from failover.sites import Sites
+from failover.steps import Operation
+from mirror.heartbeat import HeartbeatWatch
+from mirror.worker.parted import PartingKind, source_partings, that_are_missing
+from tests.failover.failback.older_disk import NEWER, OLDER, SINCE, WHERE, Disks, Up, lose_an_end
+from tests.failover.failback.stage import lost_and_back
+from tests.failover.failback.test_stranding import come_back
+from tests.mirror.harness import contents, make_topic, read_all, running, some_records, wait_for_records, write
+
+
+def now_ms() -> int:
+    return round(time.time() * 1000)
+
+
+async def refusals(up: Up) -> list[tuple[RefusalReason, str]]:
+    """Of a switchover along the link back."""
+    sites = Sites(up.back, up.target, up.source, (), now_ms)
+    intent = Intent(Operation.SWITCHOVER, (up.back.name,), up.back.source.name, up.back.target.name)
+    plan = (await plan_link(intent, sites, Hooks())).plan
+    return [(one.reason, one.subject) for one in plan.refusals]
+
+
+@pytest.fixture
+def disks(tmp_path: Path) -> Disks:
+    return Disks(tmp_path)
+
+
+@pytest.mark.parametrize("case", ["shorter", "grown by the link back", "grown beyond by its own"])
+async def test_what_the_older_disk_lacks_refuses_the_way_back(disks: Disks, case: str) -> None:
+    await lose_an_end(disks)
+    async with disks.up() as up:
+        if case == "grown beyond by its own":
+            await write(up.source, WHERE, some_records(700, SINCE + 9))
+        if case != "shorter":
+            own = SINCE + 9 if case == "grown beyond by its own" else 0
+            async with running(up.back):
+                await wait_for_records(up.source, WHERE, OLDER + own + NEWER)
+            at_east = contents(await read_all(up.source, WHERE))
+            assert not [one for one in contents(some_records(100, SINCE)) if one in at_east]
+        (parting,) = await source_partings(up.there, up.source, up.target)
+        assert (parting.where, parting.kind, parting.from_offset) == (WHERE, PartingKind.CUT, OLDER)
+        assert parting.mirrored_next >= OLDER + SINCE
+        if case != "shorter":  # else nothing was ever mirrored along it, which is said, too
+            assert await refusals(up) == [(RefusalReason.TARGET_LACKS, "flights-0")]
+        drilled = await drill_link(up.back, HeartbeatWatch(up.source.clock), AuditNote(), now_ms)
+        assert ("target_lacks", "flights-0") in [(one.kind, one.subject) for one in drilled.findings]
+
+
+async def test_a_topic_that_was_made_anew_at_the_old_site_is_not_what_was_mirrored(disks: Disks) -> None:
+    await lose_an_end(disks)
+    async with disks.up() as up:
+        await delete_topics(up.source, [WHERE.topic])
+        assert [one.kind for one in await source_partings(up.there, up.source, up.target)] == [PartingKind.GONE]
+        await make_topic(up.source, WHERE.topic)
+        (parting,) = that_are_missing(await source_partings(up.there, up.source, up.target))
+        assert (parting.kind, parting.from_offset) == (PartingKind.OTHER_TOPIC, 0)
+
+
+async def test_a_site_with_empty_disks_is_brought_everything(disks: Disks) -> None:
+    """It is another cluster: what came from the old one is no news of its own."""
+    await lose_an_end(disks)
+    disks.empty()
+    async with disks.up() as up:
+        (parting,) = await source_partings(up.there, up.source, up.target)
+        assert (parting.kind, that_are_missing([parting])) == (PartingKind.GONE, ())
+        async with running(up.back):
+            await wait_for_records(up.source, WHERE, OLDER + SINCE + NEWER)
+        (parting,) = await source_partings(up.there, up.source, up.target)
+        assert (parting.kind, that_are_missing([parting])) == (PartingKind.OTHER_TOPIC, ())
+        assert await refusals(up) == []
+
+
+async def test_a_source_that_has_what_was_mirrored_is_nothing_to_refuse(tmp_path: Path) -> None:
+    """Also with a tail of its own, when the link back has brought what is newer."""
+    async with lost_and_back(tmp_path, 12, (6, 0), (3, 4)) as lost:
+        await come_back(lost)
+        assert await source_partings(lost.there, lost.stage.source, lost.stage.target) == ()
+
+
+async def test_what_the_other_site_has_no_more_is_not_missing(disks: Disks) -> None:
+    await lose_an_end(disks)
+    async with disks.up() as up:
+        end = OLDER + SINCE + NEWER  # less than the log has, since fences leave markers
+        assert await delete_records(up.target, {WHERE: end}) == {WHERE: end}
+        assert that_are_missing(await source_partings(up.there, up.source, up.target)) == ()
