@@ -57,15 +57,18 @@ def stranded_group() -> None:
 def list_command(context: AppContext, link_name: str | None, output: str) -> None:
     """List per partition what stands at the source behind the last mirrored record, counted by reading it.
 
-    Transactions' markers, aborted records and what came from the target do not count.
+    Transactions' markers, aborted records and what came from the target do not count. Exit code 4 where it is not known
+    whether there are more, as the logs could not be compared.
     """
     link = context.link(link_name)
     found = look(link)
     if output != Output.TABLE:
         emit(found, output)
-        return
-    print_table(to_document(found.tails), COLUMNS, "")
-    click.echo(in_words(found))
+    else:
+        print_table(to_document(found.tails), COLUMNS, "")
+        click.echo(in_words(found))
+    if found.not_compared:
+        raise SystemExit(ExitCode.FINDINGS)
 
 
 @stranded_group.command("export")
@@ -212,6 +215,9 @@ def no_answer(link: Link) -> CommandRefused:
 def in_words(found: Stranded) -> str:
     """One line; of those that nobody decided about, and of the others."""
     total = len(found.tails)
+    if found.not_compared:
+        places = "; ".join(f"{one.where}: {one.in_words(found.source)}" for one in found.not_compared)
+        return f"what {found.source} alone has is not known: {places}"
     if not total:
         return f"{found.source} has no record that {found.target} lacks"
     count = "records that are not known (an open transaction, or no known end)" if found.records is None else ""

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TypeAlias
 
 from broker.client.cluster import Cluster
 from failover.errors import StrandedUnknown, TailEndUnknown
 from failover.freezing import Freezing
-from mirror.api import Link, SourceParting, StrandedTail, TailReader, leave_stranded, resume_link
+from mirror.api import Link, PartingKind, SourceParting, StrandedTail, TailReader, leave_stranded, resume_link
 
 Report: TypeAlias = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, slots=True)
 class Stranded:
-    """What only the source has. `records`: of all tails, None where those of one are not known.
+    """What only the source has. `records`: of all tails, None where those of one are not known, or there may be more.
     `partings`: where the source has not what was mirrored from it.
     """
 
@@ -27,6 +27,11 @@ class Stranded:
     records: int | None
     tails: tuple[StrandedTail, ...]
     partings: tuple[SourceParting, ...] = ()
+
+    @property
+    def not_compared(self) -> tuple[SourceParting, ...]:
+        """Where it is not known whether the source's log is the one that was mirrored: it may have more there."""
+        return tuple(one for one in self.partings if one.kind is PartingKind.NOT_COMPARED)
 
     @property
     def undecided(self) -> tuple[StrandedTail, ...]:
@@ -53,7 +58,8 @@ async def read_stranded(
     reader = TailReader(link, source, target)
     await reader.look()
     tails = await reader.tails(report)
-    return reader, Stranded(link.name, link.source.name, link.target.name, count_in(tails), tails, reader.partings)
+    found = Stranded(link.name, link.source.name, link.target.name, count_in(tails), tails, reader.partings)
+    return reader, replace(found, records=None) if found.not_compared else found
 
 
 def count_in(tails: Iterable[StrandedTail]) -> int | None:

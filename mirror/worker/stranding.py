@@ -3,7 +3,8 @@
 Counts what the link would carry if it went on: committed records, and none that came from its target. Where another
 promotion has made the source the active site again since, its log up to that promotion's marker is the tail, and what
 follows are new records, which are mirrored as ever. In a partition without that marker, one that was born since say,
-nothing is a tail; but where the target wrote there, too, nobody can say where the tail ends.
+nothing is a tail; but where the target wrote there, too, nobody can say where the tail ends. Where the source's log is
+another one than was mirrored, of an older disk say, the tail begins where they part.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from mirror.offsets.promotions import is_later, promotion_of
 from mirror.offsets.state import LinkState, load_link_state, read_entries
 from mirror.origins import Verdict
 from mirror.worker.origins import Passage
-from mirror.worker.parted import SourceParting, partings_by
+from mirror.worker.parted import PartingKind, SourceParting, partings_by
 
 Report: TypeAlias = Callable[[int, int], None]
 """Is told how many of the source's offsets were read, and how many there are to read."""
@@ -176,10 +177,15 @@ class TailReader:
     def _position(self, where: TopicPartition, log_start: int) -> int:
         assert self._state is not None
         end = self._state.map.mirrored_end(*where)
+        if (parting := self._parted.get(where)) and parting.kind is not PartingKind.NOT_COMPARED:
+            return parting.from_offset
         return log_start if end is None else end.source_next
 
     def _left(self, where: TopicPartition) -> list[Gap]:
+        """None in a topic that is another one: what was left stood in the former one."""
         assert self._state is not None
+        if (parting := self._parted.get(where)) and parting.kind is PartingKind.OTHER_TOPIC:
+            return []
         return [gap for gap in self._state.entries.left_at_source() if (gap.topic, gap.partition) == where]
 
     def _ranges(self, where: TopicPartition, start: int, end: int) -> list[StrandedTail]:

@@ -18,6 +18,7 @@ from deploy.cli.root import cli
 from deploy.cli.terminal import ExitCode
 from mirror.link import Link
 from mirror.offsets.operations import promote_link
+from mirror.worker import parted
 from tests.interop.servers import FarshoreBroker
 from tests.mirror.harness import contents, make_topic, read_all, running, some_records, wait_for_records, write
 
@@ -175,3 +176,14 @@ def test_what_was_decided_to_stay_is_in_no_later_export_but_when_it_is_asked_for
     for more, count in (("", 2), (" --left", STRANDED)):
         manifest = json.loads(operator.run(f"{export}/saved{more.strip()}{more}").stdout)
         assert [one["records"] for one in manifest["ranges"]] == [count]
+
+
+def test_where_the_logs_cannot_be_compared_what_there_is_is_not_known(
+    operator: Operator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(parted, "PARTED_LOOK_MS", 0)
+    asyncio.run(operator.lose_east())
+    listed = operator.run("stranded list --link east-west", ExitCode.FINDINGS).stdout
+    assert "what east alone has is not known: flights-0" in " ".join(listed.split())
+    found = json.loads(operator.run("stranded list --link east-west -o json", ExitCode.FINDINGS).stdout)
+    assert (found["records"], [tail["records"] for tail in found["tails"]]) == (None, [STRANDED])

@@ -10,6 +10,7 @@ import pytest
 from broker.client.topics import delete_records, delete_topics
 from failover.drill import AuditNote
 from failover.drilling import drill_link
+from failover.failback.stranding import look_for_stranded
 from failover.hooks import Hooks
 from failover.intent import Intent
 from failover.plan import RefusalReason
@@ -17,6 +18,7 @@ from failover.planning import plan_link
 from failover.sites import Sites
 from failover.steps import Operation
 from mirror.heartbeat import HeartbeatWatch
+from mirror.worker import parted
 from mirror.worker.parted import PartingKind, source_partings, that_are_missing
 from tests.failover.failback.older_disk import NEWER, OLDER, SINCE, WHERE, Disks, Up, lose_an_end
 from tests.failover.failback.stage import lost_and_back
@@ -99,3 +101,39 @@ async def test_what_the_other_site_has_no_more_is_not_missing(disks: Disks) -> N
         end = OLDER + SINCE + NEWER  # less than the log has, since fences leave markers
         assert await delete_records(up.target, {WHERE: end}) == {WHERE: end}
         assert that_are_missing(await source_partings(up.there, up.source, up.target)) == ()
+
+
+@pytest.mark.parametrize("own", [0, 7, SINCE + 9])
+async def test_what_a_shortened_log_has_written_since_is_stranded_from_where_the_logs_part(
+    disks: Disks, own: int
+) -> None:
+    """It lies below the last offset that was mirrored: nothing of it was listed, and none of it saved."""
+    await lose_an_end(disks)
+    async with disks.up() as up:
+        if own:
+            await write(up.source, WHERE, some_records(700, own))
+        found = await look_for_stranded(up.there, up.source, up.target)
+        assert (found.records, found.not_compared) == (own, ())
+        if own:
+            (tail,) = found.undecided
+            assert (tail.first_offset, tail.end_offset, tail.target_wrote) == (OLDER, OLDER + own, True)
+
+
+async def test_of_a_topic_that_was_made_anew_all_is_stranded_that_no_link_brought(disks: Disks) -> None:
+    await lose_an_end(disks)
+    disks.empty()
+    async with disks.up() as up:
+        await make_topic(up.source, WHERE.topic)
+        await write(up.source, WHERE, some_records(700, 4))
+        async with running(up.back):
+            await wait_for_records(up.source, WHERE, 4 + OLDER + SINCE + NEWER)
+        found = await look_for_stranded(up.there, up.source, up.target)
+        assert [(tail.first_offset, tail.records) for tail in found.undecided] == [(0, 4)]
+
+
+async def test_what_cannot_be_compared_is_not_said_to_be_nothing(disks: Disks, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parted, "PARTED_LOOK_MS", 0)
+    await lose_an_end(disks)
+    async with disks.up() as up:
+        found = await look_for_stranded(up.there, up.source, up.target)
+        assert (found.records, [one.kind for one in found.not_compared]) == (None, [PartingKind.NOT_COMPARED])
