@@ -24,8 +24,10 @@ from typing import NamedTuple
 
 from broker.client.cluster import Cluster
 from broker.client.errors import ClientError
+from broker.client.fanout import both
 from broker.client.log import FetchLimits, fetch_once, records_of
 from broker.client.offsets import log_start_offsets
+from broker.client.topics import describe_topics
 from broker.wire.errors import CorruptBatch
 from broker.wire.message_sets import iter_fetched
 from broker.wire.messages.fetch import PartitionData
@@ -269,9 +271,10 @@ async def load_group_map(
     """The map with those of the reverse links, which are kept at this link's source; `clusters`: source and target.
 
     `in_doubt`, and what is so in a reverse link: the partitions where an offset may mean another record by now, or
-    where the reverse link's log cannot be read. `examined` is what earlier calls saw, and is added to; `readers` go on
-    from where those had read. A map that is read too early only says an earlier offset. Raises ClientError,
-    StateDamaged.
+    where the reverse link's log cannot be read. What a reverse link says of a topic that is another one by now counts
+    for nothing: the target's records are those that this link brought. `examined` is what earlier calls saw, and is
+    added to; `readers` go on from where those had read. A map that is read too early only says an earlier offset.
+    Raises ClientError, StateDamaged.
     """
     source, target = clusters
     backs: list[tuple[Link, OffsetMap]] = []
@@ -279,20 +282,26 @@ async def load_group_map(
     left: dict[TopicPartition, tuple[range, ...]] = {}
     doubted = set(in_doubt)
     for back in link.reverse_links:
-        state = await load_partial_state(back, source, readers.of(back) if readers is not None else None)
-        backs.append((back, state.map))
-        written_back |= {name: entry.written for name, entry in state.entries.groups.by_group.items()}
+        state, topics = await both(
+            load_partial_state(back, source, readers.of(back) if readers is not None else None),
+            describe_topics(target, {topic for topic, _ in own.partitions()}),
+        )
+        others = state.entries.of_other_topics(topics)
+        backs.append((back, state.map.without(others)))
+        for name, entry in state.entries.groups.by_group.items():
+            written_back[name] = {where: pair for where, pair in entry.written.items() if where not in others}
         doubted |= state.entries.in_doubt(asks_source=True).keys() | state.unread.keys()
         for gap in state.entries.left_at_source():
             at = TopicPartition(gap.topic, gap.partition)
-            left[at] = (*left.get(at, ()), range(gap.source_from, gap.source_to))
+            if at not in others:
+                left[at] = (*left.get(at, ()), range(gap.source_from, gap.source_to))
     in_doubt = frozenset(doubted)
-    others = (*link.side_links, *link.round_links)
-    found = GroupMap(own, tuple(backs), in_doubt, examined, others, written_back, left)
+    more = (*link.side_links, *link.round_links)
+    found = GroupMap(own, tuple(backs), in_doubt, examined, more, written_back, left)
     for _ in range(EXAMINED_ROUNDS):
         if not await examine(target, found.unexplained(), examined):
             break
-        found = GroupMap(own, tuple(backs), in_doubt, examined, others, written_back, left)
+        found = GroupMap(own, tuple(backs), in_doubt, examined, more, written_back, left)
     return found
 
 

@@ -164,11 +164,18 @@ class StateEntries:
     def doubts(self, source_topics: Mapping[str, Topic]) -> dict[Where, str]:
         """As `in_doubt`, in words, beside the source's topics as they are now: a gap is told only by a session."""
         found = {where: in_words(entry) for where, entry in self.in_doubt(asks_source=True).items()}
+        for where, known in self.of_other_topics(source_topics).items():
+            found.setdefault(where, f"the source topic's id was {known} and is {source_topics[where[0]].topic_id}")
+        return found
+
+    def of_other_topics(self, source_topics: Mapping[str, Topic]) -> dict[Where, str]:
+        """The partitions whose offsets speak of a topic that the source's is not any more, and that one's id."""
+        found = {}
         for where, checkpoint in self.checkpoints.items():
             known = checkpoint.topic_ids.source or self.topic_ids.get(where[0], "")
             topic = source_topics.get(where[0])
             if topic is not None and topic.topic_id and known and str(topic.topic_id) != known:
-                found.setdefault(where, f"the source topic's id was {known} and is {topic.topic_id}")
+                found[where] = known
         return found
 
     def undecided_gaps(self) -> dict[Where, tuple[Gap, ...]]:

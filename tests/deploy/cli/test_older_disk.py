@@ -1,4 +1,4 @@
-"""East comes back with an older disk: each way back there is refused."""
+"""East comes back with an older disk: each way back there is refused, and the way on of the runbook loses nothing."""
 
 from __future__ import annotations
 
@@ -6,24 +6,66 @@ import asyncio
 import json
 import shutil
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from broker.client.cluster import Cluster
+from broker.client.groups import commit_offsets, committed_offsets
+from broker.client.log import read_records
+from broker.client.model import CommittedOffset
+from broker.client.offsets import log_end_offsets
 from deploy.cli.terminal import ExitCode
 from mirror.offsets.operations import promote_link
 from tests.deploy.cli.test_failback import command, wait_for_worker
 from tests.deploy.cli.test_stranded import WHERE, Operator
 from tests.interop.servers import FarshoreBroker
-from tests.mirror.harness import make_topic, running, some_records, wait_for_records, write
+from tests.mirror.harness import (
+    contents,
+    eventually,
+    make_topic,
+    read_all,
+    running,
+    some_records,
+    wait_for_records,
+    write,
+)
 
-OLDER, SINCE, NEWER = 20, 12, 9
-"""Records of the older disk, that east had more when it was lost, and that west wrote since."""
+OLDER, SINCE, NEWER, OWN = 20, 12, 9, 5
+"""Records of the older disk, that east had more when it was lost, that west wrote since, and east when it was back."""
+CARRIED, READING = "carried", "reading"
+"""Groups: one that stands at west where the link had carried it, and one that reads there."""
+
+
+@dataclass
+class OlderDisk:
+    """East as it came back."""
+
+    operator: Operator
+    east: FarshoreBroker
+    at_west: list[tuple[object, ...]]
+    next_records: list[tuple[object, ...]]
+    """Of the groups, at west."""
+
+    def begin_anew(self) -> None:
+        """East with empty disks, at the same address."""
+        self.east.stop()
+        shutil.rmtree(self.east.data_dir)
+        self.east.start()
+
+
+async def next_records(cluster: Cluster) -> list[tuple[object, ...]]:
+    end = (await log_end_offsets(cluster, [WHERE]))[WHERE]
+    found: list[tuple[object, ...]] = []
+    for group in (CARRIED, READING):
+        offset = (await committed_offsets(cluster, group))[WHERE].offset
+        found.append(next(iter([tuple(r)[1:] async for r in read_records(cluster, WHERE, offset, end)]), ()))
+    return found
 
 
 @pytest.fixture
-def operator(tmp_path: Path) -> Iterator[Operator]:
+def lost(tmp_path: Path) -> Iterator[OlderDisk]:
     with FarshoreBroker(tmp_path / "east") as east, FarshoreBroker(tmp_path / "west") as west:
         operator = Operator(tmp_path, east.bootstrap, west.bootstrap)
         asyncio.run(mirror(operator, 0, OLDER))
@@ -31,12 +73,12 @@ def operator(tmp_path: Path) -> Iterator[Operator]:
         shutil.copytree(east.data_dir, tmp_path / "older")
         east.start()
         asyncio.run(mirror(operator, 100, SINCE))
-        asyncio.run(go_on(operator))
+        at_west, following = asyncio.run(go_on(operator))
         east.kill9()
         shutil.rmtree(east.data_dir)
         (tmp_path / "older").rename(east.data_dir)
         east.start()
-        yield operator
+        yield OlderDisk(operator, east, at_west, following)
 
 
 async def mirror(operator: Operator, start: int, count: int) -> None:
@@ -46,16 +88,27 @@ async def mirror(operator: Operator, start: int, count: int) -> None:
         await write(east, WHERE, some_records(start, count))
         async with running(operator.link):
             await wait_for_records(west, WHERE, OLDER + count if start else count)
+            if start:
+                await commit_offsets(east, CARRIED, {WHERE: CommittedOffset(OLDER + 2)})
+                await eventually(lambda: is_carried(west), "the group to be carried")
 
 
-async def go_on(operator: Operator) -> None:
-    """West is promoted, and written to."""
+async def is_carried(west: Cluster) -> bool:
+    return WHERE in await committed_offsets(west, CARRIED)
+
+
+async def go_on(operator: Operator) -> tuple[list[tuple[object, ...]], list[tuple[object, ...]]]:
+    """West is promoted, and written to; a group stands amid what the older disk lacks."""
     async with Cluster(operator.link.target) as west:
         await promote_link(operator.link, west, "failover-1")
         await write(west, WHERE, some_records(200, NEWER))
+        offset = [record.offset for record in await read_all(west, WHERE)][OLDER + 4]
+        await commit_offsets(west, READING, {WHERE: CommittedOffset(offset)})
+        return contents(await read_all(west, WHERE)), await next_records(west)
 
 
-def test_each_way_back_is_refused_and_names_what_is_missing(operator: Operator) -> None:
+def test_each_way_back_is_refused_and_names_what_is_missing(lost: OlderDisk) -> None:
+    operator = lost.operator
     with command(operator, "mirror", "run", "--link", "west-east"):
         wait_for_worker(operator)
         asyncio.run(brought(operator, OLDER + NEWER))
@@ -78,3 +131,34 @@ def test_each_way_back_is_refused_and_names_what_is_missing(operator: Operator) 
 async def brought(operator: Operator, count: int) -> None:
     async with Cluster(operator.link.source) as east:
         await wait_for_records(east, WHERE, count)
+
+
+def test_with_empty_disks_everything_is_brought_and_each_group_reads_on_at_its_record(lost: OlderDisk) -> None:
+    operator = lost.operator
+    own = asyncio.run(write_at_east(operator, OWN))
+    saved = operator.folder / "saved"
+    operator.run(f"stranded export --link east-west --to {saved}")
+    assert json.loads((saved / "manifest.json").read_text())["ranges"][0]["records"] == OWN
+    operator.run("stranded leave --link east-west --yes")
+    lost.begin_anew()
+    operator.run("site standby --site east --yes")
+    operator.run(f"stranded replay --link east-west --from {saved} --policy append --yes")
+    with command(operator, "mirror", "run", "--link", "west-east"):
+        wait_for_worker(operator)
+        result = json.loads(operator.run("failback --link east-west --yes -o json").stdout)
+    assert result["switchover"]["verified"] is True
+    at_east, following = asyncio.run(look_at_east(operator))
+    assert at_east[: len(lost.at_west)] == lost.at_west
+    assert [one[:2] for one in at_east[len(lost.at_west) :]] == [one[:2] for one in own]
+    assert following == lost.next_records
+
+
+async def write_at_east(operator: Operator, count: int) -> list[tuple[object, ...]]:
+    async with Cluster(operator.link.source) as east:
+        await write(east, WHERE, some_records(900, count))
+    return contents(some_records(900, count))
+
+
+async def look_at_east(operator: Operator) -> tuple[list[tuple[object, ...]], list[tuple[object, ...]]]:
+    async with Cluster(operator.link.source) as east:
+        return contents(await read_all(east, WHERE)), await next_records(east)
