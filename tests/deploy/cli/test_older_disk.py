@@ -18,8 +18,10 @@ from broker.client.model import CommittedOffset
 from broker.client.offsets import log_end_offsets
 from deploy.cli.terminal import ExitCode
 from mirror.offsets.operations import promote_link
+from mirror.offsets.state import read_entries
 from tests.deploy.cli.test_failback import command, wait_for_worker
 from tests.deploy.cli.test_stranded import WHERE, Operator
+from tests.deploy.test_runbook import written
 from tests.interop.servers import FarshoreBroker
 from tests.mirror.harness import (
     contents,
@@ -133,30 +135,48 @@ async def brought(operator: Operator, count: int) -> None:
         await wait_for_records(east, WHERE, count)
 
 
-def test_with_empty_disks_everything_is_brought_and_each_group_reads_on_at_its_record(lost: OlderDisk) -> None:
+def test_the_way_on_as_the_runbook_has_it_loses_nothing(lost: OlderDisk) -> None:
     operator = lost.operator
     own = asyncio.run(write_at_east(operator, OWN))
     saved = operator.folder / "saved"
-    operator.run(f"stranded export --link east-west --to {saved}")
+    export, leave, _, standby, replay, run_back, failback, resume, _ = [
+        line.replace("DIR", str(saved)) for line in written("An older disk")
+    ]
+    operator.run(export)
     assert json.loads((saved / "manifest.json").read_text())["ranges"][0]["records"] == OWN
-    operator.run("stranded leave --link east-west --yes")
+    operator.run(leave)
     lost.begin_anew()
-    operator.run("site standby --site east --yes")
-    operator.run(f"stranded replay --link east-west --from {saved} --policy append --yes")
-    with command(operator, "mirror", "run", "--link", "west-east"):
+    operator.run(f"{standby} --yes")
+    operator.run(f"{replay} --yes")
+    with command(operator, *run_back.split()):
         wait_for_worker(operator)
-        result = json.loads(operator.run("failback --link east-west --yes -o json").stdout)
+        result = json.loads(operator.run(f"{failback} --yes -o json").stdout)
     assert result["switchover"]["verified"] is True
     at_east, following = asyncio.run(look_at_east(operator))
     assert at_east[: len(lost.at_west)] == lost.at_west
     assert [one[:2] for one in at_east[len(lost.at_west) :]] == [one[:2] for one in own]
     assert following == lost.next_records
+    with command(operator, "mirror", "run", "--link", "east-west"):
+        asyncio.run(eventually(lambda: stands_still(operator), "the link to stand still"))
+        operator.run(f"{resume} --yes")
+        asyncio.run(write_at_east(operator, 1, 950))
+        asyncio.run(check_west(operator, [*at_east, *contents(some_records(950, 1))]))
 
 
-async def write_at_east(operator: Operator, count: int) -> list[tuple[object, ...]]:
+async def stands_still(operator: Operator) -> bool:
+    async with Cluster(operator.link.target) as west:
+        return bool((await read_entries(operator.link, west)).open_gaps())
+
+
+async def check_west(operator: Operator, expected: list[tuple[object, ...]]) -> None:
+    async with Cluster(operator.link.target) as west:
+        assert contents(await wait_for_records(west, WHERE, len(expected))) == expected
+
+
+async def write_at_east(operator: Operator, count: int, start: int = 900) -> list[tuple[object, ...]]:
     async with Cluster(operator.link.source) as east:
-        await write(east, WHERE, some_records(900, count))
-    return contents(some_records(900, count))
+        await write(east, WHERE, some_records(start, count))
+    return contents(some_records(start, count))
 
 
 async def look_at_east(operator: Operator) -> tuple[list[tuple[object, ...]], list[tuple[object, ...]]]:
