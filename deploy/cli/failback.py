@@ -209,6 +209,7 @@ class _WayBack:
             "steps_done": (),
             "groups_back": plan.groups_back,
             "groups_stay": plan.groups_stay,
+            "groups_gone": plan.groups_gone,
             "switchover_exit_code": int(ExitCode.DONE),
             "groups_set_back": (),
             "stranded_since": (),
@@ -316,6 +317,7 @@ async def _groups_back(link: Link, back: Link, snapshot: Snapshot, source: Clust
         moved_along(link.name, there.run, await load_operations(target)),
         came(only_verified=True),
         came(),
+        [group.group for group in snapshot.groups if any(at.target_offset is not None for at in group.partitions)],
     )
 
 

@@ -190,6 +190,9 @@ def show(plan: FailbackPlan) -> None:
         click.echo(
             filled(f"were not moved to {plan.target}, and stay as they are: {_names(plan.groups_stay)}"), err=True
         )
+    if plan.groups_gone:
+        text = f"have no offset at {plan.target} any more; what they have at {plan.source} stays as it is"
+        click.echo(filled(f"{text}: {_names(plan.groups_gone)}"), err=True)
     click.echo(filled(f"steps: {', '.join(plan.steps)}"), err=True)
 
 

@@ -86,7 +86,8 @@ class BackLink:
 class FailbackPlan:
     """`source` is the site that comes back. `stranded_records` None: not known. `tails` are those that nobody decided
     about; `export_to` is where they are saved, "" where there is none. `back_tails`: those of the link back.
-    `groups_back` come, `groups_stay` never went and stay where they are; not `groups_known`: no journal tells of all
+    `groups_back` come, `groups_stay` never went and stay where they are, `groups_gone` went and have offsets at the
+    source alone by now; not `groups_known`: no journal tells of all
     operations, and all that are not known to stay are taken to have gone. `source_lacks`: what was mirrored from the
     source, which has it no more.
     """
@@ -105,6 +106,7 @@ class FailbackPlan:
     groups_back: tuple[str, ...] = ()
     groups_stay: tuple[str, ...] = ()
     groups_known: bool = True
+    groups_gone: tuple[str, ...] = ()
     source_lacks: tuple[SourceParting, ...] = ()
 
 
@@ -160,6 +162,7 @@ def plan_failback(
         groups_back=back.groups.coming if back else (),
         groups_stay=back.groups.staying if back else (),
         groups_known=back.groups.is_known if back else True,
+        groups_gone=back.groups.gone if back else (),
         source_lacks=lacks,
     )
 

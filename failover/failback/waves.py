@@ -82,7 +82,8 @@ def _told(link: str, log: OperationLog) -> tuple[frozenset[str] | None, str] | N
 @dataclass(frozen=True, slots=True)
 class GroupsBack:
     """`coming`: those that are to come back, and of them `untouched` those that nobody has begun to bring; `staying`:
-    those that never went. Not `is_known`: as in `MovedGroups`. `is_all`: nobody stays, and none is back already, so
+    those that never went; `gone`: those that went, or may have, and have offsets at the old source alone by now, which
+    stay as they are. Not `is_known`: as in `MovedGroups`. `is_all`: nobody stays, and none is back already, so
     that none needs to be named; `is_none`: nobody comes, and somebody stays, or is back, whom no name would bring.
     """
 
@@ -91,6 +92,7 @@ class GroupsBack:
     staying: tuple[str, ...] = ()
     is_all: bool = True
     is_known: bool = True
+    gone: tuple[str, ...] = ()
 
     @property
     def named(self) -> tuple[str, ...]:
@@ -106,11 +108,16 @@ ALL_BACK = GroupsBack()
 
 
 def groups_back(
-    there: Iterable[str], known: Iterable[str], went: MovedGroups, came: MovedGroups, begun: MovedGroups
+    there: Iterable[str],
+    known: Iterable[str],
+    went: MovedGroups,
+    came: MovedGroups,
+    begun: MovedGroups,
+    here: Iterable[str] = (),
 ) -> GroupsBack:
     """`there`: the groups with an offset at the site that is left. `known`: those that the link had seen before it was
     moved; one that it had not was born at that site, and comes like those that went. `came`: they are back, as was
-    verified; `begun`: that was begun.
+    verified; `begun`: that was begun. `here`: the groups with an offset at the old source.
     """
     seen = set(known)
     at_target = sorted(set(there))
@@ -119,4 +126,6 @@ def groups_back(
     staying = tuple(group for group in at_target if group not in away)
     is_all = coming == tuple(at_target) and went.is_all
     untouched = tuple(group for group in coming if not begun.has(group))
-    return GroupsBack(coming, untouched, staying, is_all, went.is_known and came.is_known)
+    away_before = (group for group in sorted(seen & set(here) - set(there)) if went.has(group))
+    gone = tuple(group for group in away_before if not came.has(group))
+    return GroupsBack(coming, untouched, staying, is_all, went.is_known and came.is_known, gone)

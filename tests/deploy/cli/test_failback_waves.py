@@ -124,6 +124,26 @@ def test_where_the_groups_of_the_wave_are_gone_the_site_comes_back_and_nobody_is
         assert asyncio.run(next_of(east, "b")) == b_reads, "nobody moved it"
 
 
+def test_a_group_that_was_deleted_where_it_had_gone_is_named_and_stays_as_it_was(operator: Operator) -> None:
+    """It was in no list; and the link brought its old offset to west again."""
+    east, west = operator.link.source, operator.link.target
+    with command(operator, "mirror", "run"):
+        asyncio.run(begin(operator))
+        operator.run("switchover --link east-west --yes")
+        asyncio.run(write_at_west(operator))
+        asyncio.run(forget("a", west))
+        before = asyncio.run(next_of(east, "a"))
+        result = failback(operator)
+        assert (result["groups_back"], result["groups_stay"], result["groups_gone"]) == (["b"], [], ["a"])
+        assert asyncio.run(next_of(east, "a")) == before
+        asyncio.run(eventually(lambda: _is_back(operator), "the link to carry it"))
+
+
+async def _is_back(operator: Operator) -> bool:
+    async with Cluster(operator.link.target) as west:
+        return await _has(west, "a")
+
+
 async def forget(group: str, *sites: Site) -> None:
     for site in sites:
         async with Cluster(site) as cluster:

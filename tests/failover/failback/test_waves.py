@@ -81,8 +81,14 @@ def test_those_that_went_and_those_that_were_born_there_come_but_none_twice_and_
     begun = MovedGroups(frozenset("ab"))
     rest = groups_back("abc", "abc", MovedGroups(is_all=True), MovedGroups(frozenset("a")), begun)
     assert (rest.coming, rest.untouched, rest.named) == (("b", "c"), ("c",), ("b", "c"))
-    gone = groups_back("b", "ab", MovedGroups(frozenset("a")), none, none)
-    assert (gone.coming, gone.staying, gone.named, gone.is_none) == ((), ("b",), (), True)
+    gone = groups_back("b", "ab", MovedGroups(frozenset("a")), none, none, "ab")
+    assert (gone.coming, gone.staying, gone.gone, gone.named, gone.is_none) == ((), ("b",), ("a",), (), True)
     assert [one.is_none for one in (found, everything, rest)] == [False] * 3
     unknown = groups_back("ab", "ab", MovedGroups(is_all=True, is_known=False), none, none)
     assert (unknown.coming, unknown.named, unknown.is_known) == (("a", "b"), (), False)
+
+
+def test_those_that_went_and_are_only_at_the_old_site_are_told() -> None:
+    everybody, none = MovedGroups(is_all=True), MovedGroups()
+    assert groups_back("a", "abc", everybody, none, none, "abd").gone == ("b",), "c is nowhere, d never went"
+    assert groups_back("a", "abc", everybody, MovedGroups(frozenset("b")), none, "ab").gone == (), "it was back"
