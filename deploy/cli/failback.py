@@ -54,6 +54,7 @@ from failover.failback.stranding import (
     resume_settled,
     role_in_the_way,
 )
+from failover.failback.through import reads_through
 from failover.failback.waves import GroupsBack, groups_back, moved_along
 from failover.freezing import read_roles
 from failover.intent import Intent
@@ -164,7 +165,8 @@ def _plan(app: AppContext, link: Link, folder: Path) -> FailbackPlan:
             return None
         entries = await read_entries(link, target)
         found = await look_for_stranded(link, source, target)
-        seen = tuple([await _back(link, back, app.links(), entries, source, target) for back in backs])
+        ends = (source, target)
+        seen = tuple([await _back(link, back, app.links(), entries, ends, found.tails) for back in backs])
         same_names = link.topic_names == "same"
         lacks = that_are_missing(found.partings) if same_names else ()
         return plan_failback(found, entries.run, seen, str(folder), same_names=same_names, lacks=lacks)
@@ -176,9 +178,15 @@ def _plan(app: AppContext, link: Link, folder: Path) -> FailbackPlan:
 
 
 async def _back(
-    link: Link, back: Link, links: Sequence[Link], there: StateEntries, source: Cluster, target: Cluster
+    link: Link,
+    back: Link,
+    links: Sequence[Link],
+    there: StateEntries,
+    ends: tuple[Cluster, Cluster],
+    found: Sequence[StrandedTail],
 ) -> BackLink:
-    """`source` and `target` are not the link back's, but those of the way there."""
+    """`ends` are not the link back's, but source and target of the way there; so are the tails that were `found`."""
+    source, target = ends
     entries = await read_entries(back, source)
     heartbeat = judge_heartbeat(entries.owner, source.clock.now_ms())
     log = (await load_operations(source)).get(entries.run.operation_id) if entries.run is not None else None
@@ -191,8 +199,9 @@ async def _back(
     elsewhere = await look_elsewhere(back, links, topics)
     snapshot = await observe(back, target, source, (), source.clock.now_ms())
     groups = await _groups_back(link, back, snapshot, source, target)
+    through = reads_through(found, snapshot.groups, groups.coming)
     return BackLink(
-        back.name, condition_now(entries, heartbeat), entries.run, later, unfinished, tails, elsewhere, groups
+        back.name, condition_now(entries, heartbeat), entries.run, later, unfinished, tails, elsewhere, groups, through
     )
 
 

@@ -177,8 +177,8 @@ def show(plan: FailbackPlan) -> None:
             to_document(plan.tails), ("topic", "partition", "first_offset", "end_offset", "records"), "", to_stderr=True
         )
         records = counted(sum(tail.records or 0 for tail in plan.tails), "record")
-        text = f"{records} that {plan.source} alone has stay in its log, are nobody's to read next, and are saved to"
-        click.echo(filled(f"{text} {plan.export_to}"), err=True)
+        text = f"{records} that {plan.source} alone has stay in its log, before what {plan.target} wrote"
+        click.echo(filled(f"{text}, and are saved to {plan.export_to}"), err=True)
     if not plan.groups_known:
         text = (
             f"which groups went along {plan.link}, or came back, the journals do not tell: all are taken to have gone"
@@ -190,6 +190,10 @@ def show(plan: FailbackPlan) -> None:
         click.echo(
             filled(f"were not moved to {plan.target}, and stay as they are: {_names(plan.groups_stay)}"), err=True
         )
+    if plan.reads_tail:
+        groups = tuple(dict.fromkeys(one.group for one in plan.reads_tail))
+        text = f"stand before what {plan.source} alone has, and come to it: {_names(groups)}"
+        click.echo(filled(f"{text} (-o json has how many records of each partition)"), err=True)
     if plan.groups_gone:
         text = f"have no offset at {plan.target} any more; what they have at {plan.source} stays as it is"
         click.echo(filled(f"{text}: {_names(plan.groups_gone)}"), err=True)

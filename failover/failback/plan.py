@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from failover.failback.stranding import Stranded
+from failover.failback.through import ReadsTail
 from failover.failback.waves import ALL_BACK, GroupsBack
 from failover.plan import Elsewhere
 from mirror.api import LinkCondition, LinkRun, RunState, SourceParting, StrandedTail
@@ -64,7 +65,7 @@ class BackLink:
     """The link back by its state and its heartbeat; `is_later`: of both that are promoted it was later, None: nobody
     knows; `is_unfinished`: its promotion was cut short, or not verified. `tails`: where it was promoted, what its
     source alone has and nobody decided about. `elsewhere`: third sites that may have taken over.
-    `groups`: which of them come back along it.
+    `groups`: which of them come back along it; `through`: and read through what only its target has.
     """
 
     name: str
@@ -75,6 +76,7 @@ class BackLink:
     tails: tuple[StrandedTail, ...] = ()
     elsewhere: tuple[Elsewhere, ...] = ()
     groups: GroupsBack = ALL_BACK
+    through: tuple[ReadsTail, ...] = ()
 
     @property
     def active_elsewhere(self) -> tuple[str, ...]:
@@ -86,10 +88,10 @@ class BackLink:
 class FailbackPlan:
     """`source` is the site that comes back. `stranded_records` None: not known. `tails` are those that nobody decided
     about; `export_to` is where they are saved, "" where there is none. `back_tails`: those of the link back.
-    `groups_back` come, `groups_stay` never went and stay where they are, `groups_gone` went and have offsets at the
-    source alone by now; not `groups_known`: no journal tells of all
-    operations, and all that are not known to stay are taken to have gone. `source_lacks`: what was mirrored from the
-    source, which has it no more.
+    `groups_back` come (`reads_tail`: of those), `groups_stay` never went and stay where they are, `groups_gone` went
+    and have offsets at the source alone by now; not `groups_known`: no journal tells of all operations, and all that
+    are not known to stay are taken to have gone. `source_lacks`: what was mirrored from the source, which has it no
+    more.
     """
 
     link: str
@@ -107,6 +109,7 @@ class FailbackPlan:
     groups_stay: tuple[str, ...] = ()
     groups_known: bool = True
     groups_gone: tuple[str, ...] = ()
+    reads_tail: tuple[ReadsTail, ...] = ()
     source_lacks: tuple[SourceParting, ...] = ()
 
 
@@ -163,6 +166,7 @@ def plan_failback(
         groups_stay=back.groups.staying if back else (),
         groups_known=back.groups.is_known if back else True,
         groups_gone=back.groups.gone if back else (),
+        reads_tail=back.through if back and not refusals else (),
         source_lacks=lacks,
     )
 

@@ -147,6 +147,8 @@ def come_back(operator: Operator) -> None:
         plan = json.loads(operator.run("failback --link east-west --dry-run -o json").stdout)
         assert plan["steps"] == ["export", "leave", "carry", "set_groups", "switch_over", "resume"]
         assert (plan["stranded_records"], plan["refusals"]) == (STRANDED, [])
+        through = {(one["group"], one["records"]) for one in plan["reads_tail"]}
+        assert through == {("behind", STRANDED), ("old", STRANDED)}, "they have not read all that both sites have"
         saved = operator.folder / "saved"
         done = operator.run(f"failback --link east-west --export-to {saved} --yes -o json")
         result = json.loads(done.stdout)
