@@ -235,7 +235,8 @@ def _of_plan(plan: OperationPlan) -> Iterable[DrillFinding]:
 
 def _of_lacks(lacks: Iterable[SourceParting], target: str) -> Iterable[DrillFinding]:
     for one in lacks:
-        yield DrillFinding(RefusalReason.TARGET_LACKS.value, str(one.where), one.in_words(target))
+        reason = RefusalReason.TARGET_LACKS if one.is_known else RefusalReason.TARGET_NOT_COMPARED
+        yield DrillFinding(reason.value, str(one.where), one.in_words(target))
 
 
 def _of_ends(status: LinkStatus, blind: Snapshot | None, ends_age_ms: int | None) -> Iterable[DrillFinding]:

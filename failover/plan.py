@@ -55,6 +55,8 @@ class RefusalReason(StrEnum):
     """Nothing can be asked or set of it at the target."""
     TARGET_LACKS = "target_lacks"
     """Records that a link back had mirrored from it: the target came back with an older log, or another one."""
+    TARGET_NOT_COMPARED = "target_not_compared"
+    """Whether it lacks such records cannot be told."""
     OPERATION_UNDER_WAY = "operation_under_way"
     OPERATION_ENDED = "operation_ended"
     PROMOTED_MEANWHILE = "promoted_meanwhile"
@@ -149,9 +151,7 @@ def plan_switchover(
         for view in snapshot.partitions
         if not view.trusted
     ]
-    refusals += [
-        GateRefusal(RefusalReason.TARGET_LACKS, str(one.where), one.in_words(snapshot.target)) for one in lacks
-    ]
+    refusals += _lacking(snapshot, lacks)
     refusals += active_at_source(snapshot.groups)
     if freezing.is_in_the_way:
         refusals.append(GateRefusal(RefusalReason.FROZEN_FOR_OTHERS, snapshot.source))
@@ -179,6 +179,12 @@ def plan_switchover(
         freezing=freezing,
         elsewhere=elsewhere,
     )
+
+
+def _lacking(snapshot: Snapshot, lacks: Iterable[SourceParting]) -> Iterable[GateRefusal]:
+    for one in lacks:
+        reason = RefusalReason.TARGET_LACKS if one.is_known else RefusalReason.TARGET_NOT_COMPARED
+        yield GateRefusal(reason, str(one.where), one.in_words(snapshot.target))
 
 
 def _first(freezing: Freezing) -> list[OperationStep]:

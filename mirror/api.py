@@ -28,7 +28,7 @@ from mirror.split import LocalWrites, Split
 from mirror.status import STATUS_LIMITS, LinkCondition, LinkStatus, condition_now, link_status
 from mirror.transactions import end_by_hand
 from mirror.worker.origins import complete_link
-from mirror.worker.parted import PartingKind, SourceParting, source_partings, that_are_missing
+from mirror.worker.parted import SourceParting, source_partings, that_are_missing
 from mirror.worker.registry import registered_at
 from mirror.worker.stranding import CarriedCounter, StrandedTail, TailReader, records_in
 
@@ -65,7 +65,6 @@ __all__ = [
     "Observation",
     "OffsetMap",
     "OthersCounter",
-    "PartingKind",
     "Promotion",
     "Pulse",
     "Returning",

@@ -30,6 +30,7 @@ _WORDS = {
     FailbackRefusal.BACK_TAIL_UNDECIDED: "{target} alone has {back_records} of an earlier failover along link {back}, "
     "which would come behind newer ones",
     FailbackRefusal.SOURCE_LACKS: "{source} lacks records that {target} has from it, and no link brings them: {lacks}",
+    FailbackRefusal.SOURCE_NOT_COMPARED: "{not_compared}",
     FailbackRefusal.ACTIVE_ELSEWHERE: "{elsewhere} took over from {target}, and is the active site",
 }
 _ROLES = {
@@ -99,7 +100,8 @@ def tell_refusals(app: AppContext, link: Link, plan: FailbackPlan) -> None:
 def _told_refusals(app: AppContext, link: Link, plan: FailbackPlan) -> list[tuple[str, str]]:
     named = {"link": link.name, "source": plan.source, "target": plan.target, "back": plan.link_back}
     named |= {"back_records": told_tails(plan.back_tails), "elsewhere": ", ".join(plan.active_elsewhere)}
-    named |= {"lacks": told_partings(plan.source_lacks, plan.source)}
+    lacks, unknown = ([one for one in plan.source_lacks if one.is_known is known] for known in (True, False))
+    named |= {"lacks": told_partings(lacks, plan.source), "not_compared": told_partings(unknown, plan.source)}
     return [(_WORDS[one].format(**named), _hint(app, link, plan, one)) for one in plan.refusals]
 
 
@@ -133,6 +135,8 @@ def _hint(app: AppContext, link: Link, plan: FailbackPlan, refusal: FailbackRefu
             return hint_of_back(plan.link_back)
         case FailbackRefusal.SOURCE_LACKS:
             return hint_of_partings(plan.link, plan.source)
+        case FailbackRefusal.SOURCE_NOT_COMPARED:
+            return f"see to the reason, then type the same again; farshore status --link {link.name}"
         case FailbackRefusal.ACTIVE_ELSEWHERE:
             return (
                 f"`farshore site role`; move from there first, as `farshore switchover --from "

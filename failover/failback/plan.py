@@ -56,6 +56,8 @@ class FailbackRefusal(StrEnum):
     """Of an earlier failover, along the link back: it would bring what only the other site has behind newer records."""
     SOURCE_LACKS = "source_lacks"
     """Records that were mirrored from it: it came back with an older log, or another one, and no link brings them."""
+    SOURCE_NOT_COMPARED = "source_not_compared"
+    """Whether it lacks such records cannot be told."""
     ACTIVE_ELSEWHERE = "active_elsewhere"
     """A third site took over from the other one: the way back is from there."""
 
@@ -137,8 +139,10 @@ def plan_failback(
         refusals.append(FailbackRefusal.TAIL_UNKNOWN)
     if any(tail.records is None and tail.is_end_known for tail in tails):
         refusals.append(FailbackRefusal.TRANSACTION_OPEN)
-    if lacks:
+    if any(one.is_known for one in lacks):
         refusals.append(FailbackRefusal.SOURCE_LACKS)
+    if not all(one.is_known for one in lacks):
+        refusals.append(FailbackRefusal.SOURCE_NOT_COMPARED)
     steps: tuple[FailbackStep, ...] = ()
     back = backs[0] if len(backs) == 1 else None
     if back is not None and not refusals:

@@ -10,7 +10,7 @@ from typing import TypeAlias
 from broker.client.cluster import Cluster
 from failover.errors import StrandedUnknown, TailEndUnknown
 from failover.freezing import Freezing
-from mirror.api import Link, PartingKind, SourceParting, StrandedTail, TailReader, leave_stranded, resume_link
+from mirror.api import Link, SourceParting, StrandedTail, TailReader, leave_stranded, resume_link
 
 Report: TypeAlias = Callable[[int, int], None]
 
@@ -31,7 +31,7 @@ class Stranded:
     @property
     def not_compared(self) -> tuple[SourceParting, ...]:
         """Where it is not known whether the source's log is the one that was mirrored: it may have more there."""
-        return tuple(one for one in self.partings if one.kind is PartingKind.NOT_COMPARED)
+        return tuple(one for one in self.partings if not one.is_known)
 
     @property
     def undecided(self) -> tuple[StrandedTail, ...]:

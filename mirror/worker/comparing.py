@@ -156,12 +156,13 @@ def _doubts(evidence: Evidence, found: Recovered, probe: _Probe, agreed_to: int 
     checkpoint, source = evidence.checkpoint, evidence.source
     assert checkpoint is not None
     target_lost = _target_lost(evidence, found, probe)
+    is_unlike = not target_lost and found.last is not None and _differs(found.last.source_offset, probe)
     source_parted = ""
     if source.end < found.position:
         source_parted = f"the source's log ends at {source.end}, the mirror had read to {found.position}"
     elif agreed_to is not None and agreed_to < checkpoint.epochs_end:
         source_parted = f"by its leader epochs the source's log is another one from offset {agreed_to} on"
-    elif not target_lost and found.last is not None and _differs(found.last.source_offset, probe):
+    elif is_unlike and found.last is not None:
         if agreed_to is None or agreed_to <= found.last.source_offset or _stands_as_written(checkpoint, found, probe):
             source_parted = f"the source has another record at offset {found.last.source_offset} than was mirrored"
         else:  # by its epochs the source's log is the one that was read: it is the target's that changed
@@ -172,6 +173,7 @@ def _doubts(evidence: Evidence, found: Recovered, probe: _Probe, agreed_to: int 
         agreed_to=source.start,
         last=None,
         epochs_stand=agreed_to is not None and agreed_to == checkpoint.epochs_end == found.position,
+        is_unlike=is_unlike,
     )
 
 
@@ -282,11 +284,13 @@ def _seen(undoubted: Comparison, parting: Parting) -> Comparison:
 
 
 def _settled(doubted: Comparison, found: Evidence, by_epochs: int | None, parting: Parting) -> Comparison:
-    """The doubt after reading. Copies that are equal behind where epochs say that the logs part take it back."""
-    shorter = found.source.end < parting.position
+    """The doubt after reading. Copies that are equal behind where epochs say that the logs part take it back, but not
+    where the last one is unlike: reading does not meet what the link does not carry, and the source has in its place.
+    """
+    stands = found.source.end < parting.position or bool(doubted.target_lost) or doubted.is_unlike
     agreed_to = parting.agreed_to
     if by_epochs is not None and (parting.last is None or parting.last.source_offset < by_epochs):
         agreed_to = min(agreed_to, by_epochs)  # also where the source has nothing there now that would be mirrored
-    elif parting.is_compared and parting.differs_from is None and not shorter and not doubted.target_lost:
+    elif parting.is_compared and parting.differs_from is None and not stands:
         return replace(doubted, source_parted="", agreed_to=agreed_to, last=parting.last, epochs_denied=True)
     return replace(doubted, agreed_to=max(agreed_to, found.source.start), last=parting.last)

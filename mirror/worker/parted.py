@@ -17,6 +17,7 @@ from broker.wire.vocabulary import TopicPartition
 from mirror.limits import PARTED_LOOK_MS
 from mirror.link import Link
 from mirror.offsets.hold_entries import Hold
+from mirror.offsets.offset_map import PartitionMap
 from mirror.offsets.state import read_entries
 from mirror.offsets.state_entries import StateEntries
 from mirror.topics.plan import pair_topics
@@ -59,6 +60,11 @@ class SourceParting:
     def where(self) -> TopicPartition:
         """In the source."""
         return TopicPartition(self.topic, self.partition)
+
+    @property
+    def is_known(self) -> bool:
+        """Whether the logs could be compared."""
+        return self.kind is not PartingKind.NOT_COMPARED
 
     def in_words(self, site: str) -> str:
         """Without the partition; `site`: what the source is called."""
@@ -152,10 +158,14 @@ def _judge(
         start = found.source.start
         is_missing = is_kept and not is_brought
         return SourceParting(*where, PartingKind.OTHER_TOPIC, start, mirrored_next, detail, is_missing)
-    if found.comparison.source_parted:
+    if reason := found.comparison.source_parted or (found.comparison.is_unlike and found.comparison.target_lost):
         last, agreed_to = found.comparison.last, max(found.comparison.agreed_to, found.source.start)
         start = agreed_to if last is None else min(agreed_to, last.source_offset + 1)  # others' may stand between
-        return SourceParting(*where, PartingKind.CUT, start, mirrored_next, found.comparison.source_parted, is_kept)
+        if found.comparison.is_unlike and recovered.last is not None:  # epochs that were used again vouch for it
+            start = min(start, recovered.last.source_offset)
+        known = PartitionMap(recovered.intervals, recovered.end, recovered.position)
+        is_missing = is_kept and known.to_target(start) != recovered.end.target_next  # else no more than markers
+        return SourceParting(*where, PartingKind.CUT, start, mirrored_next, reason, is_missing)
     return None
 
 

@@ -52,10 +52,9 @@ class SourceLog(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class Comparison:
     """Whether both logs still are those that the state speaks of (`comparing.py`): reasons in words, "" for none.
-
-    Where one is doubted, the source's records from `agreed_to` on are not at the target, and `last` is the last copy
-    before it that was seen to be equal. `epochs_stand`: the source confirmed the leader epochs up to the position;
-    `epochs_denied`: it denied them, and yet has what was mirrored.
+    Where one is doubted, the source's records from `agreed_to` on are not at the target, and `last` is the last equal
+    copy before it. `is_unlike`: the source has something else in the last mirrored record's place.
+    `epochs_stand`: by its epochs it is as it was read; `epochs_denied`: not so, and yet it has what was mirrored.
     """
 
     source_parted: str = ""
@@ -64,6 +63,7 @@ class Comparison:
     last: LastRecord | None = None
     epochs_stand: bool = False
     epochs_denied: bool = False
+    is_unlike: bool = False
 
     @property
     def is_doubted(self) -> bool:

@@ -177,7 +177,7 @@ class TailReader:
     def _position(self, where: TopicPartition, log_start: int) -> int:
         assert self._state is not None
         end = self._state.map.mirrored_end(*where)
-        if (parting := self._parted.get(where)) and parting.kind is not PartingKind.NOT_COMPARED:
+        if (parting := self._parted.get(where)) and parting.is_known:
             return parting.from_offset
         return log_start if end is None else end.source_next
 

@@ -29,6 +29,7 @@ BY_CUTS = frozenset(
         RefusalReason.MEMBERS_UNKNOWN_AT_SOURCE,
         RefusalReason.MEMBERS_UNKNOWN_AT_TARGET,
         RefusalReason.NOT_DRAINED,
+        RefusalReason.TARGET_NOT_COMPARED,
     }
 )
 """What a lost line may look like: asked again."""
