@@ -7,12 +7,15 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 
+import pytest
+
 from broker.client.cluster import Cluster
 from broker.client.connection import Connection
-from broker.client.errors import RequestTimedOut
-from broker.client.fanout import ask_each_broker
+from broker.client.errors import KafkaError, RequestTimedOut
+from broker.client.fanout import ask_each_broker, both, side_by_side
 from broker.client.limits import ClientLimits
 from broker.client.site import Site
+from broker.wire.errors import ErrorCode
 from broker.wire.frames import RequestHeader
 from broker.wire.messages.describe_acls import DescribeAclsRequest, DescribeAclsResponse
 from broker.wire.messages.metadata import MetadataResponse, MetadataResponseBroker
@@ -81,3 +84,42 @@ async def test_who_answers_is_found_beside_one_that_is_silent() -> None:
     async with pair() as there:
         await there.cluster.find_answering()
         assert await there.cluster.any_connection() is await there.cluster.connection(QUICK)
+
+
+async def test_who_is_stopped_in_the_moment_in_which_a_question_fails_stops() -> None:
+    """A pass over groups that was stopped so went on, and waited for ever for who writes the state, who had stopped."""
+    fails = asyncio.Event()
+
+    async def failing() -> None:
+        await fails.wait()
+        raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "a test")
+
+    async def two_questions() -> None:
+        await both(failing(), asyncio.sleep(60))
+
+    async def several_questions() -> None:
+        await side_by_side([failing(), asyncio.sleep(60)])
+
+    for ask in (two_questions, several_questions):
+        fails.clear()
+        asking = asyncio.create_task(ask())
+        for _ in range(2):  # until all are asked
+            await asyncio.sleep(0)
+        fails.set()
+        await asyncio.sleep(0)
+        asking.cancel()
+        await asyncio.wait([asking])
+        assert asking.cancelled()
+
+
+async def test_who_has_heard_of_a_failure_hears_of_the_next_one() -> None:
+    """The first one has counted as a stop of the task, in Python 3.11, and goes on counting."""
+
+    async def failing() -> None:
+        raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "a test")
+
+    for _ in range(3):
+        with pytest.raises(KafkaError):
+            await both(failing(), asyncio.sleep(60))
+        with pytest.raises(KafkaError):
+            await side_by_side([failing(), asyncio.sleep(60)])

@@ -206,10 +206,30 @@ def test_a_promotion_that_fences_only_unit_0_is_found(monkeypatch: pytest.Monkey
         test_nothing_of_any_unit_is_written_after_a_promotion()
 
 
+class Grown(SharedWorld):
+    """The topic grows, and each unit takes in what is its."""
+
+    async def act(self) -> None:
+        life, before = self.lives["east"], self.events.copy()
+        for _ in range(3):
+            life.cluster.grow_topic("flights", len(life.cluster.topics["flights"].partitions) + 1)
+            await self.write_for(2)
+        await self._until_complete()
+        ended = {key: count for key, count in (self.events - before).items() if key[1] in ENDS}
+        if ended:
+            raise Found(f"sessions ended where a topic grew: {ended}")
+
+
+def test_no_session_ends_where_a_topic_grows() -> None:
+    for seed in range(WORLDS):
+        Grown(seed).run()
+
+
 def test_units_under_one_fence_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Unit 1 writes under unit 0's transactional id."""
+    """Unit 1 writes under unit 0's transactional id: who is not the last to begin cannot extend its fence."""
     monkeypatch.setattr(Link, "transactional_id", property(lambda link: f"farshore-{link.name}"))
-    assert first_finding(range(PLANTED_SEEDS), cut) is not None
+    with pytest.raises(Found, match="sessions ended"):
+        test_no_session_ends_where_a_topic_grows()
 
 
 def test_units_in_one_part_of_the_state_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
