@@ -72,6 +72,7 @@ class Configuration:
             priority=table.priority,
             target_rack=table.target_rack,
             units=table.units,
+            pins=tuple(sorted(table.pins)),
         )
 
     def site(self, name: str) -> Site:

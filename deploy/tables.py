@@ -14,7 +14,7 @@ from broker.client.security.settings import Mechanism, TlsVersion
 from broker.groups.model import MigrationPolicy
 from broker.limits import PARTITIONS_PER_TOPIC_MAX
 from mirror.fleet.settings import DEFAULT_PREFIX, LEASE_SECONDS_MIN, WITHOUT_ETCD_SECONDS
-from mirror.link import UNITS_MAX, Priority, TopicNames
+from mirror.link import UNITS_MAX, Pin, Priority, TopicNames
 
 DEFAULT_STATE_DIR = Path("var")
 # Site names become prefixes of topics and parts of topic names, so they are of Kafka's alphabet; the dot separates.
@@ -67,9 +67,20 @@ def _regex(text: str) -> str:
     return text
 
 
+def _pin(given: object) -> object:
+    """A partition's name as the topic and the number."""
+    if not isinstance(given, str):
+        return given
+    topic, _, partition = given.rpartition(":")
+    if not (topic and partition.isascii() and partition.isdecimal()):
+        raise ValueError(f'{given!r}: write a partition as "TOPIC:PARTITION", for example "flights:0"')
+    return topic, int(partition)
+
+
 Regex = Annotated[str, AfterValidator(_regex)]
 Principal = Annotated[str, AfterValidator(_principal)]
 AddressText = Annotated[str, AfterValidator(_address)]
+PinText = Annotated[Pin, BeforeValidator(_pin)]
 FilePath = Annotated[Path, BeforeValidator(_path)]
 
 
@@ -243,6 +254,13 @@ class LinkTable(Table):
     priority: Priority = "normal"
     target_rack: str = ""
     units: int = Field(1, ge=1, le=UNITS_MAX)
+    pins: frozenset[PinText] = frozenset()
+
+    @model_validator(mode="after")
+    def _unit_count(self) -> LinkTable:
+        if self.units + len(self.pins) > UNITS_MAX:
+            raise ValueError(f"units and pins are {self.units + len(self.pins)} units: {UNITS_MAX} at most")
+        return self
 
 
 class FleetTable(Table):

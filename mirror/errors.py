@@ -7,6 +7,7 @@ MirrorError
 ├── LinkFenced                  another owner writes this link now
 ├── LinkPromoted                the target was promoted by a failover: the link must not write
 ├── LinkPaused                  a person paused the link
+├── LinkNotCut                  a link cannot be cut anew now, and goes on as it was cut
 ├── GapNotOpen                  a gap was named that no partition stands at
 ├── OffsetNotMirrored           an offset has no exact translation
 ├── OffsetDeclined              an offset may mean another record than the one that was mirrored
@@ -69,6 +70,12 @@ class LinkPaused(MirrorError):
     """A person paused the link; it goes on from where it stands."""
 
     hint = "`farshore link resume` lets the link run again"
+
+
+class LinkNotCut(MirrorError):
+    """The link is not cut anew: it goes on as it was cut."""
+
+    hint = "do it again when that is mended"
 
 
 class GapNotOpen(MirrorError):

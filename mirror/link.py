@@ -6,7 +6,7 @@ import re
 import zlib
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Final, Literal
+from typing import Final, Literal, TypeAlias
 
 from broker.client.site import Site
 from mirror.errors import LinkInvalid
@@ -34,6 +34,9 @@ Priority = Literal["low", "normal", "high"]
 UNITS_MAX: Final = 64
 """Each has a producer and connections of its own."""
 
+Pin: TypeAlias = tuple[str, int]
+"""A source topic and one of its partitions, which has a unit of its own."""
+
 INTERNAL_PREFIX: Final = "__"
 CHAOS_PREFIX: Final = "__farshore-chaos-"
 """Before a run's id: the topic of a chaos run, which the run's own mirror copies."""
@@ -58,8 +61,9 @@ class Link:
     `known_sites`: names that, at the beginning of a topic's name, say where the topic came from. `target_rack`: where
     at the target a fleet's worker should be near; "" is anywhere.
 
-    A link is cut into `units`, sets of partitions that are fenced, moved and run each for itself. Where `unit` is one
-    of their numbers this is the link as that unit has it, else all of it.
+    A link is cut into `units`, sets of partitions that are fenced, moved and run each for itself; behind them each of
+    the `pins` (sorted) has one of its own. Where `unit` is one of their numbers this is the link as that unit has it,
+    else all of it.
     """
 
     name: str
@@ -76,19 +80,29 @@ class Link:
     priority: Priority = "normal"
     target_rack: str = ""
     units: int = 1
+    pins: tuple[Pin, ...] = ()
     unit: int | None = None
 
     def of_unit(self, unit: int) -> Link:
         """The link as one of its units has it."""
-        assert 0 <= unit < self.units, "a link has no more units than it is cut into"
+        assert 0 <= unit < self.unit_count, "a link has no more units than it is cut into"
         return replace(self, unit=unit)
 
     def each_unit(self) -> list[Link]:
-        return [self.of_unit(unit) for unit in range(self.units)]
+        return [self.of_unit(unit) for unit in range(self.unit_count)]
+
+    @property
+    def unit_count(self) -> int:
+        """With those of the pins."""
+        return self.units + len(self.pins)
 
     def unit_of(self, topic: str, partition: int) -> int:
         """The unit that a source partition belongs to: those of a topic are dealt in turn, the canary is unit 0's."""
-        return 0 if topic == self.canary_topic else (zlib.crc32(topic.encode()) + partition) % self.units
+        if topic == self.canary_topic:
+            return 0
+        if (topic, partition) in self.pins:
+            return self.units + self.pins.index((topic, partition))
+        return (zlib.crc32(topic.encode()) + partition) % self.units
 
     def carries(self, topic: str, partition: int) -> bool:
         """Whether a source partition is this unit's; all are the whole link's."""
@@ -102,12 +116,12 @@ class Link:
     @property
     def unit_name(self) -> str:
         """What this is called where units are told apart: no link's name has a slash."""
-        return self.name if self.unit is None or self.units == 1 else f"{self.name}/{self.unit}"
+        return self.name if self.unit is None or self.unit_count == 1 else f"{self.name}/{self.unit}"
 
     @property
     def state_partition(self) -> int:
         """Of the state topic: each unit has its own, and nobody else writes there."""
-        assert self.unit is not None or self.units == 1, "a fence, a claim and a writer are one unit's"
+        assert self.unit is not None or self.unit_count == 1, "a fence, a claim and a writer are one unit's"
         return self.unit or 0
 
     @property

@@ -15,8 +15,9 @@ from broker.client.offsets import list_offsets, log_end_offsets
 from broker.wire.vocabulary import TopicPartition
 from deploy.cli.adopting import adopt_target, tell_that_it_may_run
 from deploy.cli.both_sites import note_lost_source, with_both_sites
+from deploy.cli.cutting import cut_anew
 from deploy.cli.failback_words import told_partings
-from deploy.cli.parameters import GapOption, StartOption, StartTime
+from deploy.cli.parameters import GapOption, PartitionName, StartOption, StartTime
 from deploy.cli.status import tell_next_steps
 from deploy.cli.stranded import StrandedWay, stranded_in_the_way
 from deploy.cli.terminal import (
@@ -35,7 +36,7 @@ from failover.failback.stranding import leave_at_source
 from failover.to_datetime import first_record_at
 from mirror.description import declare_link, describe_link
 from mirror.errors import GapNotOpen
-from mirror.link import Link
+from mirror.link import UNITS_MAX, Link
 from mirror.offsets.entries import Gap
 from mirror.offsets.operations import pause_link, restart_link, resume_link
 from mirror.offsets.state import read_entries
@@ -52,7 +53,7 @@ link_option = click.option("--link", "link_name", metavar="LINK", help="The link
 
 @click.group("link")
 def link_group() -> None:
-    """Links: list, describe, pause, resume, restart, try again."""
+    """Links: list, describe, pause, resume, restart, try again, cut anew."""
 
 
 @link_group.command("list")
@@ -209,6 +210,34 @@ def restart_command(context: AppContext, link_name: str | None) -> None:
         raise _not_paused(link)
     run_async(_at_target(link, lambda target: restart_link(link, target, _operation("restart"))))
     click.echo(f"link {link.name}: a running mirror begins a new session", err=True)
+
+
+@link_group.command("cut")
+@link_option
+@click.option(
+    "--units", type=click.IntRange(1, UNITS_MAX), required=True, help="How many sets its partitions are dealt into."
+)
+@click.option(
+    "--pin",
+    "pins",
+    type=PartitionName(),
+    multiple=True,
+    metavar="TOPIC:PARTITION",
+    help="A partition that gets a unit of its own, beside those; may be given several times.",
+)
+@dry_run_option("what would change")
+@yes_option
+@output_option
+@click.pass_obj
+def cut_command(
+    context: AppContext, link_name: str | None, units: int, pins: tuple[str, ...], dry_run: bool, yes: bool, output: str
+) -> None:
+    """Cut a link that has run into other units. It stands still for some seconds; nothing is lost or repeated.
+
+    Cut short it leaves the link paused: type the same again, or resume it. Write the same into farshore.toml.
+    """
+    named = [(topic, int(partition)) for topic, _, partition in (pin.rpartition(":") for pin in pins)]
+    cut_anew(context.link(link_name), units, named, dry_run=dry_run, yes=yes, output=output)
 
 
 def refuse_where_nothing_runs(link: Link, condition: LinkCondition) -> None:

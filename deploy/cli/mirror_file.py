@@ -107,9 +107,9 @@ def offered_link(link: Link) -> OfferedLink:
     place.
     """
     said = [link.source.name, link.target.name, sorted(link.topics), link.topic_names, sorted(link.groups)]
-    cut = [link.units] if link.units > 1 else []
+    cut = [link.units, *(f"{topic}:{number}" for topic, number in link.pins)] if link.unit_count > 1 else []
     declared = hashlib.sha256(json.dumps([*said, *cut]).encode()).hexdigest()[:16]
-    units = link.units if cut else 0
+    units = link.unit_count if cut else 0
     return OfferedLink(
         target=link.target.name,
         declared=declared,

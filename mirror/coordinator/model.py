@@ -46,7 +46,8 @@ class Unit(NamedTuple):
 
 def units_of(link: Link) -> list[Unit]:
     """The units of a link as it is declared."""
-    return [Unit(link.name)] if link.units == 1 else [Unit(link.name, number) for number in range(link.units)]
+    count = link.unit_count
+    return [Unit(link.name)] if count == 1 else [Unit(link.name, number) for number in range(count)]
 
 
 Share: TypeAlias = frozenset[Unit]

@@ -37,7 +37,8 @@ class _Written(BaseModel):
 
 class OfferedLink(_Written):
     """A link as a worker's file declares it. `declared` is the same where two files say the same of it; `units` is 0
-    where the link is not cut. Workers in the `target_rack` are preferred; "" is none.
+    where the link is not cut, and counts those of its pins, too. Workers in the `target_rack` are preferred; "" is
+    none.
     """
 
     target: str

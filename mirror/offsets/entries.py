@@ -22,7 +22,7 @@ from mirror.offsets.origin_entries import OriginRuns, VoidOrigins, origins_key, 
 from mirror.offsets.pages import PAGE_VERSION, Page, VoidPage, decode_page, encode_page, page_key
 from mirror.offsets.promotion_entries import BackPromotion
 from mirror.offsets.topic_entries import TopicIdentity, TopicPause, VoidPause
-from mirror.offsets.unit_entries import LinkUnits
+from mirror.offsets.unit_entries import CutEntry, LinkDeal, LinkUnits, cut_key, unpack_cut
 
 ENTRY_VERSION = 1
 OPERATION_PREFIX = "operation "
@@ -219,7 +219,7 @@ Entry: TypeAlias = (
     | Acceptance
     | BackPromotion
     | LinkRun
-    | LinkUnits
+    | CutEntry
     | Owner
     | TopicIdentity
     | TopicPause
@@ -311,8 +311,8 @@ def read_entry(key: list[Any], fields: Any) -> Entry:
             return LinkRun(RunState(fields.pop("state")), after=tuple(fields.pop("after", ())), **fields)
         case ["back", _link]:
             return BackPromotion(**fields)
-        case ["units"]:
-            return LinkUnits(**fields)
+        case ["units"] | ["deal"]:
+            return unpack_cut(key, fields)
         case ["owner"]:
             return Owner(writer=Writer(*fields.pop("writer")), **fields)
         case ["identity", topic]:
@@ -361,8 +361,8 @@ def _key(entry: Entry) -> list[Any]:
             return ["link"]
         case BackPromotion():
             return ["back", entry.link]
-        case LinkUnits():
-            return ["units"]
+        case LinkUnits() | LinkDeal():
+            return cut_key(entry)
         case Owner():
             return ["owner"]
         case TopicIdentity():

@@ -33,7 +33,7 @@ from mirror.offsets.pages import Page
 from mirror.offsets.promotion_entries import BackPromotion
 from mirror.offsets.state_entries import StateEntries
 from mirror.offsets.topic_entries import TopicIdentity, TopicPause
-from mirror.offsets.unit_entries import LinkUnits
+from mirror.offsets.unit_entries import LinkDeal, LinkUnits
 
 A = TypeVar("A")
 
@@ -62,7 +62,8 @@ class Folding:
     run: LinkRun | None = None
     backs: dict[str, BackPromotion] = field(default_factory=dict)
     owner: Owner | None = None
-    units: int | None = None
+    units: LinkUnits | None = None
+    deal: LinkDeal | None = None
     written_at: dict[Where, int] = field(default_factory=dict)
     """Offsets of checkpoints."""
     deleted_at: dict[GapKey, int] = field(default_factory=dict)
@@ -139,7 +140,9 @@ class Folding:
             case Owner():
                 self.owner = entry
             case LinkUnits():
-                self.units = entry.units
+                self.units = entry
+            case LinkDeal():
+                self.deal = entry
 
     def _forget(self, key: list[object]) -> None:
         match key:
@@ -170,6 +173,7 @@ class Folding:
         """
         for _ in self.opening(only):
             pass
+        cut = self.deal or self.units
         return StateEntries(
             self.link,
             exists=True,
@@ -187,7 +191,9 @@ class Folding:
             run=self.run,
             backs=dict(self.backs),
             owner=self.owner,
-            units=self.units,
+            units=cut.units if cut is not None else None,
+            pins=cut.pins if cut is not None else (),
+            deal=self.deal,
         )
 
 

@@ -16,6 +16,7 @@ UNSAID: Final = {
     "after": (),
     "marker_may_follow": False,
     "records_behind": -1,
+    "pins": (),
 }
 """Values that are left out where an entry is written: as versions before there were these wrote it, and read it."""
 _ENCODER: Final = json.JSONEncoder(separators=(",", ":"))

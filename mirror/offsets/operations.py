@@ -26,6 +26,7 @@ from mirror.link import Link
 from mirror.offsets.acceptance import ask_to_accept, gap_key
 from mirror.offsets.acceptance_entries import Acceptance
 from mirror.offsets.adoption import Adoption
+from mirror.offsets.cutting import refuse_cut_anew, state_units
 from mirror.offsets.entries import OPERATION_PREFIX, Gap, GapStatus, LinkRun, RunState
 from mirror.offsets.fence import Fence, fence_groups_of_earlier, fence_link
 from mirror.offsets.fence_ends import NO_ENDS, FenceEnds
@@ -33,8 +34,9 @@ from mirror.offsets.fence_keeping import keep_fence_ends, may_keep_fence_ends
 from mirror.offsets.promotions import is_over, promotion_of
 from mirror.offsets.state import StateReader, read_entries
 from mirror.offsets.state_entries import StateEntries
-from mirror.offsets.state_writer import Change, StateLog, ensure_own_topics, own_topics
+from mirror.offsets.state_writer import Change, StateLog
 from mirror.offsets.taking_over import Claim, claim_link
+from mirror.offsets.unit_entries import LinkDeal
 
 T = TypeVar("T")
 
@@ -81,7 +83,7 @@ async def promote_link(
     along a link back, which `after` says was promoted since. Raises LinkFenced when
     others take the link over again and again, ClientError.
     """
-    return await _unless_fenced(
+    return await unless_fenced(
         target,
         partial(_promote_link, link, target, operation_id, frozenset(after), reader or StateReader(link), ends, check),
     )
@@ -110,7 +112,9 @@ async def _promote_link(
         promoted = before if before.operation_id == operation_id else replace(promoted, at_ms=before.at_ms)
     claim = partial(claim_link, target, worker=f"{OPERATION_PREFIX}{operation_id}", also=[promoted], check=check)
     claims = [await claim(unit) for unit in units]
-    groups, fences = await both(fence_groups_of_earlier(target, units[0]), _fence_units(target, units, claims))
+    fencing = both(fence_groups_of_earlier(target, units[0]), _fence_units(target, units, claims))
+    (groups, fences), after_claims = await both(fencing, reader.read(target, only=()))
+    refuse_cut_anew(units[0], after_claims)
     left_out = {where: why for fence in fences for where, why in fence.left_out.items()}
     awaited = frozenset(where for fence in fences for where in fence.awaited)
     writer = fences[0].writer
@@ -131,13 +135,15 @@ async def refuse_promotion(link: Link, target: Cluster, operation_id: str) -> Li
     A link that may run goes on, with a new session. Raises LinkFenced when others take the link over again and again,
     ClientError.
     """
-    return await _unless_fenced(target, partial(_refuse_promotion, link, target, operation_id))
+    return await unless_fenced(target, partial(_refuse_promotion, link, target, operation_id))
 
 
 async def _refuse_promotion(link: Link, target: Cluster, operation_id: str) -> LinkRun | None:
     units = await state_units(link, target)
     claims = [await claim_link(target, unit, f"{OPERATION_PREFIX}{operation_id}") for unit in units]
-    run = (await read_entries(link, target, only=())).run
+    entries = await read_entries(link, target, only=())
+    refuse_cut_anew(units[0], entries)
+    run = entries.run
     if run is None or run.state is not RunState.PROMOTED:  # when, and by which operation, is known by that entry alone
         state = run.state if run is not None else RunState.RUNNING
         left = LinkRun(state, operation_id, target.clock.now_ms())
@@ -148,26 +154,6 @@ async def _refuse_promotion(link: Link, target: Cluster, operation_id: str) -> L
 
 async def _fence_units(target: Cluster, units: Sequence[Link], claims: Sequence[Claim]) -> list[Fence]:
     return [await fence_link(target, unit, since=claim.owner.writer) for unit, claim in zip(units, claims, strict=True)]
-
-
-async def state_units(link: Link, target: Cluster) -> list[Link]:
-    """The link's units, as its state is cut, whatever its file says by now; its topics are made where they are not
-    there. Raises ClientError, StateDamaged.
-
-    The number of a state's parts never changes, and a worker makes them before it claims one: none is overlooked.
-    """
-    topics = await describe_topics(target, own_topics(link))
-    if len(topics) < len(own_topics(link)):  # or a broker that has just begun does not know them yet
-        await ensure_own_topics(target, link)
-        topics = await describe_topics(target, own_topics(link))
-    topic = topics.get(link.state_topic)
-    parts = len(topic.partitions) if topic is not None else link.units  # it was made just now
-    if parts == 1:
-        return replace(link, units=1).each_unit()
-    lead = await read_entries(replace(link, units=parts, unit=0), target, only=())
-    # A state of one unit, in a topic that somebody made with more partitions, does not say how it is cut.
-    known = lead.units or (1 if lead.owner is not None and lead.owner.is_worker else parts)
-    return replace(link, units=known).each_unit()
 
 
 async def resume_link(link: Link, target: Cluster, operation_id: str, gaps: Sequence[Gap] = ()) -> tuple[Gap, ...]:
@@ -183,7 +169,7 @@ async def resume_link(link: Link, target: Cluster, operation_id: str, gaps: Sequ
         accepted = await _accept(link, target, operation_id, entries, gaps)
         if accepted is not None:
             return accepted
-    return await _unless_fenced(target, partial(_resume_link, link, target, operation_id, gaps))
+    return await unless_fenced(target, partial(_resume_link, link, target, operation_id, gaps))
 
 
 def _may_run(entries: StateEntries) -> bool:
@@ -193,13 +179,13 @@ def _may_run(entries: StateEntries) -> bool:
 async def _accept(
     link: Link, target: Cluster, operation_id: str, entries: StateEntries, gaps: Sequence[Gap]
 ) -> tuple[Gap, ...] | None:
-    """None where the target was promoted, or the link paused, in between."""
+    """None where the target was promoted, or the link paused or cut anew, in between."""
     _check_open(entries, gaps)
     stopped = {gap_key(gap): entries.gaps[gap_key(gap)].at_ms for gap in gaps}
     wanted = [Acceptance(*gap_key(gap), stopped[gap_key(gap)], gap.source_to, operation_id) for gap in gaps]
     await ask_to_accept(entries.link, target, wanted)
     after = await read_entries(link, target)
-    if not _may_run(after):
+    if not _may_run(after) or after.link != entries.link:
         return None
     for gap in gaps:  # the link may have begun anew between the look and the writing: then it is another gap by now
         there = after.gaps.get(gap_key(gap))
@@ -212,13 +198,22 @@ async def _resume_link(link: Link, target: Cluster, operation_id: str, gaps: Seq
     units = await state_units(link, target)
     _check_open(await read_entries(link, target), gaps)
     claims = [await claim_link(target, unit, f"{OPERATION_PREFIX}{operation_id}") for unit in units]
-    _check_open(await read_entries(link, target), gaps)  # a worker may have gone on between the look and the fence
+    entries = await read_entries(link, target)
+    refuse_cut_anew(units[0], entries)
+    _check_open(entries, gaps)  # a worker may have gone on between the look and the fence
     accepted = tuple(replace(gap, status=GapStatus.ACCEPTED) for gap in gaps)
     run = LinkRun(RunState.RUNNING, operation_id, target.clock.now_ms())
     for unit, claim in zip(units, claims, strict=True):
         mine = [gap for gap in accepted if unit.carries(gap.topic, gap.partition)]
-        await claim.log.append([*mine, run, claim.owner])
+        await claim.log.append([*mine, *_deal(entries), run, claim.owner])
     return accepted
+
+
+def _deal(entries: StateEntries) -> list[LinkDeal]:
+    """What is said in each part before it may run: how the link is cut, where it was to be cut anew. Who was to do that
+    may not have come to say it there.
+    """
+    return [entries.deal] if entries.deal is not None else []
 
 
 async def leave_stranded(link: Link, target: Cluster, gaps: Sequence[Gap]) -> None:
@@ -228,14 +223,16 @@ async def leave_stranded(link: Link, target: Cluster, gaps: Sequence[Gap]) -> No
     written again. It stays promoted, by the operation that did it. Raises GapNotOpen where it is not promoted (then
     nothing was changed), LinkFenced when others take the link over again and again, ClientError.
     """
-    await _unless_fenced(target, partial(_leave_stranded, link, target, gaps))
+    await unless_fenced(target, partial(_leave_stranded, link, target, gaps))
 
 
 async def _leave_stranded(link: Link, target: Cluster, gaps: Sequence[Gap]) -> None:
     run = _promotion(await read_entries(link, target))
     for unit in await state_units(link, target):
         claim = await claim_link(target, unit, f"{OPERATION_PREFIX}{run.operation_id}")
-        if _promotion(await read_entries(link, target)) != run:
+        entries = await read_entries(link, target)
+        refuse_cut_anew(unit, entries)
+        if _promotion(entries) != run:
             raise LinkFenced(f"link {link.name}: another operation took it over", writer=claim.owner.writer)
         await claim.log.append([*(gap for gap in gaps if unit.carries(gap.topic, gap.partition)), claim.owner])
 
@@ -254,7 +251,7 @@ async def pause_link(link: Link, target: Cluster, operation_id: str) -> None:
     A worker that runs notices by the fence of the state, at its next checkpoint or heartbeat: what it has sent until
     then counts. Raises LinkPromoted, LinkFenced when others take the link over again and again, ClientError.
     """
-    await _unless_fenced(target, partial(_pause_link, link, target, operation_id))
+    await unless_fenced(target, partial(_pause_link, link, target, operation_id))
 
 
 async def _pause_link(link: Link, target: Cluster, operation_id: str) -> None:
@@ -262,7 +259,10 @@ async def _pause_link(link: Link, target: Cluster, operation_id: str) -> None:
     _check_not_promoted(await read_entries(link, target))
     for unit in units:
         claim = await claim_link(target, unit, f"{OPERATION_PREFIX}{operation_id}")
-        _check_not_promoted(await read_entries(unit, target))  # one may have come between the look and the fence
+        entries = await read_entries(unit, target)
+        if unit.is_lead_unit:
+            refuse_cut_anew(unit, entries)
+        _check_not_promoted(entries)  # one may have come between the look and the fence
         await claim.log.append([LinkRun(RunState.PAUSED, operation_id, target.clock.now_ms()), claim.owner])
 
 
@@ -276,13 +276,15 @@ async def restart_link(link: Link, target: Cluster, operation_id: str) -> None:
 
     Raises LinkPromoted, LinkFenced when others take the link over again and again, ClientError.
     """
-    await _unless_fenced(target, partial(_restart_link, link, target, operation_id))
+    await unless_fenced(target, partial(_restart_link, link, target, operation_id))
 
 
 async def _restart_link(link: Link, target: Cluster, operation_id: str) -> None:
     for unit in await state_units(link, target):
         claim = await claim_link(target, unit, f"{OPERATION_PREFIX}{operation_id}")
         entries = await read_entries(unit, target)
+        if unit.is_lead_unit:
+            refuse_cut_anew(unit, entries)
         _check_not_promoted(entries)  # when, and by which operation, is known by this entry alone
         state = entries.run.state if entries.run is not None else RunState.RUNNING
         await claim.log.append([LinkRun(state, operation_id, target.clock.now_ms()), claim.owner])
@@ -296,7 +298,7 @@ async def adopt_partitions(
     Raises GapNotOpen (then nothing was changed) also where a target is not as it was when it was compared. Who writes
     there later is found out by the worker that goes on, behind the adopted end.
     """
-    return await _unless_fenced(target, partial(_adopt_partitions, link, target, operation_id, adoptions))
+    return await unless_fenced(target, partial(_adopt_partitions, link, target, operation_id, adoptions))
 
 
 async def _adopt_partitions(
@@ -308,6 +310,7 @@ async def _adopt_partitions(
     await _check_unchanged(link, target, adoptions)
     claims = [await claim_link(target, unit, f"{OPERATION_PREFIX}{operation_id}") for unit in units]
     entries = await read_entries(link, target)
+    refuse_cut_anew(units[0], entries)
     _check_open(entries, gaps)
     await _check_unchanged(link, target, adoptions)
     now_ms = target.clock.now_ms()
@@ -318,11 +321,12 @@ async def _adopt_partitions(
             if unit.carries(*where):
                 known = (entries.blocks_of(*where), entries.pages_of(*where))
                 changes += adoption.changes(claim.owner.writer, *known, now_ms)
-        await claim.log.append([*changes, LinkRun(RunState.RUNNING, operation_id, now_ms), claim.owner])
+        run = LinkRun(RunState.RUNNING, operation_id, now_ms)
+        await claim.log.append([*changes, *_deal(entries), run, claim.owner])
     return tuple(adoption.passed for adoption in adoptions)
 
 
-async def _unless_fenced(target: Cluster, operation: Callable[[], Awaitable[T]]) -> T:
+async def unless_fenced(target: Cluster, operation: Callable[[], Awaitable[T]]) -> T:
     """Run the operation, from its first look on again where somebody else took the link over before it was done."""
     retry = target.retry()
     for attempt in range(TRIES_MAX - 1):

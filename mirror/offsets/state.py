@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
 
 from broker.client.cluster import Cluster
-from broker.client.errors import ClientError
+from broker.client.errors import ClientError, KafkaError
 from broker.client.fanout import both, split_failures
 from broker.client.model import OffsetAndTimestamp, Topic
 from broker.client.offsets import list_each_offset, log_end_offsets
 from broker.client.scan import OffsetSpan, scan_records
 from broker.client.topics import describe_topics
+from broker.wire.errors import ErrorCode
 from broker.wire.vocabulary import LATEST, TopicPartition
 from mirror.link import Link
 from mirror.offsets.folding import Folding
@@ -23,6 +24,7 @@ from mirror.offsets.offset_map import OffsetMap, PartitionMap, Where
 from mirror.offsets.recovery import recover
 from mirror.offsets.state_entries import StateEntries, join_units
 from mirror.offsets.tail import read_tails, writable_partitions
+from mirror.offsets.unit_entries import LinkDeal
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +79,8 @@ class StateReader:
         self._topic: Topic | None = None
         self._parts: dict[int, _PartReader] = {}
         self._seen_logs: list[TopicPartition] = []
+        self._deal: LinkDeal | None = None
+        """That of unit 0's part, as it was read before."""
         self._turn = asyncio.Lock()
         """Of two that read at the same time one could read again what the other has read."""
 
@@ -110,7 +114,7 @@ class StateReader:
             return await self._read(target, only)
 
     async def _read(self, target: Cluster, only: Collection[Where] | None) -> StateEntries:
-        name, unit = self._link.state_topic, self._link.unit
+        unit = self._link.unit
         told: Mapping[TopicPartition, OffsetAndTimestamp | ClientError] = {}
         if self._topic is None:
             topic = await self._describe(target)
@@ -120,15 +124,48 @@ class StateReader:
         self._topic = topic
         if topic is None or (unit is not None and unit >= len(topic.partitions)):
             return StateEntries(self._link)
-        wheres = self._wheres(topic)
         ends = {where: at.offset for where, at in told.items() if not isinstance(at, ClientError)}
-        if ends.keys() != set(wheres):
-            ends = await log_end_offsets(target, wheres)
-        parts = {
-            each: await self._part(each).read(target, topic.topic_id, ends[TopicPartition(name, each)], only)
-            for _, each in wheres
+        if unit is not None:
+            return (await self._parts_of(target, topic, [unit], only, ends))[unit].counting(unit)
+        return await self._read_all(target, topic, only, ends)
+
+    async def _read_all(
+        self, target: Cluster, topic: Topic, only: Collection[Where] | None, ends: Mapping[TopicPartition, int]
+    ) -> StateEntries:
+        """What all parts say by one deal: that stood in unit 0's part before they were asked where they end, and stands
+        there still when they have been read. Else what was carried from part to part would be in none of them.
+        """
+        retry = target.retry()
+        while True:
+            deal, units = self._deal, [unit for _, unit in self._wheres(topic)]
+            parts = await self._parts_of(target, topic, units, only, ends)
+            if len(units) > 1 and parts[0].deal == deal:
+                parts |= await self._parts_of(target, topic, [0], only, {})
+            self._deal, ends = parts[0].deal, {}
+            if self._deal == deal:
+                joined = join_units(self._link, parts)
+                if deal is None or joined.link.unit_count <= len(parts):
+                    return joined
+                text = f"not all parts of {topic.name} at {target.site.name}"
+                await retry.pause(KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, text))  # the broker hears of it yet
+            topic = await self._describe(target) or topic
+
+    async def _parts_of(
+        self,
+        target: Cluster,
+        topic: Topic,
+        units: Sequence[int],
+        only: Collection[Where] | None,
+        ends: Mapping[TopicPartition, int],
+    ) -> dict[int, StateEntries]:
+        """These units' parts up to `ends`, or to where they end now."""
+        wheres = {unit: TopicPartition(topic.name, unit) for unit in units}
+        if ends.keys() != set(wheres.values()):
+            ends = await log_end_offsets(target, wheres.values())
+        return {
+            unit: await self._part(unit).read(target, topic.topic_id, ends[where], only)
+            for unit, where in wheres.items()
         }
-        return parts[unit] if unit is not None else join_units(self._link, parts)
 
     async def _describe(self, target: Cluster) -> Topic | None:
         name = self._link.state_topic
@@ -185,7 +222,8 @@ async def load_partial_state(
     """
     reader = reader or StateReader(link)
     ends, failed = await reader.log_ends(target, link, only)
-    entries = replace(await reader.read(target, only), link=link)
+    entries = await reader.read(target, only)
+    entries = replace(entries, link=entries.cut(link))
     wanted = entries.checkpoints
     unread: dict[Where, ClientError] = {
         where: failed[there]

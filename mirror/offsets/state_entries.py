@@ -8,7 +8,7 @@ from itertools import chain
 from typing import Final, TypeVar
 
 from broker.client.model import Topic
-from mirror.link import Link
+from mirror.link import Link, Pin
 from mirror.offsets.acceptance import GapKey
 from mirror.offsets.acceptance_entries import Acceptance
 from mirror.offsets.doubt import UNDECIDED, in_words, is_in_doubt
@@ -32,6 +32,7 @@ from mirror.offsets.paged import Intervals
 from mirror.offsets.pages import Page, standing_pages
 from mirror.offsets.promotion_entries import BackPromotion
 from mirror.offsets.topic_entries import TopicPause
+from mirror.offsets.unit_entries import LinkDeal
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -75,9 +76,35 @@ class StateEntries:
     """Of several units the one that gave the oldest sign of life."""
     unit_owners: Mapping[int, Owner | None] = field(default_factory=dict)
     units: int | None = None
-    """Into how many units the link is cut; None: the state does not say, and it is one."""
+    """Into how many units the link is cut, those of the `pins` not counted; None: the state does not say: it is one."""
+    pins: tuple[Pin, ...] = ()
+    deal: LinkDeal | None = None
+    """What says so, of a link that was to be cut anew."""
     units_apart: bool = False
     """Not all units may do what the others may: an operation has changed some of them, or is about to change more."""
+
+    def cut(self, link: Link) -> Link:
+        """The link, cut as the state says; as it is where that says nothing."""
+        return link if self.units is None else replace(link, units=self.units, pins=self.pins)
+
+    def counting(self, unit: int) -> StateEntries:
+        """What counts of a unit's part where the link was cut anew: what it says of other units' partitions was written
+        before a cut, or for one that did not come about.
+        """
+        if self.deal is None:
+            return self
+        link = self.cut(self.link)
+        return replace(
+            self,
+            blocks=_of_unit(link, unit, self.blocks),
+            pages=_of_unit(link, unit, self.pages),
+            origins=_of_unit(link, unit, self.origins),
+            checkpoints=_of_unit(link, unit, self.checkpoints),
+            gaps={key: gap for key, gap in self.gaps.items() if link.unit_of(*key[:2]) == unit},
+            outlived=frozenset(key for key in self.outlived if link.unit_of(*key[:2]) == unit),
+            acceptances={key: one for key, one in self.acceptances.items() if link.unit_of(*key[:2]) == unit},
+            holds={at: hold for at, hold in self.holds.items() if at[1] is None or link.unit_of(at[0], at[1]) == unit},
+        )
 
     def paused_topics(self) -> tuple[str, ...]:
         """Those that are paused of what the link carries, sorted."""
@@ -190,12 +217,17 @@ class StateEntries:
 
 def join_units(link: Link, parts: Mapping[int, StateEntries]) -> StateEntries:
     """What the parts of a link's state say together; `parts` by unit. How many count is said by that of unit 0."""
-    units = parts[0].units or 1
-    link = replace(link, units=units)
-    if units == 1:
-        return replace(parts[0], link=link)
-    known = [parts[unit] for unit in range(units) if unit in parts]
-    owners = {unit: parts[unit].owner if unit in parts else None for unit in range(units)}
+    lead = parts[0]
+    link = replace(link, units=lead.units or 1, pins=lead.pins)
+    parts = {
+        unit: replace(part, link=link, units=lead.units, pins=lead.pins, deal=lead.deal).counting(unit)
+        for unit, part in parts.items()
+    }
+    if link.unit_count == 1:
+        return parts[0]
+    units = range(link.unit_count)
+    known = [parts[unit] for unit in units if unit in parts]
+    owners = {unit: parts[unit].owner if unit in parts else None for unit in units}
     runs = [part.run for part in known if part.run is not None]
     return StateEntries(
         link,
@@ -215,9 +247,15 @@ def join_units(link: Link, parts: Mapping[int, StateEntries]) -> StateEntries:
         backs=parts[0].backs,
         owner=min((owner for owner in owners.values() if owner is not None), key=lambda one: one.at_ms, default=None),
         unit_owners=owners,
-        units=units,
+        units=lead.units,
+        pins=lead.pins,
+        deal=lead.deal,
         units_apart=len({part.run and (part.run.state, part.run.operation_id) for part in known}) > 1,
     )
+
+
+def _of_unit(link: Link, unit: int, found: Mapping[Where, V]) -> dict[Where, V]:
+    return {where: known for where, known in found.items() if link.unit_of(*where) == unit}
 
 
 def _all(parts: Iterable[Mapping[K, V]]) -> dict[K, V]:

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from broker.client.cluster import Cluster
 from broker.client.configs import ConfigEntry, alter_topic_configs, describe_topic_configs
@@ -54,6 +54,13 @@ Change: TypeAlias = Entry | Void
 _Encoded: TypeAlias = tuple[bytes, bytes | None]
 
 
+class Carried(NamedTuple):
+    """A record of one part of the state as it is to stand in another, or is taken back there (None)."""
+
+    key: bytes
+    value: bytes | None
+
+
 class StateLog:
     """Appends to the state topic as one writer, whoever leads it. After an error it must not be used again, unless
     `settle` comes first.
@@ -94,7 +101,7 @@ class StateLog:
         if self._doubt is not None:
             await self._deliver(*self._doubt)
 
-    async def append(self, changes: Iterable[Change]) -> None:
+    async def append(self, changes: Iterable[Change | Carried]) -> None:
         """Write and wait for the acknowledgement. Raises LinkFenced, ClientError.
 
         What is said of one partition in a row is in one batch, unless no batch holds it: half of it would be untrue,
@@ -195,12 +202,14 @@ def _size_bytes(entry: _Encoded) -> int:
     return len(key) + len(value or b"")
 
 
-def _where_of(change: Change) -> tuple[str, int] | None:
+def _where_of(change: Change | Carried) -> tuple[str, int] | None:
     """The partition that is another one by this change; what is only taken back is told by nothing else."""
     return (change.topic, change.partition) if isinstance(change, Block | Page | Checkpoint | Gap) else None
 
 
-def _encode(change: Change) -> _Encoded:
+def _encode(change: Change | Carried) -> _Encoded:
+    if isinstance(change, Carried):
+        return change
     if isinstance(change, Void):
         return encode_void_key(change), None
     return encode_key(change), encode_value(change)
@@ -258,7 +267,7 @@ async def make_own_topics(target: Cluster, link: Link) -> None:
     replication_factor = min(STATE_TOPIC_REPLICATION_FACTOR, max(1, len(target.nodes)))
     compact = {"cleanup.policy": "compact"}
     topics = [
-        NewTopic(link.state_topic, link.units, replication_factor, compact | STATE_TOPIC_CONFIGS),
+        NewTopic(link.state_topic, link.unit_count, replication_factor, compact | STATE_TOPIC_CONFIGS),
         NewTopic(PRODUCERS_TOPIC, 1, replication_factor, compact),
     ]
     metadata = await target.metadata([topic.name for topic in topics])

@@ -13,8 +13,8 @@ from broker.client.log import append
 from broker.wire.records import Record, encode_batch
 from broker.wire.vocabulary import TopicPartition
 from mirror.link import Link
+from mirror.offsets.cutting import state_units
 from mirror.offsets.entries import encode_key, encode_value, encode_void_key
-from mirror.offsets.operations import state_units
 from mirror.offsets.state import read_entries
 from mirror.offsets.topic_entries import TopicPause, VoidPause
 
@@ -38,5 +38,8 @@ async def resume_topics(link: Link, target: Cluster, topics: Iterable[str]) -> N
 async def _write(link: Link, target: Cluster, entries: Sequence[tuple[bytes, bytes | None]]) -> None:
     now_ms = target.clock.now_ms()
     records = [Record(at, now_ms, key, value) for at, (key, value) in enumerate(entries)]
-    for unit in await state_units(link, target):
-        await append(target, TopicPartition(link.state_topic, unit.state_partition), encode_batch(records))
+    units, written = await state_units(link, target), list[Link]()
+    while units != written:  # a link that is cut anew in between may have carried less
+        for unit in units:
+            await append(target, TopicPartition(link.state_topic, unit.state_partition), encode_batch(records))
+        units, written = await state_units(link, target), units

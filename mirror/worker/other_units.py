@@ -37,6 +37,8 @@ async def load_other_units(
     for unit in link.each_unit():
         if unit.state_partition != link.state_partition:
             state = await load_partial_state(unit, target, readers.of(unit))
+            if state.entries.link != unit:
+                continue  # it was cut anew, and this session is about to end
             found.maps |= {where: state.map.partition(*where) for where in state.map.partitions()}
             found.in_doubt |= doubted(state.entries, source_topics, target.clock.now_ms()) | state.unread.keys()
     return found

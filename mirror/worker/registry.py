@@ -6,7 +6,8 @@ A link registers its producer id, and the sites whose records it brings, before 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+import json
+from collections.abc import Container, Iterable, Mapping, Sequence
 from contextlib import suppress
 from uuid import UUID
 
@@ -146,7 +147,7 @@ class OriginRegistry:
             for unit in sorted(part.partition for part in topic.partitions if (link, part.partition) not in known):
                 what = f"link {link} mirrored to {site}"
                 try:
-                    if not await _has_positions(self._cluster, TopicPartition(name, unit)):
+                    if not await _has_positions(self._cluster, TopicPartition(name, unit), self._as_written):
                         continue
                 except LogUnreadable as error:
                     what = f"whether {what} cannot be read ({error})"
@@ -180,15 +181,28 @@ async def registered_at(cluster: Cluster) -> tuple[Registration, ...]:
     return registry.registered()
 
 
-async def _has_positions(cluster: Cluster, state: TopicPartition) -> bool:
-    """Whether a link's state has a position of any partition, by its keys alone. Raises ClientError."""
-    found: set[bytes] = set()
+async def _has_positions(cluster: Cluster, state: TopicPartition, registered: Container[int]) -> bool:
+    """Whether a link's state has a position of any partition whose writer is not registered. Raises ClientError.
+
+    Where the link was cut anew there may be positions of another unit's writing that this one never began with.
+    """
+    found: dict[bytes, bytes] = {}
 
     def take(record: Record) -> None:
         key = record.key or b""
         if key.startswith(_POSITION_KEY):
-            (found.discard if record.value is None else found.add)(key)
+            found.pop(key, None)
+            if record.value is not None:
+                found[key] = record.value
 
     end = (await log_end_offsets(cluster, [state]))[state]
     await scan_records(cluster, state, OffsetSpan(0, end), take)
-    return bool(found)
+    return any(_writer_of(value) not in registered for value in found.values())
+
+
+def _writer_of(position: bytes) -> int:
+    """The producer id of who wrote a position; -1, nobody's, where it cannot be understood."""
+    try:
+        return int(json.loads(position)["writer"][0])
+    except (ValueError, KeyError, TypeError, IndexError):
+        return -1

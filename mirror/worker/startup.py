@@ -20,7 +20,7 @@ from mirror.coordinator.model import Permit
 from mirror.errors import LinkInvalid, LinkPaused, LinkPromoted
 from mirror.link import Link
 from mirror.offsets.acceptance import decisions
-from mirror.offsets.cutting import agree_on_units
+from mirror.offsets.cutting import agree_on_units, refuse_other_cut
 from mirror.offsets.entries import Gap, Owner, RunState, VoidEntry, Writer
 from mirror.offsets.fence import Fence, fence_groups_of_earlier, fence_link, find_unmarkable
 from mirror.offsets.origin_entries import VoidOrigins, spent_origins
@@ -147,6 +147,7 @@ async def open_link(
     writer = fence.writer
     entries = await _read_behind_fence((source, target), passage, state, pairs)
     refuse_stopped(entries)
+    refuse_other_cut(link, entries)
     writers = await passage.enter(target, identify(source), writer, entries.producer_ids())
     owner = replace(claim.owner, writer=writer, at_ms=target.clock.now_ms())
     state_log = claim.log.of(writer)
@@ -269,7 +270,7 @@ async def _take_over(
     Raises also what keeps the registry from taking one: nothing can be said of the link's batches then.
     """
     permit.check()
-    cut = [LinkUnits(link.units)] if link.units > 1 else []
+    cut = [LinkUnits(link.units, link.pins)] if link.unit_count > 1 else []
     wanted = [REGISTRY, *pairs.values()]
     claiming = claim_link(
         target, link, worker_name(), restarts=restarts.count, restart_reason=restarts.reason, also=cut

@@ -32,9 +32,9 @@ from failover.steps import OperationStep
 from failover.taking_up import resume
 from mirror.api import RunState, promote_link, read_entries, resume_link
 from mirror.errors import LinkFenced
+from mirror.offsets.cutting import state_units
 from mirror.offsets.entries import LinkRun
 from mirror.offsets.fence import fence_link
-from mirror.offsets.operations import state_units
 from mirror.offsets.state_writer import StateLog
 from tests.failover.machines import HEIR, VICTIM, Death, is_death, machine, mortal, quick
 from tests.failover.stage import Stage, now_ms, two_sites

@@ -14,7 +14,7 @@ from broker.wire.vocabulary import TopicPartition
 from mirror.coordinator.embedded import EmbeddedCoordinator
 from mirror.coordinator.model import Coordinator, units_of
 from mirror.link import Link
-from mirror.offsets import operations
+from mirror.offsets import cutting, operations
 from mirror.offsets.operations import promote_link
 from mirror.worker.events import Event, EventSink
 from tests.mirror.simulation.network import Weather
@@ -196,7 +196,7 @@ def test_nothing_of_any_unit_is_written_after_a_promotion() -> None:
 
 
 def test_a_promotion_that_fences_only_unit_0_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    units = operations.state_units
+    units = cutting.state_units
 
     async def planted(link: Link, target: Cluster) -> list[Link]:
         return (await units(link, target))[:1]

@@ -184,7 +184,7 @@ async def test_a_link_that_has_state_is_not_cut_anew(link: Link, topic: str, dec
                 await eventually(_never, "a worker to end")
         error = refused.value.exceptions[0]
         assert isinstance(error, LinkInvalid)
-        assert "of 3 units" in str(error)
+        assert "of units = 3" in str(error)
         assert error.hint is not None
         assert "units = 3" in error.hint
         assert await read_entries(link, target) == before, "nothing was fenced, nothing written"
@@ -202,7 +202,7 @@ async def test_a_link_of_one_unit_is_not_cut(link: Link, topic: str) -> None:
         async with running(whole, limits=LIMITS):
             await wait_for_all(target, topic, 5)
         for unit in link.each_unit()[:1]:
-            with pytest.raises(LinkInvalid, match="is of one unit"):
+            with pytest.raises(LinkInvalid, match="is of units = 1"):
                 await agree_on_units(target, unit, await read_entries(unit, target))
 
 

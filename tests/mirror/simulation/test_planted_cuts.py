@@ -1,0 +1,118 @@
+"""Bugs planted where a link is cut anew: each is found within a few seeds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import pytest
+
+from broker.client.cluster import Cluster
+from broker.wire.vocabulary import TopicPartition
+from mirror.link import Link
+from mirror.offsets import operations, recutting
+from mirror.offsets.fence import fence_link
+from mirror.offsets.part_records import PartRecords, carried
+from mirror.offsets.recutting import _Held
+from mirror.offsets.state import StateReader
+from mirror.offsets.state_entries import StateEntries, join_units
+from mirror.offsets.state_writer import Carried
+from mirror.offsets.taking_over import claim_link
+from mirror.offsets.unit_entries import LinkDeal
+from mirror.worker import startup
+from tests.mirror.simulation.test_recutting import run_world
+
+Plant = Callable[[pytest.MonkeyPatch], None]
+
+
+def says_the_deal_before_the_state_is_carried(patch: pytest.MonkeyPatch) -> None:
+    carry = _Held.carry
+
+    async def planted(self: _Held, new: Link) -> None:
+        part = self.parts[0]
+        known = next((int(v.split(b'"epoch":')[1][:-1]) for k, v in part.values.items() if k == b'["deal"]'), 0)
+        await self.say(LinkDeal(new.units, new.pins, known + 1))
+        await carry(self, new)
+
+    patch.setattr(_Held, "carry", planted)
+
+
+def fences_unit_0_alone(patch: pytest.MonkeyPatch) -> None:
+
+    async def planted(target: Cluster, link: Link, partitions: Iterable[TopicPartition], **more: Any) -> Any:
+        return await fence_link(target, link, partitions if link.is_lead_unit else [], **more)
+
+    patch.setattr(recutting, "fence_link", planted)
+
+
+def reads_parts_of_two_deals(patch: pytest.MonkeyPatch) -> None:
+    async def planted(self: StateReader, target: Cluster, topic: Any, only: Any, ends: Any) -> StateEntries:
+        units = [partition.partition for partition in topic.partitions]
+        return join_units(self._link, await self._parts_of(target, topic, units, only, ends))
+
+    patch.setattr(StateReader, "_read_all", planted)
+
+
+def leaves_what_an_earlier_cut_left(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(recutting, "strangers", lambda _cut, _part: [])
+
+
+def carries_in_another_order(patch: pytest.MonkeyPatch) -> None:
+    """All positions last: so each deletion seems to be one that its partition has outlived."""
+
+    def planted(old: Link, new: Link, parts: Mapping[int, PartRecords]) -> dict[int, list[Carried]]:
+        found = carried(old, new, parts)
+        return {unit: sorted(some, key=lambda one: one.key.startswith(b'["position"')) for unit, some in found.items()}
+
+    patch.setattr(recutting, "carried", planted)
+
+
+def does_not_look_behind_its_fence(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(startup, "refuse_other_cut", lambda _link, _entries: None)
+
+
+def resumes_without_the_deal(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(operations, "_deal", lambda _entries: [])
+
+
+def makes_parts_before_the_deal_is_said(patch: pytest.MonkeyPatch) -> None:
+
+    async def planted(target: Cluster, link: Link, worker: str, **_more: Any) -> Any:
+        return await claim_link(target, link, worker)
+
+    patch.setattr(recutting, "claim_link", planted)
+
+
+def carries_no_gaps(patch: pytest.MonkeyPatch) -> None:
+
+    def planted(old: Link, new: Link, parts: Mapping[int, PartRecords]) -> dict[int, Sequence[Carried]]:
+        found = carried(old, new, parts)
+        return {unit: [one for one in some if not one.key.startswith(b'["gap"')] for unit, some in found.items()}
+
+    patch.setattr(recutting, "carried", planted)
+
+
+SEEDS = 300
+PLANTED: tuple[Plant, ...] = (
+    says_the_deal_before_the_state_is_carried,
+    fences_unit_0_alone,
+    reads_parts_of_two_deals,
+    leaves_what_an_earlier_cut_left,
+    carries_in_another_order,
+    does_not_look_behind_its_fence,
+    resumes_without_the_deal,
+    makes_parts_before_the_deal_is_said,
+    carries_no_gaps,
+)
+
+
+@pytest.mark.parametrize("plant", PLANTED)
+def test_a_planted_bug_is_found(plant: Plant, monkeypatch: pytest.MonkeyPatch) -> None:
+    plant(monkeypatch)
+    for seed in range(SEEDS):
+        try:
+            run_world(seed)
+        except Exception as found:  # noqa: BLE001 whatever it was: the worker's own assertions come in groups
+            print(f"{plant.__name__}: seed {seed}: {str(found).splitlines()[0][:160]}")
+            return
+    pytest.fail(f"{SEEDS} seeds do not see what is wrong where a cut {plant.__name__}")
