@@ -101,12 +101,19 @@ def carried(old: Link, new: Link, parts: Mapping[int, PartRecords]) -> dict[int,
 def pauses(old: Link, new: Link, parts: Mapping[int, PartRecords]) -> dict[int, list[Carried]]:
     """What makes the same topics paused in each of the new units' parts as in any of the old ones'. Pure."""
     wanted = {key: value for unit in range(old.unit_count) for key, value in parts[unit].paused().items()}
-    found = {}
-    for unit in range(new.unit_count):
-        known = parts[unit].paused()
-        lacking = [Carried(key, value) for key, value in wanted.items() if key not in known]
-        found[unit] = [*lacking, *(Carried(key, None) for key in known if key not in wanted)]
-    return found
+    return {unit: _paused(parts[unit], wanted) for unit in range(new.unit_count)}
+
+
+def pauses_of_lead(cut: Link, parts: Mapping[int, PartRecords]) -> dict[int, list[Carried]]:
+    """What makes the same topics paused in each unit's part as in unit 0's. Pure."""
+    wanted = parts[0].paused()
+    return {unit: _paused(parts[unit], wanted) for unit in range(1, cut.unit_count)}
+
+
+def _paused(part: PartRecords, wanted: Mapping[bytes, bytes]) -> list[Carried]:
+    known = part.paused()
+    lacking = [Carried(key, value) for key, value in wanted.items() if key not in known]
+    return [*lacking, *(Carried(key, None) for key in known if key not in wanted)]
 
 
 def positions(part: PartRecords) -> list[Where]:

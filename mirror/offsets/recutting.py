@@ -25,7 +25,16 @@ from mirror.offsets.cutting import cut_in_words, state_units
 from mirror.offsets.entries import OPERATION_PREFIX, LinkRun, RunState
 from mirror.offsets.fence import fence_link
 from mirror.offsets.operations import unless_fenced
-from mirror.offsets.part_records import PartRecords, carried, pauses, positions, read_part, strangers, take_over
+from mirror.offsets.part_records import (
+    PartRecords,
+    carried,
+    pauses,
+    pauses_of_lead,
+    positions,
+    read_part,
+    strangers,
+    take_over,
+)
 from mirror.offsets.state import read_entries
 from mirror.offsets.state_entries import StateEntries
 from mirror.offsets.state_writer import Carried, StateLog
@@ -189,7 +198,12 @@ class _Held:
     async def release(self, cut: Link, deal: LinkDeal) -> None:
         """Say the deal in each part, take back what it has of other units' partitions, and let the link run, unless a
         person wants it to be paused.
+
+        Who pauses a topic meanwhile, or resumes it, writes to the units that he knows of, unit 0 first, and looks then
+        how the link is cut: what he saw no reason to say again stands there by now.
         """
+        self.parts[0] = await read_part(self.target, _part(cut, 0))
+        await self._write(pauses_of_lead(cut, self.parts))
         await self._write({unit: strangers(cut, part) for unit, part in self.parts.items()})
         assert self.stop is not None, "it is paused"
         run = replace(self.stop, state=RunState.RUNNING) if is_of_cut(self.stop) else self.stop
