@@ -146,8 +146,6 @@ async def open_link(
         claim, fence = await _take_over(link, target, state, pairs, restarts, holds, permit)
     writer = fence.writer
     entries = await _read_behind_fence((source, target), passage, state, pairs)
-    refuse_stopped(entries)
-    refuse_other_cut(link, entries)
     writers = await passage.enter(target, identify(source), writer, entries.producer_ids())
     owner = replace(claim.owner, writer=writer, at_ms=target.clock.now_ms())
     state_log = claim.log.of(writer)
@@ -198,10 +196,14 @@ async def _read_behind_fence(
 ) -> StateEntries:
     """The state, and the registry, to which no earlier owner adds anything now. The source's leaders are asked for
     again: the claim may have waited for long, and by an older epoch of one its log cannot be held against the copies.
+
+    Raises also where the link may not run, or was cut anew, since it was read ahead.
     """
     source, target = clusters
     renewed = source.metadata({where.topic for where in pairs})
     entries, _ = await both(state.read(target), both(passage.at_target.refresh(), renewed))
+    refuse_stopped(entries)
+    refuse_other_cut(passage.link, entries)
     return entries
 
 

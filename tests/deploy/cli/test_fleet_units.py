@@ -17,7 +17,9 @@ from broker.client.log import append
 from broker.client.offsets import log_end_offsets
 from broker.wire.records import Record, encode_batch
 from broker.wire.vocabulary import TopicPartition
+from deploy.cli.terminal import ExitCode
 from mirror.link import Link
+from tests.chaos_runs.warm_commands import warm_commands
 from tests.deploy.cli.fleet_files import fleet_file
 from tests.deploy.cli.test_fleet import Fleet, fleet_of
 from tests.interop.servers import FarshoreBroker
@@ -122,6 +124,47 @@ async def test_one_of_two_that_carry_a_link_is_killed_and_the_others_partitions_
         await eventually(lambda: fleet.is_mirrored(west), "all to be mirrored, in order, once")
         check_pauses(seen, killed_s, {where: held[link_units[where]] for where in PARTITIONS})
     assert fleet.log("two").count("event=started") == UNITS, "each unit's session began once there"
+    assert "Traceback" not in fleet.log("one") + fleet.log("two")
+
+
+async def test_a_fleet_goes_on_by_itself_when_its_link_is_cut_anew_and_the_files_follow(fleet: CutFleet) -> None:
+    async with Cluster(fleet.east) as east, Cluster(fleet.west) as west:
+        await make_topic(east, "red", UNITS)
+        await fleet.write_each(east)
+        fleet.start("one")
+        fleet.start("two")
+        await eventually(lambda: fleet.is_mirrored(west), "four units to be run")
+        text, ended = fleet.config.read_text(), asyncio.Event()
+
+        async def write() -> None:
+            while not ended.is_set():
+                await fleet.write_each(east)
+                await asyncio.sleep(WRITE_EVERY_S)
+
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(write())
+            for units, pins, file_first in ((1, ("red:2",), False), (3, (), True)):
+                said = text.replace(f"units = {UNITS}\n", f"units = {units}\npins = {json.dumps(pins)}\n")
+                if file_first:
+                    fleet.config.write_text(said)
+                named = " ".join(f"--pin {pin}" for pin in pins)
+                line = f"--config {fleet.config} link cut --link red --units {units} {named} --yes"
+                done = await asyncio.to_thread(warm_commands().run, line.split(), fleet.folder)
+                assert done.code == ExitCode.DONE, done.err
+                fleet.config.write_text(said)
+                count, before = units + len(pins), {where: len(fleet.values[where]) for where in PARTITIONS}
+
+                async def held(count: int = count) -> bool:
+                    return sorted(fleet.unit_holders()) == list(range(count))
+
+                async def all_go_on(before: dict[TopicPartition, int] = before) -> bool:
+                    ends = await log_end_offsets(west, PARTITIONS)
+                    return all(ends[where] > before[where] + 20 for where in PARTITIONS)
+
+                await eventually(held, f"workers to have {count} units")
+                await eventually(all_go_on, "each partition to go on")
+            ended.set()
+        await eventually(lambda: fleet.is_mirrored(west), "all to be mirrored, in order, once")
     assert "Traceback" not in fleet.log("one") + fleet.log("two")
 
 

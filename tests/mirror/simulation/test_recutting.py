@@ -222,10 +222,9 @@ def run_world(seed: int) -> Counter[str]:
     world = WorldOfCuts(seed)
     try:
         world.run()
-    except BaseException as error:
-        raise Found(
-            f"seed {seed}: {type(error).__name__}: {error}\n{world.profile}\n{world.trace.shown(whole=SHOWN)}"
-        ) from error
+    except BaseException as error:  # whatever it was, it is told with the way there
+        told, way = f"seed {seed}: {type(error).__name__}: {error}", world.trace.shown(whole=SHOWN)
+        raise Found(f"{told}\n{world.profile}\n{way}") from error
     return world.counts
 
 
