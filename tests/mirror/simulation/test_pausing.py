@@ -131,7 +131,7 @@ def run_world(seed: int) -> Counter[str]:
 
 def test_nothing_comes_of_a_paused_topic_and_no_session_ends_for_it() -> None:
     counts = sum(map(run_world, range(WORLDS)), Counter[str]())
-    assert min(counts["paused"], counts["resumed"], counts["missing"]) > WORLDS, counts
+    assert min(counts["paused"], counts["resumed"], counts["missing"]) >= WORLDS, counts
 
 
 def test_whatever_befalls_a_link_whose_topics_are_paused_all_is_copied_once_they_are_resumed() -> None:

@@ -21,6 +21,7 @@ from mirror.link import Link, Pin
 from mirror.offsets.operations import resume_link
 from mirror.offsets.recutting import cut_link
 from mirror.offsets.state import LinkState, StateReader, load_partial_state, read_entries
+from tests.mirror.simulation.disasters import Disaster
 from tests.mirror.simulation.network import PROCESS
 from tests.mirror.simulation.profile import Profile, Rival, choose_profile
 from tests.mirror.simulation.trace import Found
@@ -47,6 +48,7 @@ def busy(rng: random.Random) -> Profile:
         action_pause_max_s=rng.choice((0.1, 0.2, 0.4)),
         kills=rng.choice((0, 1, 3)),
         rival=rng.choice((Rival.NEVER, Rival.LATER)),
+        disaster=rng.choice((profile.disaster, None, None, Disaster.SOURCE_DELETED, Disaster.SOURCE_RECREATED)),
         words=True,
     )
 
