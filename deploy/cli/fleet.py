@@ -24,8 +24,11 @@ from deploy.cli.terminal import (
     yes_option,
 )
 from mirror.coordinator.model import Unit, units_of
+from mirror.fleet.advice import CutAdvice, advise_cuts
 from mirror.fleet.etcd.store import open_etcd
 from mirror.fleet.keys import FleetKeys
+from mirror.fleet.leading import units_of as offered_units
+from mirror.fleet.leading import workers_of
 from mirror.fleet.status import Move, fleet_status, in_between, moves_of
 from mirror.fleet.store import ABSENT, Commit, FleetStore, Put
 from mirror.fleet.view import FleetView
@@ -113,6 +116,9 @@ def plan_command(context: AppContext, without: str | None, rebalance: bool, outp
     if without is not None:
         _known(view, without)
     _show_moves(moves_of(keys, view, drain=without, rebalance=rebalance), output)
+    drained = view.drained | ({without} if without is not None else set())
+    for advice in advise_cuts(workers_of(view, drained), offered_units(view, ())):
+        click.echo(_in_words(advice), err=True)
 
 
 @fleet_group.command("drain")
@@ -265,6 +271,14 @@ def _known(view: FleetView, worker: str) -> None:
     if worker not in view.workers:
         known = ", ".join(sorted(view.workers)) or "none"
         raise CommandRefused(f"the fleet has no worker {worker}; its workers: {known}", "see: farshore fleet status")
+
+
+def _in_words(advice: CutAdvice) -> str:
+    text = f"{advice.unit} keeps {advice.load:.2f} of a core busy, where a worker's part is {advice.share:.2f}"
+    if advice.units is None:
+        return f"{text}; a partition of it is hot, and could have a unit of its own: farshore link cut, with --pin"
+    cut = f"farshore link cut --link {advice.unit.link} --units {advice.units}"
+    return f"{text}; if it has as many partitions it could be cut: {cut}"
 
 
 def _show_moves(moves: list[Move], output: str) -> None:
