@@ -69,21 +69,24 @@ def carries_no_gaps(patch: pytest.MonkeyPatch) -> None:
 
 
 SEEDS = 300
-PLANTED: tuple[Plant, ...] = (
-    says_the_deal_before_the_state_is_carried,
-    fences_unit_0_alone,
-    does_not_look_behind_its_fence,
-    resumes_without_the_deal,
-    makes_parts_before_the_deal_is_said,
-    carries_no_gaps,
+PLANTED: tuple[tuple[Plant, int], ...] = (
+    (says_the_deal_before_the_state_is_carried, 40),
+    (fences_unit_0_alone, 0),
+    (does_not_look_behind_its_fence, 20),
+    (resumes_without_the_deal, 20),
+    (makes_parts_before_the_deal_is_said, 70),
+    (carries_no_gaps, 20),
 )
-"""A reader that goes by two deals, leftovers that stay, and another order are found in `tests/mirror/offsets`."""
+"""From which seed on they are looked for. A reader that goes by two deals, leftovers that stay, and what is carried in
+another order are found in `tests/mirror/offsets`.
+"""
 
 
-@pytest.mark.parametrize("plant", PLANTED)
-def test_a_planted_bug_is_found(plant: Plant, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(("plant", "first"), PLANTED)
+def test_a_planted_bug_is_found(plant: Plant, first: int, monkeypatch: pytest.MonkeyPatch) -> None:
     plant(monkeypatch)
-    for seed in range(SEEDS):
+    for seed in range(first, first + SEEDS):
         try:
             run_world(seed)
         except Exception:  # noqa: BLE001 whatever it was: the worker's own assertions come in groups
