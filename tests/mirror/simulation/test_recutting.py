@@ -144,7 +144,8 @@ class WorldOfCuts(World):
             self.network.hold(self.rng.choice(list(self._workers)), self.rng.random() * FROZEN_MAX_S)
             self.counts["frozen"] += 1
             return True
-        if chance < 0.5 and self._faults:
+        # Who begins by what a source was before it was made anew takes its log for one that the target lost some of.
+        if chance < 0.5 and self._faults and self.profile.disaster is None:
             self._start_worker()
             process, seconds = list(self._workers)[-1], self.rng.random() * FROZEN_MAX_S
             steps = 1 + self.rng.randrange(self.profile.kill_steps_max)
