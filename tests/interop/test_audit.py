@@ -239,4 +239,10 @@ async def test_a_child_compares_and_stores(shared_broker: Any, tmp_path: Path) -
     ]
     assert compared.report == tmp_path / "reports" / "run-1.html"
     tables = {"runs", "digests", "ranges", "diffs"}
-    assert {item.name for item in tmp_path.iterdir()} == tables | {"documents", "reports", "last", "proofs", "spark.log"}
+    assert {item.name for item in tmp_path.iterdir()} == tables | {
+        "documents",
+        "reports",
+        "last",
+        "proofs",
+        "spark.log",
+    }
