@@ -26,7 +26,7 @@ folder = Path(sys.argv[1])
 site = FrozenSite("east", "localhost:1", None)
 partition = FrozenPartition("t", 0, "t", Span(0, 5), Span(0, 5), (Step(0, 0),), (5, 5))
 frozen = FrozenLink("east-west", site, site, 1, (partition,))
-request = ChildRequest("run", frozen, 1_000, "local[1]", ("README.md",), folder, folder / "spark.log", "farshore")
+request = ChildRequest("run", frozen, "local[1]", ("README.md",), folder, folder / "spark.log", "farshore")
 run_async(run_child(request, print))
 """
 
