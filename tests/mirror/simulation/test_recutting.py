@@ -234,6 +234,5 @@ def run_world(seed: int) -> Counter[str]:
 @pytest.mark.timeout(900)
 def test_whatever_befalls_a_link_that_is_cut_anew_all_is_copied_once() -> None:
     counts = sum(map(run_world, range(WORLDS)), Counter[str]())
-    print(counts)
     happened = ("cuts done", "cuts killed", "resumed", "refused", "kills", "fenced", "pages", "accepted")
     assert min(counts[name] for name in happened) > WORLDS / 10, counts
