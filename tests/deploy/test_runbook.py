@@ -229,7 +229,9 @@ def test_both_sites_took_writes(tmp_path: Path) -> None:
 
 
 def test_every_section_and_every_command_of_it_is_run_here() -> None:
-    """Each is unpacked by the tests, so that one more fails them; what stands in no section would be run by none."""
+    """Each is unpacked by the tests (of an older disk: `tests/deploy/cli/test_older_disk.py`), so that one more fails
+    them; what stands in no section would be run by none.
+    """
     one_link = [words for section in re.findall(r"^## (.*)$", TEXT, re.MULTILINE) for words in written(section)]
     of_sites = [words for section in ("Planned", "Unplanned") for words in written(section, whole_site=True)]
     assert len(one_link) + len(of_sites) == len(COMMAND.findall(TEXT))
@@ -239,6 +241,7 @@ def test_every_section_and_every_command_of_it_is_run_here() -> None:
         "Unplanned",
         "Partial loss",
         "Failback",
+        "An older disk",
         "Split brain",
     ]
 
