@@ -8,6 +8,7 @@ import uuid
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Final, TypeVar, cast
 
 from broker.base.errors import first_of
@@ -53,6 +54,7 @@ class SimulatedBroker:
         self.clock = site.clock
         self.config = BrokerConfig(Path("nowhere"), group_initial_rebalance_delay_ms=0)
         self.advertised = ("127.0.0.1", node)
+        self.acls = SimpleNamespace(authorizer=None)  # nobody is asked for rights
         self.led: dict[TopicPartition, LeaderLog] = {}
         self.tasks: set[asyncio.Task[Any]] = set()
         offsets = InternalTopic(OFFSETS_TOPIC, INTERNAL_PARTITIONS)
