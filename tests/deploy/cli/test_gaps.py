@@ -108,8 +108,8 @@ def test_one_gap_is_accepted_and_the_other_partition_stays_where_it_is(operator:
     refused = operator.run("link resume --yes", ExitCode.REFUSED).stderr
     assert "stands still at 2 gaps" in refused
     assert "--gap flights:" in refused
-    assert "flights:7 does not stand" in operator.run("link resume --gap flights:7 --yes", ExitCode.ERROR).stderr
-    assert "flights:0@10 is" in operator.run("link resume --gap flights:0@11 --yes", ExitCode.ERROR).stderr
+    assert "flights:7 does not stand" in operator.run("link resume --gap flights:7 --yes", ExitCode.USAGE).stderr
+    assert "flights:0@10 is" in operator.run("link resume --gap flights:0@11 --yes", ExitCode.USAGE).stderr
     operator.run("link resume --gap flights --yes", ExitCode.USAGE)
     both = operator.run("link resume --gap flights:0 --gap flights:1 --start-at 3 --yes", ExitCode.ERROR).stderr
     assert "offset 3 is one of one partition, and 2 gaps are named" in " ".join(both.split())
@@ -166,7 +166,7 @@ def test_a_partition_with_records_at_the_target_may_begin_at_a_time(operator: Op
     assert "--start-at" not in operator.run(f"{resume} 10 --dry-run").stderr
     beyond = operator.run(f"{resume} 11 --yes", ExitCode.ERROR).stderr
     assert "offset 11 lies beyond the end of flights-0 at east, which is 10" in " ".join(beyond.split())
-    operator.run("link resume --gap flights:3 --start-at 2023-11-14T22:13:21Z --yes", ExitCode.ERROR)
+    operator.run("link resume --gap flights:3 --start-at 2023-11-14T22:13:21Z --yes", ExitCode.USAGE)
     operator.run(f"{resume} 2023-11-14T22:13:21Z --yes")
     assert len(asyncio.run(mirrored(operator.link, FIRST, 6))) == 6
 
