@@ -12,17 +12,21 @@ KAFKA_VERSIONS := 3.9.1 4.3.0
 TOXIPROXY_VERSION := v2.12.0
 SOURCES := broker mirror failover monitoring chaos deploy tests
 PYTEST ?= $(BIN)/python -m pytest
-LANES := servers commands services brokers failover
+LANES := servers commands moves services brokers failover behind
 # Those that start all their servers themselves run beside the commands and the services, the others share theirs.
 beside_commands := $(patsubst %,tests/interop/test_%.py,acl_freeze acls audit_interrupt fleet_etcd site_freeze)
 beside_services := $(patsubst %,tests/interop/test_%.py,delete_horizon kafka_znodes mirror_truncated old_formats older_copy \
   three_brokers tutorial zookeeper zookeeper_tool)
 servers := $(filter-out $(beside_commands) $(beside_services),$(wildcard tests/interop/test_*.py)) tests/interop/side_by_side
-commands := tests/deploy/cli $(beside_commands)
+# Moves wait, for what comes late among others, more than they compute: they take turns with each other in lanes of their own.
+moves := $(patsubst %,tests/deploy/cli/test_%.py,apply failback failback_waves failover older_disk operation pending_offsets question \
+  refusals site_move stranded target_in_part third_site two_way_loss)
+commands := $(filter-out $(moves),$(wildcard tests/deploy/cli/test_*.py)) $(beside_commands)
 services := $(addprefix tests/,chaos chaos_runs monitoring deploy/demo deploy/local) $(wildcard tests/deploy/test_*.py) \
   $(beside_services)
 brokers := $(addprefix tests/,broker $(addprefix mirror/,coordinator fleet groups offsets topics)) $(wildcard tests/mirror/test_*.py)
-failover := tests/failover
+behind := $(wildcard tests/failover/test_[o-z]*.py)
+failover := $(filter-out $(behind),$(wildcard tests/failover/test_*.py)) tests/failover/failback
 # The tests' files are small, and worth nothing after them: in memory, where it has so much room and what lies there may be run.
 MEMORY := /dev/shm
 MEMORY_ROOM_MB := 4096
