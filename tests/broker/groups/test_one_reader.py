@@ -222,8 +222,8 @@ class OneReader(RuleBasedStateMachine):
     def _come_to_rest(self) -> None:
         if not self.readers:
             return
-        # Long enough for the sessions of all that are gone, and for a rebalance that waits for one of them.
-        for _ in range(40):
+        # Long enough for the sessions of all that are gone, and for a rebalance that waits for each of them in turn.
+        for _ in range(100):
             self.clock.advance(3_000)
             self.host.groups.tick()
             for _ in range(3):
