@@ -12,6 +12,7 @@ from broker.client.fanout import split_failures
 from broker.client.groups import list_groups, stable_offsets_of_groups
 from broker.client.model import CommittedOffset
 from failover.contact import SiteFinding
+from failover.looking import is_asked
 from failover.moves import GroupMove, MoveKind
 from failover.snapshot import Snapshot
 from mirror.api import Link, Written, complete_link, read_entries
@@ -58,7 +59,7 @@ async def late_commits(
     went on at the target, does not count; nor what is unknown of `left_groups`, which may stay. Raises ClientError.
     """
     source, target = clusters
-    names = [name for name in await list_groups(source) if _is_asked(link, name, asked_groups)]
+    names = [name for name in await list_groups(source) if is_asked(link, name, asked_groups)]
     found, failures = split_failures(await stable_offsets_of_groups(source, sorted(names)))
     for error in failures.values():
         raise error
@@ -95,10 +96,6 @@ def compare(
             yield LateCommit(*place, moved_offset, None)
         elif committed.offset != moved_offset:
             yield LateCommit(*place, moved_offset, committed.offset)
-
-
-def _is_asked(link: Link, name: str, asked: Collection[str]) -> bool:
-    return name in asked if asked else link.selects_group(name)
 
 
 def _is_carried(late: LateCommit, written: Mapping[str, Mapping[tuple[str, int], Written]]) -> bool:

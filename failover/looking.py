@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Iterable, Mapping
+from collections.abc import Awaitable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias, TypeVar
 
@@ -109,6 +109,11 @@ async def _at(
 async def topics_of(cluster: Cluster | None) -> dict[str, Topic]:
     """All topics by name; none of a site that is gone."""
     return await list_topics(cluster) if cluster else {}
+
+
+def is_asked(link: Link, name: str, asked: Collection[str]) -> bool:
+    """Whether a look is about this group: `asked` are those that were asked for, empty: all that the link selects."""
+    return name in asked if asked else link.selects_group(name)
 
 
 async def group_names(cluster: Cluster | None, asking: Asking) -> set[str]:

@@ -19,6 +19,7 @@ from failover.looking import (
     LogsSeen,
     TargetLook,
     group_names,
+    is_asked,
     look_at_logs,
     look_at_offsets,
     look_at_source_groups,
@@ -74,7 +75,7 @@ async def observe(
     names = listed | there.names
     if source is None or in_part or there.error:  # what nobody lists is known from the link's memory alone
         names |= {*state.entries.groups.by_group, *(groups if there.error else ())}
-    wanted = sorted(name for name in names if (name in groups if groups else link.selects_group(name)))
+    wanted = sorted(name for name in names if is_asked(link, name, groups))
     # Offsets of groups before the ends of logs: so none that is in its log can seem to be beyond it. Without the
     # links back nothing can be translated.
     group_source = source if is_complete else None

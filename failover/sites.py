@@ -11,6 +11,7 @@ from broker.client.cluster import Cluster
 from broker.client.errors import ClientError
 from failover.contact import BrokerAnswer, SiteFinding, call_site
 from failover.limits import DRAIN_POLL_S, LOOK_AGAIN_S, SOURCE_LOOK_MS, WHOLE_LOOK_S
+from failover.looking import is_asked
 from failover.observe import observe
 from failover.readers import Readers
 from failover.snapshot import Snapshot
@@ -37,7 +38,8 @@ class Sites:
     ahead: Snapshot | None = None
 
     def selects_group(self, name: str) -> bool:
-        return name in self.groups if self.groups else self.link.selects_group(name)
+        """Whether it is looked at."""
+        return is_asked(self.link, name, self.groups)
 
     async def look(self) -> Snapshot:
         """Both sites as they are. Raises ClientError when one of them does not answer wholly."""
