@@ -9,6 +9,7 @@ what a process has that was started by `python -m deploy.cli`: its own session, 
 from __future__ import annotations
 
 import atexit
+import contextlib
 import faulthandler
 import importlib
 import json
@@ -137,21 +138,23 @@ def start_farshore(
 def serve(requests: socket.socket) -> None:
     """Returns in each process that was forked; in this one when nobody is left to ask, by SystemExit."""
     running: dict[int, int] = {}
-
-    def tell_ends(*_: object) -> None:
-        for pid, pipe in list(running.items()):
-            ended, status = os.waitpid(pid, os.WNOHANG)
-            if ended:
-                os.write(pipe, os.waitstatus_to_exitcode(status).to_bytes(CODE_BYTES, signed=True))
-                os.close(running.pop(pid))
-
-    signal.signal(signal.SIGCHLD, tell_ends)
+    woken, wake = os.pipe()
+    os.set_blocking(woken, False)
+    os.set_blocking(wake, False)
+    # A signal only wakes the loop: a second one amid a handler that buries would bury what the first has in its hands.
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
     while True:
+        ready = select.select([requests.fileno(), woken], [], [])[0]
+        if woken in ready:
+            with contextlib.suppress(BlockingIOError):
+                os.read(woken, REQUEST_BYTES_MAX)
+            tell_ends(running)
+        if requests.fileno() not in ready:
+            continue
         asked, files, _, _ = socket.recv_fds(requests, REQUEST_BYTES_MAX, 4)
         if not asked:
             sys.exit()
-        # None ends before it is known to `tell_ends`.
-        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGCHLD])
         child = os.fork()
         if not child:
             become(json.loads(asked), files[:3])
@@ -160,12 +163,22 @@ def serve(requests: socket.socket) -> None:
         for file in inputs:
             os.close(file)
         requests.send(child.to_bytes(CODE_BYTES))
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGCHLD])
+
+
+def tell_ends(running: dict[int, int]) -> None:
+    """To the pipe of each process that has ended, which leaves `running`."""
+    for pid, pipe in list(running.items()):
+        ended, status = os.waitpid(pid, os.WNOHANG)
+        if ended:
+            os.write(pipe, os.waitstatus_to_exitcode(status).to_bytes(CODE_BYTES, signed=True))
+            os.close(running.pop(pid))
 
 
 def become(asked: tuple[list[str], str, dict[str, str]], files: Sequence[int]) -> None:
     """What `subprocess` does between fork and exec, and Python when it starts."""
     die_with_parent()
+    signal.set_wakeup_fd(-1)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     os.setsid()
     arguments, folder, environment = asked
     for number, file in enumerate(files):
@@ -176,8 +189,6 @@ def become(asked: tuple[list[str], str, dict[str, str]], files: Sequence[int]) -
     os.environ.update(environment)
     time.tzset()
     sys.argv = ["farshore", *arguments]
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGCHLD])
     if "PYTHONFAULTHANDLER" in environment:
         faulthandler.enable()
 

@@ -82,3 +82,15 @@ def test_a_forked_command_finds_its_own_environment_and_nothing_of_others(tmp_pa
         assert wide.code == narrow.code == 0
         assert max(map(len, narrow.out.splitlines())) < max(map(len, wide.out.splitlines()))
     assert forking() is forking(), "one for the whole run"
+
+
+def test_many_that_end_at_the_same_moment_are_each_told(tmp_path: Path) -> None:
+    with WarmCommands(own := Forking()), open(os.devnull, "r+b") as nothing:
+        file = nothing.fileno()
+        for _ in range(2):
+            services = [own.start(serving(tmp_path), tmp_path, os.environ, (file, file, file)) for _ in range(60)]
+            for service in services:
+                os.kill(service.pid, signal.SIGKILL)
+            assert [service.wait(30) for service in services] == [-signal.SIGKILL] * len(services)
+        wrong = own.start(["broker", "run", "--no-such-option"], tmp_path, os.environ, (file, file, file))
+        assert wrong.wait(30) == 2, "the one that forks goes on"
