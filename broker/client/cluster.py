@@ -115,10 +115,11 @@ class Cluster:
 
     async def metadata(self, topics: Iterable[str] | None = None) -> ClusterMetadata:
         """Ask for these topics (None: all). Never creates a topic; topics with errors are in `topic_errors`."""
+        names = None if topics is None else sorted(set(topics))  # once: what is asked again must be the same
         retry = self.retry()
         while True:
             try:
-                return await self._ask_metadata(await self.any_connection(), topics)
+                return await self._ask_metadata(await self.any_connection(), names)
             except ClientError as error:
                 await retry.pause(error)
 
