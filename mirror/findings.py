@@ -22,7 +22,7 @@ from mirror.offsets.entries import Gap, GapKind, RunState
 from mirror.offsets.fence import fence_hint
 from mirror.offsets.hold_entries import Hold, HoldReason
 from mirror.offsets.state_entries import StateEntries
-from mirror.split import EndSeen, LocalWrites, Split
+from mirror.split import EndSeen, LocalWrites, PromotedBack, Split
 from mirror.transactions import HoldingTransaction, TransactionFate, end_by_hand
 
 
@@ -59,6 +59,8 @@ class LinkFindingKind(StrEnum):
     """One site took over from the other, and both were written to since."""
     TWO_ACTIVE = "two_active"
     """The same, and both take writes, by their roles."""
+    BOTH_PROMOTED = "both_promoted"
+    """A link back is promoted, too: neither mirrors."""
     GROUP_FAILED = "group_failed"
     """A group's offsets could not be read or committed."""
     GROUPS_NOT_SEEN = "groups_not_seen"
@@ -97,7 +99,7 @@ def link_findings(
     `locked`: why farshore could not ask, by site.
 
     A link whose target was promoted is not mirrored because somebody decided so: that is no finding, unless both sites
-    are written to since.
+    are written to since, or a link back was promoted behind it, and nothing is mirrored either way.
     """
     found = [
         LinkFinding(LinkFindingKind.SITE_LOCKED, None, None, locked[site.name], "")
@@ -115,7 +117,8 @@ def link_findings(
         found += stopped_partitions(link, entries)
     if look is None:
         return tuple(found)
-    found += _of_split(link, look.split)
+    found += _of_backs(link, look.backs)
+    found += _of_split(link, look.split, look.backs)
     found += _of_fence(link, look)
     paused = entries.paused if entries is not None else {}
     found += _of_holds([h for h in look.holds if h.reason is not HoldReason.PAUSED or h.topic not in paused])
@@ -217,7 +220,36 @@ _END_SEEN: Final = {
 }
 
 
-def _of_split(link: Link, split: Split | FarshoreError | None) -> Iterable[LinkFinding]:
+def _of_backs(link: Link, backs: Sequence[PromotedBack]) -> Iterable[LinkFinding]:
+    """Of two of which one was later the other one is to run again, and has the finding."""
+    source, target = link.source.name, link.target.name
+    for back in backs:
+        if back.is_later:
+            text = f"link {back.link.name} was promoted since, so neither mirrors: what is written at {source} does "
+            text += f"not come to {target}"
+            yield LinkFinding(
+                LinkFindingKind.BOTH_PROMOTED, None, None, text, f"farshore link resume --link {link.name}"
+            )
+        elif back.is_later is None:
+            text = f"link {back.link.name} is promoted, too, and nothing says which was later: neither mirrors, and "
+            text += "either site may take writes"
+            yield LinkFinding(LinkFindingKind.BOTH_PROMOTED, None, None, text, _choose_site(link, back.link))
+
+
+def _choose_site(link: Link, back: Link) -> str:
+    """The same words whichever of the two is asked."""
+    ways = sorted((one.target.name, _standby(one), other.name) for one, other in ((link, back), (back, link)))
+    steps = [f"is it {stays}: {standby}, then farshore link resume --link {other}" for stays, standby, other in ways]
+    return f"choose the site that stays (`farshore site role`); {'; '.join(steps)}"
+
+
+def _standby(link: Link) -> str:
+    """What closes the link's source to what the link carries."""
+    of = "" if ".*" in link.topics else "".join(f" --topic {shlex.quote(topic)}" for topic in link.topics)
+    return f"farshore site standby --site {link.source.name}{of}"
+
+
+def _of_split(link: Link, split: Split | FarshoreError | None, backs: Sequence[PromotedBack]) -> Iterable[LinkFinding]:
     source, target = link.source.name, link.target.name
     if isinstance(split, FarshoreError):
         text = f"whether {source} was written to since {target} took over is not known: {split}"
@@ -227,8 +259,10 @@ def _of_split(link: Link, split: Split | FarshoreError | None) -> Iterable[LinkF
         return
     step = f"stop what writes at {source}; what it alone has: farshore status --link {link.name} --all"
     if split.two_active:
-        of = "" if ".*" in link.topics else "".join(f" --topic {shlex.quote(topic)}" for topic in link.topics)
-        step = f"farshore site standby --site {source}{of}"
+        step = _standby(link)
+    if unordered := [back.link for back in backs if back.is_later is None]:
+        step = _choose_site(link, unordered[0])
+    if split.two_active:
         text = f"{target} took over {_since(split.promoted_at_ms)}, and both take writes"
         yield LinkFinding(LinkFindingKind.TWO_ACTIVE, None, None, text, step)
     if not split.is_split:

@@ -20,7 +20,7 @@ from mirror.offsets.fence import find_unmarked
 from mirror.offsets.hold_entries import Hold, HoldReason
 from mirror.offsets.state import LinkState
 from mirror.offsets.state_entries import StateEntries
-from mirror.split import Split, look_for_split
+from mirror.split import PromotedBack, Split, look_for_split, promoted_backs
 from mirror.topics.seen import HoldKey, TopicsSeen, find_holds
 from mirror.topics.sync import look_at_topics
 from mirror.transactions import HoldingTransaction, look_at_transactions
@@ -44,6 +44,8 @@ class LinkLook:
     """Of a promoted link; or why that is not known."""
     transactions: tuple[HoldingTransaction, ...] = ()
     """That are open at the source, and have records behind them, be it for a moment."""
+    backs: tuple[PromotedBack, ...] = ()
+    """Links back that are promoted beside it."""
 
 
 async def look_at_link(link: Link, source: Cluster, target: Cluster, state: LinkState) -> LinkLook:
@@ -55,11 +57,13 @@ async def look_at_link(link: Link, source: Cluster, target: Cluster, state: Link
     left_to = await _left_to_silent(link, source, target, state.entries)
     unmarked = await _unmarked(target, state.entries)
     split: Split | FarshoreError | None
+    backs: tuple[PromotedBack, ...] = ()
     try:
-        split = await look_for_split(link, source, target, state)
+        backs = await promoted_backs(link, source, target, state.entries)
+        split = await look_for_split(link, source, target, state, backs)
     except FarshoreError as error:  # it hides nothing else
         split = error
-    return LinkLook(lags, holds, left_to, unmarked, split, transactions)
+    return LinkLook(lags, holds, left_to, unmarked, split, transactions, backs)
 
 
 async def _unmarked(target: Cluster, entries: StateEntries) -> Mapping[TopicPartition, ClientError] | ClientError:

@@ -29,10 +29,11 @@ from broker.wire.site_role import SiteStanding
 from broker.wire.vocabulary import IsolationLevel, TopicPartition
 from mirror.limits import CLOCK_DIFFERENCE_MAX_MS, SPLIT_COUNT_MS
 from mirror.link import Link
-from mirror.offsets.entries import LinkRun, RunState
-from mirror.offsets.promotions import is_later
+from mirror.offsets.entries import LinkRun
+from mirror.offsets.promotions import is_later, promotion_of
 from mirror.offsets.source_ends import Observation, load_observation
 from mirror.offsets.state import LinkState, read_entries
+from mirror.offsets.state_entries import StateEntries
 from mirror.topics.plan import select_topics
 from mirror.worker.origins import complete_link
 from mirror.worker.registry import registered_at
@@ -82,16 +83,39 @@ class Split:
         return bool(self.at_source and self.at_target)
 
 
-async def look_for_split(link: Link, source: Cluster, target: Cluster, state: LinkState) -> Split | None:
-    """None where the link is not promoted, or a link back was promoted since: then that one is to be asked. Raises
+@dataclass(frozen=True, slots=True)
+class PromotedBack:
+    """A link back that is promoted beside the link, so that neither mirrors. `is_later`: it was after the link; None:
+    nothing says which was.
+    """
+
+    link: Link
+    is_later: bool | None
+
+
+async def promoted_backs(
+    link: Link, source: Cluster, target: Cluster, entries: StateEntries
+) -> tuple[PromotedBack, ...]:
+    """None of a link that is not promoted itself. Raises ClientError, StateDamaged."""
+    if promotion_of(entries) is None:
+        return ()
+    found = []
+    for back in (await complete_link(link, source, target)).reverse_links:
+        theirs = await read_entries(back, source, only=())
+        if promotion_of(theirs) is not None:
+            found.append(PromotedBack(back, is_later(theirs, entries)))
+    return tuple(found)
+
+
+async def look_for_split(
+    link: Link, source: Cluster, target: Cluster, state: LinkState, backs: Iterable[PromotedBack]
+) -> Split | None:
+    """None where the link is not promoted, or one of the `backs` was since: then that one is to be asked. Raises
     ClientError, StateDamaged.
     """
-    run = state.entries.run
-    if run is None or run.state is not RunState.PROMOTED:
+    run = promotion_of(state.entries)
+    if run is None or any(back.is_later for back in backs):
         return None
-    for back in (await complete_link(link, source, target)).reverse_links:
-        if is_later(await read_entries(back, source, only=()), state.entries):
-            return None
     topics = await list_topics(source)
     names = [name for name in select_topics(link, topics) if name != link.canary_topic]
     two_active = _are_two_active(link, names, await _role(source), await _role(target))

@@ -15,6 +15,7 @@ HELD_HELP = "1 for a partition (`all` of a topic) that should be mirrored and is
 PAUSED_HELP = "1 for a topic of which a person wants nothing more mirrored, until it is resumed."
 SPLIT_HELP = "1 when both sites of a promoted link were written to, by others than mirrors, since it was promoted."
 TWO_ACTIVE_HELP = "1 when both sites of a promoted link take writes to its topics, by their roles."
+BOTH_PROMOTED_HELP = "1 when a promoted link's link back was promoted too, and not before it: nothing is mirrored."
 OFFLINE_HELP = "Partitions of a site's topics that nobody leads: no broker, or damaged files."
 
 
@@ -45,6 +46,7 @@ class LinkCollector(Collector):
         offline = GaugeMetricFamily("farshore_site_partitions_offline", OFFLINE_HELP, labels=["link", "site"])
         split = GaugeMetricFamily("farshore_link_split_brain", SPLIT_HELP, labels=["link"])
         two_active = GaugeMetricFamily("farshore_link_two_active", TWO_ACTIVE_HELP, labels=["link"])
+        both = GaugeMetricFamily("farshore_link_both_promoted", BOTH_PROMOTED_HELP, labels=["link"])
         own = GaugeMetricFamily(
             "farshore_link_split_brain_records",
             "Committed records of a site's own since the link was promoted, at least, where both sites have some.",
@@ -63,6 +65,7 @@ class LinkCollector(Collector):
             if seen.split is not None:
                 split.add_metric([seen.link], int(seen.split.is_split))
                 two_active.add_metric([seen.link], int(seen.split.two_active))
+                both.add_metric([seen.link], int(seen.split.both_promoted))
                 own.add_metric([seen.link, "source"], seen.split.source_records)
                 own.add_metric([seen.link, "target"], seen.split.target_records)
             for site, count in seen.partitions_offline.items():
@@ -73,4 +76,4 @@ class LinkCollector(Collector):
                 gaps.add_metric([seen.link], seen.gaps_open)
                 for name in LinkCondition:  # the zeros too: a graph of states needs them
                     state.add_metric([seen.link, name.value], int(seen.condition == name.value))
-        yield from (up, state, gaps, held, paused, offline, at, heartbeat, split, two_active, own, errors)
+        yield from (up, state, gaps, held, paused, offline, at, heartbeat, split, two_active, both, own, errors)

@@ -151,14 +151,15 @@ def observed(
 def _split(look: LinkLook) -> SplitSample | None:
     """Of a link that is not promoted there is nothing to say."""
     split = look.split
+    both_promoted = any(back.is_later is not False for back in look.backs)
     if split is None:
-        return SplitSample()
+        return SplitSample(both_promoted=both_promoted)
     if not isinstance(split, Split):
         return None
     if not split.is_split:
-        return SplitSample(bool(split.two_active))
+        return SplitSample(bool(split.two_active), both_promoted=both_promoted)
     at_source, at_target = (sum(each.records for each in writes) for writes in (split.at_source, split.at_target))
-    return SplitSample(bool(split.two_active), True, at_source, at_target)
+    return SplitSample(bool(split.two_active), True, at_source, at_target, both_promoted)
 
 
 def _lags(look: LinkLook) -> tuple[LagSample, ...]:

@@ -28,9 +28,8 @@ async def kept(stage: Stage, operation_id: str) -> FenceEnds:
 
 
 async def found(stage: Stage) -> Split:
-    split = await look_for_split(
-        stage.link, stage.source, stage.target, await load_link_state(stage.link, stage.target)
-    )
+    state = await load_link_state(stage.link, stage.target)
+    split = await look_for_split(stage.link, stage.source, stage.target, state, ())
     assert split is not None
     return split
 

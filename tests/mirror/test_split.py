@@ -23,7 +23,7 @@ from mirror.offsets.fence_ends import FenceEnd
 from mirror.offsets.operations import promote_link, resume_link
 from mirror.offsets.source_ends import EndsSeen, TopicShape, load_observation
 from mirror.offsets.state import load_link_state
-from mirror.split import EndSeen, LocalWrites, Split, look_for_split
+from mirror.split import EndSeen, LocalWrites, Split, look_for_split, promoted_backs
 from mirror.status import link_status
 from mirror.worker.observing import entries_batch
 from tests.broker.faults import Faults, injected
@@ -54,7 +54,9 @@ class Pair:
     west: Cluster
 
     async def look(self) -> Split | None:
-        return await look_for_split(self.link, self.east, self.west, await load_link_state(self.link, self.west))
+        state = await load_link_state(self.link, self.west)
+        backs = await promoted_backs(self.link, self.east, self.west, state.entries)
+        return await look_for_split(self.link, self.east, self.west, state, backs)
 
     async def found(self) -> Split:
         split = await self.look()
@@ -308,6 +310,6 @@ async def test_a_topic_of_ends_that_cannot_be_written_holds_up_no_promotion(
             state = await load_link_state(link, target)
             assert state.entries.run is not None
             assert state.entries.run.operation_id == "o"
-            split = await look_for_split(link, source, target, state)
+            split = await look_for_split(link, source, target, state, ())
             assert split is not None
             assert split.end_seen is EndSeen.UNKNOWN

@@ -20,7 +20,7 @@ from mirror.offsets.fence_ends import FenceEnd
 from mirror.offsets.operations import promote_link, resume_link
 from mirror.offsets.promotions import is_later, tell_links_back
 from mirror.offsets.state import load_link_state, read_entries
-from mirror.split import look_for_split
+from mirror.split import Split, look_for_split, promoted_backs
 from tests.failover.failback.stage import Lost, lost_and_back
 from tests.failover.stage import PARTITIONS, RECORDS
 from tests.mirror.harness import running, some_records, wait_for_records, write
@@ -65,6 +65,13 @@ async def order(lost: Lost) -> bool | None:
     return is_later(await read_entries(lost.back, lost.stage.source), there)
 
 
+async def split_of(lost: Lost) -> Split | None:
+    """As the first link is asked."""
+    state = await load_link_state(lost.there, lost.stage.target)
+    backs = await promoted_backs(lost.there, lost.stage.source, lost.stage.target, state.entries)
+    return await look_for_split(lost.there, lost.stage.source, lost.stage.target, state, backs)
+
+
 async def bring_back(lost: Lost) -> None:
     """The link back brings what the target wrote."""
     async with running(lost.back):
@@ -82,8 +89,7 @@ async def test_what_is_written_after_the_way_back_is_no_tail(tmp_path: Path, ahe
         assert await order(lost) is True
         found = await lost.stranded()
         assert [(tail.where, tail.records, tail.is_end_known) for tail in found.tails] == [(FIRST, TAIL, True)]
-        state = await load_link_state(lost.there, lost.stage.target)
-        assert await look_for_split(lost.there, lost.stage.source, lost.stage.target, state) is None
+        assert await split_of(lost) is None
 
 
 @APART
@@ -104,8 +110,7 @@ async def test_what_a_site_wrote_that_was_lost_again_is_all_tail(tmp_path: Path,
         await write(lost.stage.target, FIRST, some_records(90_000, 1))
         found = await lost.stranded()
         assert [(tail.where, tail.records, tail.is_end_known) for tail in found.tails] == [(FIRST, 5, True)]
-        state = await load_link_state(lost.there, lost.stage.target)
-        split = await look_for_split(lost.there, lost.stage.source, lost.stage.target, state)
+        split = await split_of(lost)
         assert split is not None
         assert [writes.records for writes in split.at_source] == [5]
 
@@ -156,8 +161,7 @@ async def ends_now(lost: Lost) -> dict[TopicPartition, FenceEnd]:
 
 async def written_since(lost: Lost) -> list[tuple[TopicPartition, int]] | None:
     """At the site that was left, by its own producers; None: nobody asks this link."""
-    state = await load_link_state(lost.there, lost.stage.target)
-    split = await look_for_split(lost.there, lost.stage.source, lost.stage.target, state)
+    split = await split_of(lost)
     if split is None:
         return None
     assert split.is_split == bool(split.at_source)

@@ -76,18 +76,20 @@ def test_a_split_is_shown_and_what_is_not_known_is_not(tmp_path: Path) -> None:
     board = Board()
     registry = registry_for(board, tmp_path)
     link = ("link", "east-west")
-    names = ("farshore_link_split_brain", "farshore_link_two_active")
+    names = ("farshore_link_split_brain", "farshore_link_two_active", "farshore_link_both_promoted")
     for split, expected in (
-        (SplitSample(), (0, 0, 0, 0)),
-        (SplitSample(two_active=True), (0, 1, 0, 0)),
-        (SplitSample(True, True, 3, 7), (1, 1, 3, 7)),
+        (SplitSample(), (0, 0, 0, 0, 0)),
+        (SplitSample(both_promoted=True), (0, 0, 1, 0, 0)),
+        (SplitSample(two_active=True), (0, 1, 0, 0, 0)),
+        (SplitSample(True, True, 3, 7), (1, 1, 0, 3, 7)),
     ):
         board.post(observation(split=split))
         found = read(registry)
         own = [found["farshore_link_split_brain_records", (link, ("side", side))] for side in ("source", "target")]
         assert (*(found[name, (link,)] for name in names), *own) == expected
     board.post(observation(split=None))
-    assert not any("split" in name or "two_active" in name for name, _ in read(registry))
+    shown = " ".join(name for name, _ in read(registry))
+    assert not any(word in shown for word in ("split", "two_active", "both_promoted"))
 
 
 def test_a_drill_is_shown_with_its_findings_by_kind_until_it_cannot_be_made(tmp_path: Path) -> None:
