@@ -17,6 +17,7 @@ from failover.freezing import UNFROZEN, Freezing
 from failover.limits import DRILL_ENDS_MAX_AGE_MS, DRILL_GROUP_SYNC_MAX_AGE_MS
 from failover.losses import LossTotal
 from failover.moves import MoveKind
+from failover.open_transactions import PendingOffsets
 from failover.plan import Elsewhere, OperationPlan, RefusalReason, plan_failover
 from failover.snapshot import Snapshot
 from mirror.api import CLOCK_DIFFERENCE_MAX_MS, GroupSyncs, LinkStatus, SourceParting
@@ -43,6 +44,7 @@ class TargetGates:
     """What links back had mirrored from the target, and it lacks: a move there would lose it."""
 
 
+NONE_PENDING: Final = PendingOffsets()
 OPEN: Final = TargetGates(UNFROZEN)
 
 
@@ -79,7 +81,7 @@ class LinkDrill:
     """One link. `is_ready`: no finding. `loss` is what a failover would state; `lag_records` and `lag_seconds` are what
     the source has and the target has not, None while it does not answer. `ends_age_ms`: since the source's ends were
     last seen. `pending_groups`: with offsets in transactions at the source that have not ended, which are not carried
-    before they do; an application that reads in transactions mostly has such, so that it is no finding.
+    before they do; an application that reads in transactions often has such: one that stays is a finding.
     """
 
     link: str
@@ -137,6 +139,7 @@ def judge_drill(
     gates: TargetGates = OPEN,
     *,
     returns_active: Sequence[int] = (),
+    pending: PendingOffsets = NONE_PENDING,
 ) -> LinkDrill:
     """`blind`: both sites as they would be seen with the source dead, None where the target does not tell.
 
@@ -158,6 +161,7 @@ def judge_drill(
         *(DrillFinding("not_mirrored", where, "nothing of it was ever mirrored") for where in not_mirrored),
         *_of_groups(groups, status.link),
         *_of_unseen_groups(groups, live),
+        *_of_pending(pending, status.source),
         *_of_audit(audit, status.link),
     ]
     return LinkDrill(
@@ -174,7 +178,7 @@ def judge_drill(
         lag_seconds=status.lag_seconds,
         loss=None if plan is None else plan.loss,
         groups=groups,
-        pending_groups=live.pending_groups if live is not None else (),
+        pending_groups=tuple(sorted(pending.groups.union(live.pending_groups if live is not None else ()))),
         partitions_not_mirrored=not_mirrored,
         audit_verdict=audit.verdict,
         audit_at_ms=audit.at_ms,
@@ -329,6 +333,14 @@ def _of_unseen_groups(groups: Sequence[GroupDrill], live: Snapshot | None) -> It
         if group.group not in known and group.partitions:
             text = "it has offsets at the source, and the link has not seen it yet"
             yield DrillFinding("group_not_carried", group.group, text)
+
+
+def _of_pending(pending: PendingOffsets, source: str) -> Iterable[DrillFinding]:
+    """What a switchover would wait for, and be refused for in the end."""
+    for group in sorted(pending.held):
+        text = f"its offsets are in a transaction at {source} that does not end: a switchover waits for that, and if "
+        text += "it died now the group would go on where it stood before"
+        yield DrillFinding("offsets_pending", group, text, "`kafka-transactions.sh list` says whose are ongoing")
 
 
 def _of_audit(audit: AuditNote, link: str) -> Iterable[DrillFinding]:

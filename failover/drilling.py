@@ -11,13 +11,16 @@ from broker.client.cluster import Cluster
 from broker.client.fanout import both
 from broker.client.site_start import brokers_starting_active
 from failover.contact import CLIENT_ID
-from failover.drill import OPEN, AuditNote, LinkDrill, TargetGates, judge_drill
+from failover.drill import NONE_PENDING, OPEN, AuditNote, LinkDrill, TargetGates, judge_drill
 from failover.elsewhere import look_elsewhere
 from failover.errors import NewerVersion, OperationUnderWay
 from failover.freezing import known_standing, read_roles, with_denials
 from failover.journal_log import load_operations
+from failover.limits import DRILL_PENDING_S
 from failover.observe import observe
+from failover.open_transactions import PendingOffsets, pending_groups, watch_pending
 from failover.partings import target_lacks
+from failover.sites import Sites
 from failover.snapshot import Snapshot
 from failover.standing import refuse_second
 from mirror.api import STATUS_LIMITS, GroupSyncs, HeartbeatWatch, Link, complete_link, link_status, read_entries
@@ -30,9 +33,8 @@ async def drill_link(
     what could not be looked at. `links`: all of the file.
     """
     status, looks = await both(link_status(link, heartbeats), _looks(link, links, now_ms))
-    gates, returns_active = looks.gates, looks.returns_active
-    seen = (looks.blind, looks.live, looks.syncs, audit, now_ms(), looks.trouble)
-    return judge_drill(status, *seen, gates, returns_active=returns_active)
+    seen = (looks.blind, looks.live, looks.syncs, audit, now_ms(), looks.trouble, looks.gates)
+    return judge_drill(status, *seen, returns_active=looks.returns_active, pending=looks.pending)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +47,7 @@ class _Looks:
     trouble: str = ""
     gates: TargetGates = OPEN
     returns_active: tuple[int, ...] = ()
+    pending: PendingOffsets = NONE_PENDING
 
 
 async def _looks(link: Link, links: Sequence[Link], now_ms: Callable[[], int]) -> _Looks:
@@ -61,9 +64,20 @@ async def _looks(link: Link, links: Sequence[Link], now_ms: Callable[[], int]) -
             live = await observe(link, source, target, (), now_ms(), target_in_part=True)
             lacks = await target_lacks(await complete_link(link, source, target), source, target)
             active = await _returning_active(link, source)
-            return replace(seen, live=live, gates=replace(seen.gates, lacks=lacks), returns_active=active)
+            pending = await _pending(Sites(link, source, target, (), now_ms), live)
+            gates = replace(seen.gates, lacks=lacks)
+            return replace(seen, live=live, gates=gates, returns_active=active, pending=pending)
         except FarshoreError as error:
             return replace(seen, trouble=str(error))
+
+
+async def _pending(sites: Sites, live: Snapshot) -> PendingOffsets:
+    """As the drain of a switchover asks, which a moved link has no more."""
+    if live.is_promoted:
+        return PendingOffsets(frozenset(live.pending_groups))
+    return await watch_pending(
+        lambda groups: pending_groups(replace(sites, groups=tuple(groups)), live.partitions), DRILL_PENDING_S
+    )
 
 
 async def _returning_active(link: Link, source: Cluster) -> tuple[int, ...]:

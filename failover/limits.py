@@ -39,6 +39,8 @@ DRILL_ENDS_MAX_AGE_MS: Final = 10_000
 """A drill has a finding where the source's ends were last seen longer ago: a worker sees them each second."""
 DRILL_GROUP_SYNC_MAX_AGE_MS: Final = 60_000
 """Or a group was last seen to be equal longer ago; the mirror looks at it every five seconds."""
+DRILL_PENDING_S: Final = 2.0
+"""Or a group's offsets are in a transaction that has not ended in each look for so long."""
 LATE_WRITES_S: Final = 5.0
 """How long after the fence a source is watched for what comes late: as long as most consumers take between commits."""
 LATE_LOOK_S: Final = 10.0

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
+from typing import NamedTuple
 
 from broker.client.cluster import Cluster
 from broker.client.errors import ClientError
@@ -13,7 +15,7 @@ from broker.client.offsets import log_end_offsets
 from broker.client.site import Site
 from broker.wire.vocabulary import IsolationLevel, TopicPartition
 from failover.errors import TransactionOpen
-from failover.limits import QUIET_S
+from failover.limits import DRAIN_POLL_S, QUIET_S
 from failover.sites import Sites
 from failover.snapshot import PartitionView
 
@@ -38,6 +40,26 @@ async def pending_groups(sites: Sites, views: Iterable[PartitionView]) -> frozen
     for error in failures.values():
         raise error
     return frozenset(name for name, offsets in found.items() if offsets.pending)
+
+
+class PendingOffsets(NamedTuple):
+    """`groups` had offsets in a transaction that had not ended, and `held` in each look: who commits in one transaction
+    after the other has some in many a look.
+    """
+
+    groups: frozenset[str] = frozenset()
+    held: frozenset[str] = frozenset()
+
+
+async def watch_pending(look: Callable[[frozenset[str]], Awaitable[frozenset[str]]], for_s: float) -> PendingOffsets:
+    """`look`: the groups with offsets pending, of these (none: of all). Raises what it raises."""
+    loop = asyncio.get_running_loop()
+    until_s = loop.time() + for_s
+    groups = held = await look(frozenset())
+    while held and loop.time() < until_s:
+        await asyncio.sleep(DRAIN_POLL_S)
+        held &= await look(held)
+    return PendingOffsets(groups, held)
 
 
 class Holding:

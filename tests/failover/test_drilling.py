@@ -20,10 +20,12 @@ from broker.wire.vocabulary import TopicPartition
 from failover.drill import AuditNote, LinkDrill
 from failover.drilling import drill_link
 from failover.freezing import known_standing
+from failover.open_transactions import PendingOffsets, watch_pending
 from failover.plan import RefusalReason, plan_failover
 from mirror.api import HeartbeatWatch
 from tests.broker.faults import Faults, injected
 from tests.failover.stage import GROUP, PARTITIONS, Stage, mirrored, now_ms, two_sites
+from tests.failover.test_pending_offsets import pending_at_source
 from tests.mirror.harness import eventually, some_records, write
 from tests.mirror.transactions import append_unasked, transactional
 
@@ -114,3 +116,49 @@ async def test_a_source_that_would_come_back_active_is_found(tmp_path: Path, is_
         await set_site_role(stage.source, SiteRole.STANDBY, "it was left", standing)
         again = await drilled(stage)
         assert "returns_active" not in {one.kind for one in again.findings}, "that role it keeps"
+
+
+@pytest.mark.parametrize("as_kafka", [False, True])
+async def test_offsets_that_stay_in_a_transaction_are_found_before_a_switchover_waits_for_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, as_kafka: bool
+) -> None:
+    """The drill was ready, and the switchover was refused in the end. Kafka tells a group's first pending offset only
+    to who names its partition.
+    """
+    if as_kafka:
+        monkeypatch.setattr("broker.handlers.offset_fetch._all", lambda offsets: sorted(offsets.committed))
+    async with two_sites(tmp_path, site_start_frozen=True) as stage, mirrored(stage):
+
+        async def is_ready() -> bool:
+            return (await drilled(stage)).is_ready
+
+        await eventually(is_ready, "a drill without a finding")
+        async with pending_at_source(stage), pending_at_source(stage, "first") as producer:
+            found = await drilled(stage)
+            assert found.pending_groups == (GROUP, "first")
+            of_them = [one for one in found.findings if one.kind == "offsets_pending"]
+            assert [one.subject for one in of_them] == [GROUP, "first"]
+            assert "transaction at east" in of_them[0].detail
+            assert "kafka-transactions.sh" in of_them[0].next_step
+            await producer.abort_transaction()
+            assert [one.subject for one in (await drilled(stage)).findings] == [GROUP]
+
+
+async def test_who_commits_in_one_transaction_after_the_other_is_no_finding() -> None:
+    """Such a group has offsets pending in many a look; nothing is waited for where none has."""
+    looks = iter([{"app", "stuck"}, {"app", "stuck"}, {"stuck", "other"}, {"app", "stuck"}])
+    asked: list[frozenset[str]] = []
+
+    async def look(groups: frozenset[str]) -> frozenset[str]:
+        asked.append(groups)
+        return frozenset(next(looks, {"stuck"}))
+
+    assert await watch_pending(look, 1.0) == PendingOffsets(frozenset({"app", "stuck"}), frozenset({"stuck"}))
+    assert len(asked) >= 4
+    assert (asked[0], asked[2], asked[3]) == (frozenset(), {"app", "stuck"}, {"stuck"}), "later only of those"
+
+    async def none(groups: frozenset[str]) -> frozenset[str]:
+        assert not groups
+        return frozenset()
+
+    assert await watch_pending(none, 3_600.0) == PendingOffsets()
