@@ -231,10 +231,23 @@ def _of_plan(plan: OperationPlan) -> Iterable[DrillFinding]:
             yield DrillFinding(
                 refusal.reason.value, refusal.subject, detail.format(detail=refusal.detail), step.format(**names)
             )
+    if plan.snapshot.is_map_lost:
+        yield _map_lost(plan.snapshot)
     for view in plan.snapshot.partitions:
-        if not view.trusted:
+        if not view.trusted and not plan.snapshot.is_map_lost:
             text = "recreated or cut at one of the sites: its loss would be unknown"
             yield DrillFinding(RefusalReason.OFFSETS_IN_DOUBT.value, f"{view.topic}-{view.partition}", text)
+
+
+def _map_lost(seen: Snapshot) -> DrillFinding:
+    text = (
+        f"its state at {seen.target} is gone, and the offset map with it: a loss would be unknown, and no group could "
+    )
+    text += "be moved but to a time"
+    step = (
+        f"farshore mirror run --link {seen.link}; then farshore link resume --link {seen.link} --gap TOPIC:PARTITION "
+    )
+    return DrillFinding(RefusalReason.MAP_LOST.value, seen.link, text, f"{step}--adopt for each that status names")
 
 
 def _of_lacks(lacks: Iterable[SourceParting], target: str) -> Iterable[DrillFinding]:
@@ -350,14 +363,18 @@ def _of_audit(audit: AuditNote, link: str) -> Iterable[DrillFinding]:
 
 
 def _not_mirrored(blind: Snapshot | None, live: Snapshot | None) -> tuple[str, ...]:
-    """Partitions with records of which the target has none; one that is empty has nothing to lose."""
+    """Partitions with records of which the target has none; one that is empty has nothing to lose, and of one whose map
+    is lost nobody knows.
+    """
     seen = live or blind
     if seen is None:
         return ()
     return tuple(
         f"{view.topic}-{view.partition}"
         for view in seen.partitions
-        if view.mirrored_source_next is None and not _is_empty(view.source_start, view.source_end, view.seen_source_end)
+        if view.mirrored_source_next is None
+        and not (seen.is_map_lost and view.target_end)
+        and not _is_empty(view.source_start, view.source_end, view.seen_source_end)
     )
 
 

@@ -154,7 +154,9 @@ def total_loss(
     records: int | None = 0
     certainty = Certainty.EXACT
     seen_at_ms: list[int] = []
+    is_any_known = False
     for loss in losses:
+        is_any_known |= loss.certainty is not Certainty.UNKNOWN
         offsets += loss.offsets or 0
         unclear += loss.unclear_offsets
         partitions += bool(loss.offsets) and loss.records != 0
@@ -166,7 +168,7 @@ def total_loss(
             seen_at_ms += [loss.seen_at_ms] if loss.seen_at_ms is not None else []
     total = LossTotal(offsets, records, partitions, certainty, max(seen_at_ms, default=None), unseen, stated_at_ms)
     total = replace(total, unclear_offsets=unclear)
-    if last_look is None:
+    if last_look is None or not is_any_known:  # a pace says nothing of what is at the target
         return total
     if certainty is Certainty.EXACT:
         return replace(total, fastest_per_s=last_look.fastest_per_s)

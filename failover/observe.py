@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import replace
 
 from broker.client.cluster import Cluster
@@ -17,6 +18,7 @@ from failover.looking import (
     Asking,
     GroupsSeen,
     LogsSeen,
+    NamesSeen,
     TargetLook,
     group_names,
     is_asked,
@@ -30,6 +32,7 @@ from failover.places import Places, group_partitions, mirrored_partitions
 from failover.readers import Readers
 from failover.returned import Returned
 from failover.snapshot import GroupView, PartitionView, Snapshot
+from failover.unmapped import unmapped_partitions
 from mirror.api import (
     End,
     GroupMap,
@@ -72,23 +75,22 @@ async def observe(
         both(_load(link, source, of_target, of_source, readers or Readers()), keeping),
         both(group_names(source, of_source), of_target.group_names()),
     )
-    names = listed | there.names
-    if source is None or in_part or there.error:  # what nobody lists is known from the link's memory alone
-        names |= {*state.entries.groups.by_group, *(groups if there.error else ())}
-    wanted = sorted(name for name in names if is_asked(link, name, groups))
-    # Offsets of groups before the ends of logs: so none that is in its log can seem to be beyond it. Without the
-    # links back nothing can be translated.
+    wanted = _wanted(link, state, groups, listed, there, is_all_listed=source is not None and not in_part)
+    # Groups' offsets before logs' ends, so that none can seem to be beyond. Without links back nothing translates.
     group_source = source if is_complete else None
     seen, (at_source, at_target) = await both(
         both(look_at_source_groups(group_source, wanted, of_source), of_target.groups(wanted)),
         both(_source_topics(link, source, of_source), topics_of(target)),
     )
+    unmapped = await unmapped_partitions(link, state, target, at_target)
     logs, target_ends = await both(
-        look_at_logs(source, at_source, of_source), _target_ends(link, state, at_source, kept, at_target, of_target)
+        look_at_logs(source, at_source, of_source),
+        _target_ends(link, _told_partitions(link, state, at_source, kept) | unmapped, at_target, of_target),
     )
     whole = source is not None and not of_source.missed
-    partitions = _partitions(link, state, Observation() if whole else kept, logs, target_ends, whole=whole)
-    seen_groups = await _groups(link, state, partitions, (group_source, target), wanted, listed, seen, of_source)
+    partitions = _partitions(link, state, Observation() if whole else kept, logs, target_ends, unmapped, whole=whole)
+    places, sites = Places.of(link, mirrored_partitions(state) | unmapped), (group_source, target)
+    seen_groups = await _groups(link, state, partitions, sites, wanted, listed, seen, of_source, places)
     finding = SiteFinding.PARTLY_THERE if of_source.missed else SiteFinding.ALIVE if source else SiteFinding.DEAD
     return Snapshot(
         link=link.name,
@@ -105,7 +107,24 @@ async def observe(
         units_apart=state.entries.units_apart,
         paused_topics=state.entries.paused_topics(),
         groups_not_listed=there.error,
+        is_map_lost=bool(unmapped),
     )
+
+
+def _wanted(
+    link: Link,
+    state: LinkState,
+    asked: tuple[str, ...],
+    listed: AbstractSet[str],
+    there: NamesSeen,
+    *,
+    is_all_listed: bool,
+) -> list[str]:
+    """The groups that are looked at. What nobody lists is known from the link's memory alone."""
+    names = listed | there.names
+    if not is_all_listed or there.error:
+        names |= {*state.entries.groups.by_group, *(asked if there.error else ())}
+    return sorted(name for name in names if is_asked(link, name, asked))
 
 
 async def kept_brokers(link: Link, target: Cluster) -> SourceBrokers:
@@ -161,28 +180,24 @@ async def _source_topics(link: Link, source: Cluster | None, asking: Asking) -> 
 
 def _told_partitions(
     link: Link, state: LinkState, topics: Mapping[str, Topic], observation: Observation
-) -> list[TopicPartition]:
-    """All that anything is known of, in order."""
+) -> set[TopicPartition]:
+    """All that anything is known of."""
     mirrored = mirrored_partitions(state)
     at_source = {TopicPartition(name, p.partition) for name, topic in topics.items() for p in topic.partitions}
     told = mirrored | at_source | observation.ends.keys()
-    return sorted(
-        at for at in told if at.topic != link.canary_topic and (at in mirrored or link.selects_topic(at.topic))
-    )
+    return {at for at in told if at.topic != link.canary_topic and (at in mirrored or link.selects_topic(at.topic))}
 
 
 async def _target_ends(
     link: Link,
-    state: LinkState,
-    topics: Mapping[str, Topic],
-    observation: Observation,
+    told: Iterable[TopicPartition],
     target_topics: Mapping[str, Topic],
     target: TargetLook,
 ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, ClientError]]:
     """By what they are called at the target, of those that it has; and why one does not say it."""
     existing = [
         TopicPartition(link.target_topic(at.topic), at.partition)
-        for at in _told_partitions(link, state, topics, observation)
+        for at in sorted(told)
         if (topic := target_topics.get(link.target_topic(at.topic))) and at.partition < len(topic.partitions)
     ]
     return await target.ends(existing)
@@ -194,6 +209,7 @@ def _partitions(
     observation: Observation,
     logs: LogsSeen,
     target_ends: tuple[Mapping[TopicPartition, int], Mapping[TopicPartition, ClientError]],
+    unmapped: AbstractSet[TopicPartition],
     *,
     whole: bool,
 ) -> tuple[PartitionView, ...]:
@@ -204,7 +220,7 @@ def _partitions(
     doubted = entries.doubts(logs.topics).keys() if logs.topics or whole else entries.in_doubt(asks_source=False).keys()
     returned = Returned(link, state, observation, ends)
     views = []
-    for at in _told_partitions(link, state, logs.topics, observation):
+    for at in sorted(_told_partitions(link, state, logs.topics, observation) | unmapped):
         target_topic = link.target_topic(at.topic)
         checkpoint = state.entries.checkpoints.get(at)
         why = state.unread.get(at) or untold.get(TopicPartition(target_topic, at.partition))
@@ -216,6 +232,7 @@ def _partitions(
         source_end = logs.ends.get(at, end.source_next if end and whole else None)
         cut = end is not None and why is None and (target_end is None or target_end < end.target_next)
         cut |= end is not None and logs.ends.get(at, end.source_next) < end.source_next
+        cut |= at in unmapped and bool(target_end)
         views.append(
             PartitionView(
                 at.topic,
@@ -263,6 +280,7 @@ async def _groups(
     listed: Container[str],
     seen: tuple[GroupsSeen, GroupsSeen],
     asking: Asking,
+    places: Places,
 ) -> tuple[GroupView, ...]:
     """Every selected group with a committed offset in a mirrored topic, at either site, and those that read there at
     the source, or have one pending, or of which it does not tell that: `listed` are all that it has.
@@ -277,7 +295,6 @@ async def _groups(
             source, at_source = None, GroupsSeen()
         else:
             offset_map, at_source = mapped
-    places = Places.of(link, state)
     groups = []
     for name in names:
         entry = state.entries.groups.by_group.get(name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
 from broker.client.model import CommittedOffset
@@ -25,10 +26,11 @@ class Places:
     by_target: Mapping[TopicPartition, TopicPartition]
 
     @staticmethod
-    def of(link: Link, state: LinkState) -> Places:
-        mirrored = frozenset(mirrored_partitions(state))
+    def of(link: Link, mirrored: AbstractSet[TopicPartition]) -> Places:
         return Places(
-            link, mirrored, {TopicPartition(link.target_topic(at.topic), at.partition): at for at in mirrored}
+            link,
+            frozenset(mirrored),
+            {TopicPartition(link.target_topic(at.topic), at.partition): at for at in mirrored},
         )
 
     def of_group(

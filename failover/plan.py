@@ -25,6 +25,8 @@ class RefusalReason(StrEnum):
     LINK_PAUSED = "link_paused"
     TOPIC_PAUSED = "topic_paused"
     NOTHING_MIRRORED = "nothing_mirrored"
+    MAP_LOST = "map_lost"
+    """The link's state was deleted: what the target has of the source is not known."""
     GROUP_ACTIVE_AT_SOURCE = "group_active_at_source"
     GROUP_ACTIVE_AT_TARGET = "group_active_at_target"
     OFFSETS_IN_DOUBT = "offsets_in_doubt"
@@ -220,6 +222,9 @@ def plan_failover(
     left, back, left_places = tuple(left_groups), tuple(set_back_groups), tuple(left_partitions)
     planned = tuple(plan_moves(snapshot, back) if moves is None else moves)
     refusals = [*_link_refusals(snapshot)]
+    unknown = not_movable(_told(planned, snapshot), left)
+    if allow_data_loss and not unknown:  # all that nobody can know was consented to
+        refusals = [refusal for refusal in refusals if refusal.reason is not RefusalReason.MAP_LOST]
     if snapshot.source_answers and not even_if_source_answers:
         refusals.append(GateRefusal(RefusalReason.SOURCE_ANSWERS, snapshot.source))
     if snapshot.source_finding is SiteFinding.PARTLY_THERE and not even_if_source_partly_there:
@@ -240,7 +245,7 @@ def plan_failover(
             *_missing(snapshot, (*left, *back)),
             *_missing_partitions(snapshot, left_places),
             *_unanswered(snapshot, left, left_places),
-            *not_movable(_told(planned, snapshot), left),
+            *unknown,
         ),
         by_offset_map=moves is None,
         left_groups=left,
@@ -333,7 +338,9 @@ def _link_refusals(snapshot: Snapshot) -> Iterable[GateRefusal]:
     """A link that was moved may be followed by groups that stayed behind: those are asked for by name."""
     if snapshot.is_promoted and not snapshot.interrupted and not snapshot.asked_groups:
         yield GateRefusal(RefusalReason.LINK_NOT_RUNNING, snapshot.link, snapshot.operation_id)
-    if not any(view.mirrored_source_next is not None for view in snapshot.partitions):
+    if snapshot.is_map_lost:
+        yield GateRefusal(RefusalReason.MAP_LOST, snapshot.link, snapshot.target)
+    elif not any(view.mirrored_source_next is not None for view in snapshot.partitions):
         yield GateRefusal(RefusalReason.NOTHING_MIRRORED, snapshot.link)
 
 

@@ -122,6 +122,10 @@ class Snapshot:
     """Of which a person wants nothing more mirrored; the link's others are."""
     groups_not_listed: str = ""
     """Why the target does not list all of its groups, "" where it does: `groups` lacks those that it alone has."""
+    is_map_lost: bool = False
+    """The link wrote to the target, and its state there says of nothing that it was mirrored: it was deleted. Then the
+    target's topics of these names are among the partitions; those with records are not trusted.
+    """
 
     @property
     def is_promoted(self) -> bool:

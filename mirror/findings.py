@@ -35,6 +35,8 @@ class LinkFindingKind(StrEnum):
     TROUBLE = "trouble"
     """A site answered, and then something of it could not be read."""
     NEVER_RAN = "never_ran"
+    STATE_LOST = "state_lost"
+    """A mirror wrote to the target, and the link's state there is gone."""
     PAUSED = "paused"
     """By a person: records are missing until it is resumed."""
     TOPIC_PAUSED = "topic_paused"
@@ -94,9 +96,11 @@ def link_findings(
     heartbeat: Heartbeat,
     trouble: str,
     locked: Mapping[str, str],
+    *,
+    state_lost: bool = False,
 ) -> tuple[LinkFinding, ...]:
     """All of a link: of the whole first, then stopped partitions, then the rest. `answers`: source and target;
-    `locked`: why farshore could not ask, by site.
+    `locked`: why farshore could not ask, by site. `state_lost`: there is no state, and a mirror wrote to the target.
 
     A link whose target was promoted is not mirrored because somebody decided so: that is no finding, unless both sites
     are written to since, or a link back was promoted behind it, and nothing is mirrored either way.
@@ -111,7 +115,7 @@ def link_findings(
     if trouble and all(answers):
         found.append(LinkFinding(LinkFindingKind.TROUBLE, None, None, trouble, ""))
     if entries is not None:
-        found += _of_worker(link, entries, heartbeat)
+        found += [_state_lost(link, answers[0])] if state_lost else _of_worker(link, entries, heartbeat)
         found += _of_pauses(link, entries)
         found += _of_groups(link, entries)
         found += stopped_partitions(link, entries)
@@ -173,6 +177,16 @@ def _of_worker(link: Link, entries: StateEntries, heartbeat: Heartbeat) -> Itera
     elif (owner := entries.most_restarted() or owner).restarts >= RESTARTS_IN_A_LOOP:
         text = f"{owner.restarts} restarts in a row, the last for {owner.restart_reason}"
         yield LinkFinding(LinkFindingKind.RESTARTING, None, None, text, "see event=restarting in the mirror's output")
+
+
+def _state_lost(link: Link, source_answers: bool) -> LinkFinding:
+    target = link.target.name
+    text = f"a mirror wrote to {target}, and the link's state there ({link.state_topic}) is gone, and the offset map "
+    text += "with it: what of the source is there is not known"
+    step = f"farshore mirror run --link {link.name}: it asks of each partition, and compares both logs"
+    if not source_answers:
+        step = f"{link.source.name} again, if it can be; else farshore failover --link {link.name} --dry-run"
+    return LinkFinding(LinkFindingKind.STATE_LOST, None, None, text, step)
 
 
 def _of_pauses(link: Link, entries: StateEntries) -> Iterable[LinkFinding]:

@@ -27,6 +27,7 @@ from mirror.offsets.hold_entries import Hold
 from mirror.offsets.state import LinkState, StateReaders, load_partial_state
 from mirror.offsets.state_entries import StateEntries
 from mirror.split import Split
+from mirror.worker.registry import registered_at
 
 T = TypeVar("T", int, float)
 
@@ -124,9 +125,12 @@ async def link_status(link: Link, heartbeats: HeartbeatWatch, readers: StateRead
         target = await _enter(stack, link.target, trouble, locked)
         state: LinkState | None = None
         look: LinkLook | None = None
+        state_lost = False
         try:
             if target is not None:
                 state = await load_partial_state(link, target, readers.of(link) if readers is not None else None)
+                if not state.entries.exists:
+                    state_lost = any(one.link == link.name for one in await registered_at(target))
             if source is not None and target is not None and state is not None:
                 look = await look_at_link(link, source, target, state)
         except FarshoreError as error:
@@ -134,7 +138,8 @@ async def link_status(link: Link, heartbeats: HeartbeatWatch, readers: StateRead
         entries = state.entries if state is not None else None
         heartbeat = heartbeats.judge_units(link.name, entries.owners() if entries is not None else {0: None})
         answers = (source is not None, target is not None)
-        return summarise(link, answers, entries, look, heartbeat, "; ".join(trouble), locked)
+        told = "; ".join(trouble)
+        return summarise(link, answers, entries, look, heartbeat, told, locked, state_lost=state_lost)
 
 
 def summarise(
@@ -145,16 +150,16 @@ def summarise(
     heartbeat: Heartbeat,
     trouble: str,
     locked: Mapping[str, str] = NOT_LOCKED,
+    *,
+    state_lost: bool = False,
 ) -> LinkStatus:
     """Put together what was seen; `answers`: whether source and target do; `locked`: why not, where a site was there
-    and let nobody in. Pure.
+    and let nobody in; `state_lost`: a mirror wrote to the target, and the state is gone. Pure.
     """
-    lags = look.lags.lags if look is not None else ()
-    unknown = look.lags.unknown if look is not None else {}
+    lags, unknown = (look.lags.lags, look.lags.unknown) if look is not None else ((), {})
     condition = condition_now(entries, heartbeat)
     counted = [lag for lag in lags if _counts(link, condition, lag.topic)]
     amounts_known = look is not None and not any(_counts(link, condition, where.topic) for where in unknown)
-    holds = look.holds if look is not None else None
     stopped = entries.open_gaps() if entries is not None else {}
     owner = entries.most_restarted() if entries is not None else None
     checkpoints = entries.checkpoints.values() if entries is not None else ()
@@ -175,7 +180,7 @@ def summarise(
         lag_seconds=_known(max, [0.0, *(lag.lag_seconds for lag in counted)]) if amounts_known else None,
         lag_is_estimated=any(lag.lag_bytes_estimated or lag.lag_records_estimated for lag in counted),
         partitions_stopped=None if entries is None else len(stopped),
-        partitions_held=None if holds is None else len(holds),
+        partitions_held=None if look is None else len(look.holds),
         worker=heartbeat.worker,
         heartbeat_at_ms=heartbeat.at_ms,
         heartbeat_age_ms=heartbeat.age_ms,
@@ -188,8 +193,8 @@ def summarise(
         groups_looked_at_ms=groups.looked_at_ms,
         groups_never_synced=len(groups.names - synced.keys()) if groups_known else None,
         oldest_group_sync_at_ms=min(synced.values(), default=None) if groups.names <= synced.keys() else None,
-        findings=link_findings(link, answers, entries, look, heartbeat, trouble, locked),
-        holds=holds,
+        findings=link_findings(link, answers, entries, look, heartbeat, trouble, locked, state_lost=state_lost),
+        holds=None if look is None else look.holds,
         topics_paused=entries.paused_topics() if entries is not None else None,
         split=look.split if look is not None and isinstance(look.split, Split) else None,
         gaps=tuple(entries.gaps.values()) if entries is not None else (),

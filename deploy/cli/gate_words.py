@@ -37,6 +37,14 @@ _REASONS: dict[RefusalReason, tuple[str, str]] = {
         "nothing was ever mirrored along the link {subject}",
         "start it with `farshore mirror run --link {subject}`",
     ),
+    RefusalReason.MAP_LOST: (
+        "the state of the link {subject} at {detail} is gone, and the offset map with it: which of the source's "
+        "records are at {detail}, and where a group that read at the source goes on there, cannot be told",
+        "is the source there, `farshore mirror run --link {subject}`, which stands still at each partition, and "
+        "`farshore link resume --link {subject} --gap TOPIC:PARTITION --adopt`, which compares both logs. Is it lost: "
+        "`farshore failover --link {subject} --allow-data-loss` with --to-datetime TIME, by which all groups go on "
+        "there, or with --leave-group GROUP for each, which then goes on where it was last carried to",
+    ),
     RefusalReason.GROUP_ACTIVE_AT_SOURCE: (
         "the group {subject} still reads at the source",
         "stop its consumers, then try again",

@@ -24,7 +24,11 @@ def headline(total: LossTotal, source: str) -> str:
             f"is not among them; in the fastest second of its last minute {total.fastest_per_s:,.0f} came"
         )
     if total.seen_at_ms is None:
-        return f"lost: how much cannot be known: where the partitions at {source} ended was never seen"
+        least = f"at least {missing}; " if total.offsets else ""
+        return (
+            f"lost: {least}how much cannot be known: of {counted(total.unseen_partitions, 'partition')} it was never "
+            f"seen where it ended at {source}, or nobody can tell what the other site has of it"
+        )
     seen = iso_time(total.seen_at_ms)
     if total.stated_at_ms is not None:
         ago_ms = total.stated_at_ms - total.seen_at_ms

@@ -233,16 +233,17 @@ def stranded_in_the_way(link: Link, plan: ResumePlan, way: StrandedWay | None) -
     """
     if plan.condition is not LinkCondition.PROMOTED or way is StrandedWay.APPEND:
         return ()
-    behind = look_or_refuse(link).behind_newer
+    found = look_or_refuse(link)
+    behind = found.behind_newer
     if way is StrandedWay.LEAVE:
         check_settled(behind)
         return behind
     if behind:
         records, partitions = sum(tail.records or 0 for tail in behind), counted(len(behind), "partition")
-        text = (
-            f"{link.source.name} has {counted(records, 'record')} in {partitions} that {link.target.name} lacks, "
-            f"and {link.target.name} has newer ones: link {link.name} would append them there. Nothing was changed"
-        )
+        has = f"{link.source.name} has {counted(records, 'record')} in {partitions} that {link.target.name} lacks"
+        has = in_words(found) if found.not_compared else has
+        newer = f"{link.target.name} has newer ones: link {link.name} would append them there"
+        text = f"{has}, and {newer}. Nothing was changed"
         raise CommandRefused(text, _ways(link), ExitCode.REFUSED)
     return ()
 

@@ -18,6 +18,7 @@ from mirror.limits import PARTED_LOOK_MS
 from mirror.link import Link
 from mirror.offsets.hold_entries import Hold
 from mirror.offsets.offset_map import PartitionMap
+from mirror.offsets.promotions import promotion_of
 from mirror.offsets.state import read_entries
 from mirror.offsets.state_entries import StateEntries
 from mirror.topics.plan import pair_topics
@@ -87,7 +88,7 @@ async def source_partings(link: Link, source: Cluster, target: Cluster) -> tuple
     """
     entries = await read_entries(link, target)
     passage = Passage(link, source, target)
-    if entries.checkpoints:
+    if entries.checkpoints or promotion_of(entries) is not None:
         await passage.look(target, entries.left_to())
     return await partings_by(passage, (source, target), entries)
 
@@ -103,7 +104,7 @@ async def partings_by(
         if link.selects_topic(where[0]) and where[0] != link.canary_topic
     ]
     if not wanted:
-        return ()
+        return await _without_map(passage, clusters, entries)
     evidence, holds = await gather_now(passage, clusters, entries, wanted, PARTED_LOOK_MS)
     is_brought = _is_another_cluster(link, passage, source)
     there = await describe_topics(target, {link.target_topic(where.topic) for where in wanted})
@@ -117,6 +118,24 @@ async def partings_by(
         parting = _judge(where, entries, evidence.get(where), holds.get(where), is_brought=is_brought)
         found += [parting] if parting is not None else []
     return tuple(found)
+
+
+async def _without_map(
+    passage: Passage, clusters: tuple[Cluster, Cluster], entries: StateEntries
+) -> tuple[SourceParting, ...]:
+    """Of a link whose target was promoted although its state says of nothing that it was mirrored: that was deleted.
+    Another cluster than the mirrored one gets all of it from a link back.
+    """
+    (source, target), link = clusters, passage.link
+    if promotion_of(entries) is None or _is_another_cluster(link, passage, source):
+        return ()
+    detail = f"the state of link {link.name} was deleted at {target.site.name}, and the offset map with it"
+    return tuple(
+        SourceParting(source_topic, partition.partition, PartingKind.NOT_COMPARED, 0, 0, detail)
+        for name, topic in sorted((await list_topics(target)).items())
+        if (source_topic := link.source_topic(name)) is not None and source_topic != link.canary_topic
+        for partition in topic.partitions
+    )
 
 
 async def gather_now(

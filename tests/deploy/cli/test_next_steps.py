@@ -252,7 +252,8 @@ def test_no_way_back_is_promised_that_is_none() -> None:
         ),
         (
             LossTotal(0, 0, 0, Certainty.AT_LEAST, None, 3),
-            "lost: how much cannot be known: where the partitions at east ended was never seen",
+            "lost: how much cannot be known: of 3 partitions it was never seen where it ended at east, or nobody can "
+            "tell what the other site has of it",
         ),
     ],
 )
