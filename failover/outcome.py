@@ -50,6 +50,7 @@ def result_of(
         is_unwatched=link.is_unwatched,
         late_commits=link.late_commits,
         source_readers=link.source_readers,
+        lacks=link.plan.lacks,
         unplanned_skips=tuple(unplanned_skips(link.plan.moves, moves)),
         is_loss_unconsented=_is_loss_unconsented(link, losses),
         read_on=link.read_on,

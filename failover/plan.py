@@ -117,6 +117,8 @@ class OperationPlan:
     allows_data_loss: bool = False
     not_named: tuple[str, ...] = ()
     """The groups that it leaves, as others were asked for by name."""
+    lacks: tuple[SourceParting, ...] = ()
+    """What links back had mirrored from the target of a failover, which has it no more, and goes on without it."""
     group_totals: tuple[GroupTotal, ...] = field(init=False)
     loss: LossTotal = field(init=False)
 
@@ -212,6 +214,7 @@ def plan_failover(
     set_back_groups: Iterable[str] = (),
     freezing: Freezing = UNFROZEN,
     elsewhere: tuple[Elsewhere, ...] = (),
+    lacks: tuple[SourceParting, ...] = (),
 ) -> OperationPlan:
     """The source is gone: fence, move the groups to what is there, verify, and say what is lost.
 
@@ -231,6 +234,8 @@ def plan_failover(
         refusals.append(GateRefusal(RefusalReason.SOURCE_PARTLY_THERE, snapshot.source))
     if not allow_data_loss and not all(loss.is_none for loss in losses):
         refusals.append(GateRefusal(RefusalReason.DATA_LOSS_NOT_ALLOWED, snapshot.source))
+    if not allow_data_loss:
+        refusals += _lacking(snapshot, lacks)
     return OperationPlan(
         Operation.FAILOVER,
         snapshot,
@@ -254,6 +259,7 @@ def plan_failover(
         freezing=freezing,
         elsewhere=elsewhere,
         allows_data_loss=allow_data_loss,
+        lacks=lacks,
     )
 
 

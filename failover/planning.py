@@ -171,6 +171,7 @@ async def plan_link(intent: Intent, sites: Sites, hooks: Hooks) -> LinkMove:
         set_back_groups=intent.set_back_groups,
         freezing=freezing,
         elsewhere=await _elsewhere(sites, snapshot, freezing),
+        lacks=await _lacks(sites) if snapshot.source_answers else (),
     )
     return LinkMove(replace(plan, not_named=await groups_not_named(sites)), sites)
 

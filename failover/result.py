@@ -14,6 +14,7 @@ from failover.read_on import ReadOn
 from failover.steps import Operation
 from failover.stranded import StrandedRange
 from failover.verification import VerificationDifference
+from mirror.api import SourceParting
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +76,8 @@ class OperationResult:
     """Of a failover away from a source that answers."""
     is_loss_unconsented: bool = False
     unplanned_skips: tuple[UnplannedSkip, ...] = ()
+    lacks: tuple[SourceParting, ...] = ()
+    """Of a failover: its target's own former records that it has no more, and the source has, as was consented to."""
     not_closed: str = ""
     """How a source stands that was to be closed, by its role or by ACLs, and of which it is not known that it is."""
 

@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from broker.base.documents import iso_time, to_document
+from deploy.cli.failback_words import told_partings
 from deploy.cli.freezing_lines import freezing_lines
 from deploy.cli.gate_words import reason_of, refusal_of
 from deploy.cli.group_lines import MOVES_SHOWN, moves_line, tell_totals, unlike_others
@@ -38,6 +39,7 @@ from failover.result import OperationResult
 from failover.snapshot import Snapshot
 from failover.steps import Operation
 from failover.verification import DifferenceKind
+from mirror.api import SourceParting
 
 LOSS_COLUMNS = (
     "topic",
@@ -112,6 +114,7 @@ def show_plan(plan: OperationPlan, *, to_stderr: bool = True) -> None:
     tell_paused(snapshot, to_stderr=to_stderr)
     tell_pending(plan, to_stderr=to_stderr)
     tell_unanswered(plan, to_stderr=to_stderr)
+    tell_lacks(plan.lacks, snapshot.target, to_stderr=to_stderr)
     tell_loss(plan.loss, snapshot.source, to_stderr=to_stderr)
     kept = sorted({move.group for move in plan.moves if move.kind is MoveKind.KEPT})
     if kept:
@@ -169,6 +172,12 @@ def tell_pending(plan: OperationPlan, *, to_stderr: bool) -> None:
 def tell_unanswered(plan: OperationPlan, *, to_stderr: bool) -> None:
     for line in unanswered_lines(plan):
         click.echo(filled(line), err=to_stderr)
+
+
+def tell_lacks(lacks: Sequence[SourceParting], target: str, *, to_stderr: bool) -> None:
+    """What is lost beside the source's records."""
+    if lacks:
+        click.echo(filled(f"no link brings what {target} had before: {told_partings(lacks, target)}"), err=to_stderr)
 
 
 def summary(result: OperationResult) -> str:
@@ -294,6 +303,7 @@ def show_result(result: OperationResult) -> None:
         click.echo(filled(stranded_line(result)), err=True)
     else:
         tell_loss(result.loss, result.source)
+    tell_lacks(result.lacks, result.target, to_stderr=True)
     for line in found_lines(result):
         click.echo(filled(line), err=True)
     if result.not_closed:

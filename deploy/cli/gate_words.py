@@ -145,9 +145,13 @@ _REASONS: dict[RefusalReason, tuple[str, str]] = {
     ),
     RefusalReason.TARGET_LACKS: (
         "{subject}: {detail}; the target would lack records that the source has",
-        "bring the newer disk of the target back; or have all of it brought anew, as the runbook says of an older disk",
+        "bring the newer disk of the target back; or have all of it brought anew, as the runbook says of an older "
+        "disk; a failover goes on without them by --allow-data-loss",
     ),
-    RefusalReason.TARGET_NOT_COMPARED: ("{subject}: {detail}", "see to the reason, then try again"),
+    RefusalReason.TARGET_NOT_COMPARED: (
+        "{subject}: {detail}",
+        "see to the reason, then try again; a failover goes on whatever it is by --allow-data-loss",
+    ),
     RefusalReason.GROUP_UNANSWERED: (
         "nothing can be asked or set of the group {subject} at the target ({detail})",
         "see to the reason, such as a coordinator that is gone; to go on and leave it as it is, add --leave-group "

@@ -124,6 +124,11 @@ def test_each_way_back_is_refused_and_names_what_is_missing(lost: OlderDisk) -> 
             assert f"east has lost what was mirrored from its offsets {OLDER} to" in told
         moved = json.loads(operator.run("switchover --link west-east --yes -o json", ExitCode.REFUSED).stdout)
         assert [(one["reason"], one["subject"]) for one in moved["refusals"]] == [("target_lacks", "flights-0")]
+        line = "failover --link west-east --even-if-source-answers --dry-run"
+        dry = json.loads(operator.run(f"{line} -o json", ExitCode.REFUSED).stdout)
+        assert ("target_lacks", "flights-0") in [(one["reason"], one["subject"]) for one in dry["refusals"]]
+        told = " ".join(operator.run(f"{line} --allow-data-loss").stdout.split())
+        assert "no link brings what east had before: flights-0: east has lost what was mirrored from its" in told
         drilled = json.loads(operator.run("drill --link west-east -o json", ExitCode.FINDINGS).stdout)["items"][0]
         assert "target_lacks" in [one["kind"] for one in drilled["findings"]]
         told = " ".join(operator.run("link resume --link east-west --dry-run").stderr.split())

@@ -13,7 +13,7 @@ from failover.drilling import drill_link
 from failover.failback.stranding import look_for_stranded
 from failover.hooks import Hooks
 from failover.intent import Intent
-from failover.plan import RefusalReason
+from failover.plan import OperationPlan, RefusalReason
 from failover.planning import plan_link
 from failover.sites import Sites
 from failover.steps import Operation
@@ -36,6 +36,20 @@ async def refusals(up: Up) -> list[tuple[RefusalReason, str]]:
     intent = Intent(Operation.SWITCHOVER, (up.back.name,), up.back.source.name, up.back.target.name)
     plan = (await plan_link(intent, sites, Hooks())).plan
     return [(one.reason, one.subject) for one in plan.refusals]
+
+
+async def failover_plan(up: Up, *, allow_data_loss: bool) -> OperationPlan:
+    """Along the link back, of a source that answers."""
+    sites = Sites(up.back, up.target, up.source, (), now_ms)
+    intent = Intent(
+        Operation.FAILOVER,
+        (up.back.name,),
+        up.back.source.name,
+        up.back.target.name,
+        allow_data_loss=allow_data_loss,
+        even_if_source_answers=True,
+    )
+    return (await plan_link(intent, sites, Hooks())).plan
 
 
 @pytest.fixture
@@ -62,6 +76,28 @@ async def test_what_the_older_disk_lacks_refuses_the_way_back(disks: Disks, case
             assert await refusals(up) == [(RefusalReason.TARGET_LACKS, "flights-0")]
         drilled = await drill_link(up.back, HeartbeatWatch(up.source.clock), AuditNote(), now_ms)
         assert ("target_lacks", "flights-0") in [(one.kind, one.subject) for one in drilled.findings]
+
+
+@pytest.mark.parametrize("is_compared", [True, False])
+async def test_a_failover_along_the_link_back_says_what_the_older_disk_lacks(
+    disks: Disks, monkeypatch: pytest.MonkeyPatch, is_compared: bool
+) -> None:
+    """It said that nothing is lost, of a site without SINCE of its own records, which the source has."""
+    await lose_an_end(disks)
+    async with disks.up() as up:
+        async with running(up.back):
+            await wait_for_records(up.source, WHERE, OLDER + NEWER)
+        if not is_compared:
+            monkeypatch.setattr(parted, "PARTED_LOOK_MS", 0)
+        reason = RefusalReason.TARGET_LACKS if is_compared else RefusalReason.TARGET_NOT_COMPARED
+        plan = await failover_plan(up, allow_data_loss=False)
+        assert (reason, "flights-0") in [(one.reason, one.subject) for one in plan.refusals]
+        consented = await failover_plan(up, allow_data_loss=True)
+        assert consented.refusals == ()
+        (lacks,) = consented.lacks
+        assert (lacks.where, lacks.is_known) == (WHERE, is_compared)
+        if is_compared:
+            assert lacks.from_offset == OLDER
 
 
 async def test_a_topic_that_was_made_anew_at_the_old_site_is_not_what_was_mirrored(disks: Disks) -> None:
