@@ -17,7 +17,7 @@ from broker.wire.records import Record, decode_records
 from broker.wire.vocabulary import LATEST, IsolationLevel, TopicPartition
 from failover.edges import Span, first_records, last_records
 from failover.limits import COUNT_MS, COUNTED_AT_ONCE
-from failover.losses import PartitionLoss, with_end, with_stable_end
+from failover.losses import PartitionLoss, counted_to, with_end, with_stable_end
 from mirror.api import CarriedCounter, MirrorError
 
 
@@ -31,8 +31,8 @@ async def count_losses(
     to the source meanwhile.
 
     Of `shared` partitions some records came from the target, which has them: `carried` tells which do not count, and
-    without it none of these partitions is counted. Nor are those behind the start of an open transaction: until it ends
-    nobody can read them as committed, or not.
+    without it none of these partitions is counted. What is behind the start of an open transaction is not: until it
+    ends nobody can read it as committed, or not.
     """
     turns = asyncio.Semaphore(COUNTED_AT_ONCE)
     carried_turn = asyncio.Lock()
@@ -40,14 +40,14 @@ async def count_losses(
 
     async def count(where: TopicPartition, loss: PartitionLoss) -> None:
         async with turns:
-            span = loss.first_offset or 0, loss.end_offset or 0
+            span = loss.first_offset or 0, min(stable[where], loss.end_offset or 0)
             # It went in the meantime, or is damaged there, or whose records they are was lost: not counted.
             with suppress(ClientError, WireError, MirrorError):
                 if where not in shared:
-                    counted[where] = replace(loss, records=await count_records(source, where, *span))
+                    counted[where] = counted_to(loss, stable[where], await count_records(source, where, *span))
                 elif carried is not None:
                     async with carried_turn:
-                        counted[where] = replace(loss, records=await carried.count(where, *span))
+                        counted[where] = counted_to(loss, stable[where], await carried.count(where, *span))
 
     stated = {TopicPartition(loss.topic, loss.partition): loss for loss in losses}
     stable = await _ends(source, list(stated), IsolationLevel.READ_COMMITTED)
@@ -55,7 +55,7 @@ async def count_losses(
     with suppress(TimeoutError):
         async with asyncio.timeout(COUNT_MS / 1000), asyncio.TaskGroup() as tasks:
             for where, loss in stated.items():
-                if loss.offsets and stable.get(where, -1) >= (loss.end_offset or 0):
+                if loss.offsets and where in stable:
                     tasks.create_task(count(where, loss))
     ends = await _ends(source, list(stated), IsolationLevel.READ_UNCOMMITTED)
     return tuple(with_end(counted.get(where, loss), ends.get(where)) for where, loss in stated.items())

@@ -37,8 +37,9 @@ class PartitionLoss:
     the target, which has those: nobody can tell. What is no record takes an offset, too: markers, also those of that
     link's fences. `records` are the committed ones, counted by reading; None where they were not counted. There are
     never more than offsets. With certainty AT_LEAST more may have been written after `seen_at_ms`, or a transaction is
-    open there, which may end either way; with UNKNOWN nothing is known of the source's end at all. Timestamps are the
-    records' own, Unix milliseconds, None where they cannot be known.
+    open there, which may end either way: what was counted ends where that begins, and `open_offsets` more are behind
+    it, of which nobody can tell how many are records that count. With UNKNOWN nothing is known of the source's end at
+    all. Timestamps are the records' own, Unix milliseconds, None where they cannot be known.
     """
 
     topic: str
@@ -52,6 +53,7 @@ class PartitionLoss:
     last_timestamp_ms: int | None = None
     seen_at_ms: int | None = None
     unclear_offsets: int = 0
+    open_offsets: int = 0
 
     @property
     def is_none(self) -> bool:
@@ -114,6 +116,15 @@ def with_stable_end(loss: PartitionLoss, stable_end: int | None) -> PartitionLos
     return loss
 
 
+def counted_to(loss: PartitionLoss, stable_end: int, records: int | None) -> PartitionLoss:
+    """The committed records up to where an open transaction begins; None: they could not be told."""
+    end, seen_end = max(loss.first_offset or 0, min(stable_end, loss.end_offset or 0)), loss.end_offset or 0
+    if records is None or end >= seen_end:
+        return replace(loss, records=records)
+    offsets = end - (loss.first_offset or 0)
+    return replace(loss, records=records, offsets=offsets, end_offset=end, open_offsets=seen_end - end)
+
+
 @dataclass(frozen=True, slots=True)
 class LossTotal:
     """The sum over partitions, and whether more may be lost; `records` is None where those of one were not counted.
@@ -124,7 +135,8 @@ class LossTotal:
     (`fastest_per_s`) until it ceased to answer (`unanswered_at_ms`), or until now where nobody saw that; None where
     clocks leave that open. `unclear_offsets` more were seen that may be lost, or that the target has: they count among
     the likely ones. `seen_seconds`: the time in which all that was seen was written, None where that is longer than was
-    looked back. Where it is exact, and the source may write on, `fastest_per_s` alone is told.
+    looked back. Where it is exact, and the source may write on, `fastest_per_s` alone is told. `open_offsets` more
+    stand behind transactions that are open at the source.
     """
 
     offsets: int
@@ -139,18 +151,19 @@ class LossTotal:
     unanswered_at_ms: int | None = None
     fastest_per_s: float | None = None
     unclear_offsets: int = 0
+    open_offsets: int = 0
 
     @property
     def seen_offsets(self) -> int:
         """All that were seen and that the mirror had not passed."""
-        return self.offsets + self.unclear_offsets
+        return self.offsets + self.unclear_offsets + self.open_offsets
 
 
 def total_loss(
     losses: Iterable[PartitionLoss], stated_at_ms: int | None = None, last_look: LastLook | None = None
 ) -> LossTotal:
     """Sum the statements; one partition that is not exact makes the sum a lower bound."""
-    offsets = partitions = unseen = unclear = 0
+    offsets = partitions = unseen = unclear = held = 0
     records: int | None = 0
     certainty = Certainty.EXACT
     seen_at_ms: list[int] = []
@@ -159,6 +172,7 @@ def total_loss(
         is_any_known |= loss.certainty is not Certainty.UNKNOWN
         offsets += loss.offsets or 0
         unclear += loss.unclear_offsets
+        held += loss.open_offsets
         partitions += bool(loss.offsets) and loss.records != 0
         unseen += loss.certainty is Certainty.UNKNOWN
         if loss.offsets is not None:
@@ -167,7 +181,7 @@ def total_loss(
             certainty = Certainty.AT_LEAST
             seen_at_ms += [loss.seen_at_ms] if loss.seen_at_ms is not None else []
     total = LossTotal(offsets, records, partitions, certainty, max(seen_at_ms, default=None), unseen, stated_at_ms)
-    total = replace(total, unclear_offsets=unclear)
+    total = replace(total, unclear_offsets=unclear, open_offsets=held)
     if last_look is None or not is_any_known:  # a pace says nothing of what is at the target
         return total
     if certainty is Certainty.EXACT:
@@ -235,6 +249,7 @@ def sum_losses(totals: Iterable[LossTotal]) -> LossTotal:
         unanswered_at_ms=_folded(min, [one.unanswered_at_ms for one in bounds]) if bounds else None,
         fastest_per_s=_folded(sum, [one.fastest_per_s for one in bounds or found]) if found else None,
         unclear_offsets=sum(one.unclear_offsets for one in found),
+        open_offsets=sum(one.open_offsets for one in found),
     )
 
 

@@ -196,11 +196,13 @@ def _with_loss(losses: Iterable[PartitionLoss]) -> list[PartitionLoss]:
 
 
 def _loss_columns(losses: Iterable[PartitionLoss]) -> Sequence[str]:
-    """What a link back may have brought has a column where there is any."""
-    if not any(loss.unclear_offsets for loss in losses):
-        return LOSS_COLUMNS
+    """What a link back may have brought, and what is in doubt until a transaction ends, have columns where there is
+    any.
+    """
+    stated = list(losses)
+    doubted = [name for name in ("unclear_offsets", "open_offsets") if any(getattr(loss, name) for loss in stated)]
     at = LOSS_COLUMNS.index("offsets") + 1
-    return (*LOSS_COLUMNS[:at], "unclear_offsets", *LOSS_COLUMNS[at:])
+    return (*LOSS_COLUMNS[:at], *doubted, *LOSS_COLUMNS[at:])
 
 
 def _move_columns(moves: Iterable[GroupMove]) -> Sequence[str]:

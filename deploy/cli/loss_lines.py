@@ -37,11 +37,14 @@ def headline(total: LossTotal, source: str) -> str:
     unseen = f"; of {counted(total.unseen_partitions, 'partition')} nothing is known" if total.unseen_partitions else ""
     if total.likely_offsets is not None:
         told = _unwatched if _is_unwatched(total) else _likely
-        return f"lost: {told(total, source, missing, seen)}{unseen}"
+        return f"lost: {told(total, source, missing + _held(total), seen)}{unseen}"
     known = f"at least {missing}" if total.offsets else f"nothing of what was seen at {source}"
+    if total.open_offsets and not total.offsets:
+        known = f"no record of those that are committed at {source}"
     known += " for certain" if total.unclear_offsets and not total.offsets else ""
+    known += _unclear(total) + _held(total)
     return (
-        f"lost: {known}{_unclear(total)}, and whatever was written at {source} after it was last seen ({seen}): "
+        f"lost: {known}, and whatever was written at {source} after it was last seen ({seen}): "
         f"how much that is cannot be known from here{unseen}"
     )
 
@@ -91,6 +94,16 @@ def _behind(total: LossTotal, source: str) -> str:
     elif behind:
         behind = f", {behind}"
     return behind
+
+
+def _held(total: LossTotal) -> str:
+    if not total.open_offsets:
+        return ""
+    count = counted(total.open_offsets, "offset")
+    return (
+        f"; {count} more stand there behind the start of a transaction that is open, and how many of them are records "
+        "that count nobody can tell before it ends"
+    )
 
 
 def _unclear(total: LossTotal) -> str:

@@ -15,7 +15,7 @@ from broker.client.site import Site
 from broker.wire.vocabulary import TopicPartition
 from failover import counting
 from failover.counting import count_losses
-from failover.losses import Certainty, PartitionLoss
+from failover.losses import Certainty, PartitionLoss, total_loss
 from tests.broker.running import running_broker
 from tests.mirror.harness import make_topic, some_records, write
 
@@ -71,7 +71,9 @@ async def test_it_is_not_exact_where_more_has_come(source: Cluster) -> None:
 
 
 async def test_behind_an_open_transaction_nothing_is_counted_and_nothing_is_exact(source: Cluster) -> None:
-    """What is behind it cannot be read as committed yet, and what is in it may become so."""
+    """What is behind it cannot be read as committed yet, and what is in it may become so. What lies before it is
+    counted: it was not, and 13 offsets were stated as lost, of which nobody could tell how many are records.
+    """
     before = 3 * (EACH + 1)
     async with AIOKafkaProducer(bootstrap_servers=source.site.bootstrap_servers, transactional_id="open") as producer:
         await producer.begin_transaction()
@@ -79,8 +81,13 @@ async def test_behind_an_open_transaction_nothing_is_counted_and_nothing_is_exac
         await write(source, IN_TRANSACTIONS, some_records(0, 5))
         stated = loss(IN_TRANSACTIONS, before, before + 6)
         (counted,) = await count_losses(source, [stated], set())
-        assert counted == replace(stated, certainty=Certainty.AT_LEAST)
+        at_least = replace(stated, certainty=Certainty.AT_LEAST, records=0, open_offsets=6)
+        assert counted == replace(at_least, offsets=0, end_offset=before)
         assert not counted.is_none
+        (counted,) = await count_losses(source, [loss(IN_TRANSACTIONS, 3, before + 6)], set())
+        assert counted == replace(at_least, first_offset=3, records=2 * EACH - 3, offsets=before - 3, end_offset=before)
+        total = total_loss([counted, replace(counted, partition=0, open_offsets=1)])
+        assert (total.open_offsets, total.seen_offsets) == (7, 7 + 2 * (before - 3))
         await producer.commit_transaction()
     (counted,) = await count_losses(source, [replace(stated, end_offset=before + 7)], set())
     assert (counted.certainty, counted.records) == (Certainty.EXACT, 6)

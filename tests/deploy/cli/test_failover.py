@@ -264,6 +264,7 @@ def test_without_a_terminal_the_flag_is_named(shell: Shell) -> None:
         "unanswered_at": None,
         "fastest_per_s": None,
         "unclear_offsets": 0,
+        "open_offsets": 0,
     }
     assert shell.operations == before
 

@@ -251,6 +251,20 @@ def test_no_way_back_is_promised_that_is_none() -> None:
             "(2023-11-14T22:13:20.000Z, 0 ms ago): how much that is cannot be known from here",
         ),
         (
+            LossTotal(*(0, 0, 0, Certainty.AT_LEAST, SEEN_AT_MS, 0, SEEN_AT_MS), open_offsets=8),
+            "lost: no record of those that are committed at east; 8 offsets more stand there behind the start of a "
+            "transaction that is open, and how many of them are records that count nobody can tell before it ends, and "
+            "whatever was written at east after it was last seen (2023-11-14T22:13:20.000Z, 0 ms ago): how much that "
+            "is cannot be known from here",
+        ),
+        (
+            LossTotal(*(12, 9, 1, Certainty.AT_LEAST, SEEN_AT_MS, 0, SEEN_AT_MS), open_offsets=1),
+            "lost: at least 9 records in 1 partition; 1 offset more stand there behind the start of a transaction that "
+            "is open, and how many of them are records that count nobody can tell before it ends, and whatever was "
+            "written at east after it was last seen (2023-11-14T22:13:20.000Z, 0 ms ago): how much that is cannot be "
+            "known from here",
+        ),
+        (
             LossTotal(0, 0, 0, Certainty.AT_LEAST, None, 3),
             "lost: how much cannot be known: of 3 partitions it was never seen where it ended at east, or nobody can "
             "tell what the other site has of it",
