@@ -93,7 +93,10 @@ class FarshoreGroup(click.Group):
         return super().resolve_command(ctx, args)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        return super().parse_args(ctx, config_option_first(args))
+        try:
+            return super().parse_args(ctx, config_option_first(args))
+        except click.UsageError as error:
+            raise fitted(error) from None
 
     def invoke(self, ctx: click.Context) -> Any:
         from deploy.cli.terminal import ExitCode, tell_error, told
@@ -103,9 +106,19 @@ class FarshoreGroup(click.Group):
                 return super().invoke(ctx)
         except click.ClickException as error:
             tell_error(ctx, error)
-            raise
+            raise fitted(error) from None
         except KeyboardInterrupt:  # before a command has its own way to stop: while it is imported
             raise SystemExit(ExitCode.INTERRUPTED) from None
+
+
+def fitted(error: click.ClickException) -> click.ClickException:
+    """A wrong use in lines that fit a terminal, where it goes to one; any other error, and a help text, as it is."""
+    from deploy.cli.lines import filled_for_people
+
+    if not isinstance(error, click.UsageError) or type(error).show is not click.UsageError.show:
+        return error
+    head = "Error: "
+    return click.UsageError(filled_for_people(head + error.format_message()).removeprefix(head), error.ctx)
 
 
 def config_option_first(arguments: Sequence[str]) -> list[str]:

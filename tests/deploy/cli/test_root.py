@@ -11,6 +11,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
+from deploy.cli.lines import WIDTH
 from deploy.cli.root import COMMANDS, CommandPlace, cli, config_option_first
 from tests.deploy.cli.commands import command_of, leaves
 
@@ -208,3 +209,39 @@ def test_version() -> None:
 )
 def test_the_file_may_be_named_anywhere(given: list[str], ordered: list[str]) -> None:
     assert config_option_first(given) == ordered
+
+
+WRONG_USES = (
+    ("drill", "--to", "nowhere"),
+    ("status", "--link", "west-east"),
+    ("topic", "list", "--site", "nowhere"),
+    ("failover", "--to-datetime", "a day of which nobody knows when it was", "--allow-data-loss"),
+    ("nothing-that-farshore-knows-of-and-that-is-as-wide-as-a-terminal-by-itself", "--all"),
+    ("--an-option-that-farshore-does-not-have-and-that-is-wide", "status"),
+    ("status", "--until", "neither healthy nor a lag of some seconds that can be read as one"),
+)
+
+
+@pytest.mark.parametrize("arguments", WRONG_USES, ids=lambda arguments: arguments[0])
+def test_what_is_said_of_a_wrong_use_fits_a_terminal_and_is_one_line_for_programs(
+    file: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...]
+) -> None:
+    monkeypatch.chdir(file.parent)
+    said = []
+    for is_terminal in (False, True):
+        monkeypatch.setattr(sys.stderr, "isatty", lambda is_terminal=is_terminal: is_terminal)
+        with pytest.raises(SystemExit) as ended:
+            cli.main(list(arguments), prog_name="farshore")
+        assert ended.value.code == 2
+        said.append(capsys.readouterr().err)
+    for_programs, for_people = said
+    assert len(for_programs.split("Error: ")[1].splitlines()) == 1
+    assert for_people.split() == for_programs.split()
+    assert max(map(len, for_people.splitlines())) <= WIDTH
+
+
+def test_a_site_that_is_not_in_the_file_is_a_wrong_use_that_names_those_that_are(file: Path) -> None:
+    for option in ("--to", "--from"):
+        said = CliRunner().invoke(cli, ["--config", str(file), "drill", option, "nowhere"])
+        assert said.exit_code == 2
+        assert "has no site 'nowhere'; its sites: east, west" in said.stderr
