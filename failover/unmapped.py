@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from broker.client.cluster import Cluster
 from broker.client.model import Topic
 from broker.wire.vocabulary import TopicPartition
-from mirror.api import Link, LinkState, registered_at
+from mirror.api import GapKind, Link, LinkState, RunState, StateEntries, registered_at
 
 
 async def unmapped_partitions(
@@ -18,6 +18,8 @@ async def unmapped_partitions(
     """
     if state.unread or any(state.map.mirrored_end(*at) is not None for at in state.map.partitions()):
         return frozenset()
+    if not _is_gone(state.entries):
+        return frozenset()
     found = frozenset(
         TopicPartition(source_topic, partition.partition)
         for name, topic in at_target.items()
@@ -27,3 +29,12 @@ async def unmapped_partitions(
     if found and any(one.link == link.name for one in await registered_at(target)):
         return found
     return frozenset()
+
+
+def _is_gone(entries: StateEntries) -> bool:
+    """Not so where a worker has just begun. One that has begun anew stands still at what it finds at the target, and
+    nobody promotes a link that has mirrored nothing but without its map. Pure.
+    """
+    if entries.owner is None or (entries.run is not None and entries.run.state is RunState.PROMOTED):
+        return True
+    return any(gap.kind is GapKind.TARGET_NOT_EMPTY for gap in entries.open_gaps().values())

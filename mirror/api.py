@@ -8,7 +8,7 @@ from mirror.heartbeat import Heartbeat, HeartbeatWatch, Pulse
 from mirror.limits import CLOCK_DIFFERENCE_MAX_MS, GROUPS_PER_TRANSACTION
 from mirror.link import CHAOS_PREFIX, Link
 from mirror.looking import LinkLook, look_at_link
-from mirror.offsets.entries import Checkpoint, GapStatus, LinkRun, RunState
+from mirror.offsets.entries import Checkpoint, GapKind, GapStatus, LinkRun, RunState
 from mirror.offsets.fence import fence_groups
 from mirror.offsets.fence_ends import FenceEnd
 from mirror.offsets.group_entries import GroupSync, GroupSyncs, Written
@@ -45,6 +45,7 @@ __all__ = [
     "Due",
     "End",
     "FenceEnd",
+    "GapKind",
     "GapStatus",
     "GroupMap",
     "GroupSync",
