@@ -94,10 +94,10 @@ def show_plan(plan: SitePlan, *, to_stderr: bool = True) -> None:
 
 
 def _link_columns(rows: Iterable[Mapping[str, Any]]) -> Sequence[str]:
-    if not any(row.get("unclear_offsets") for row in rows):
-        return LINK_COLUMNS
+    told = list(rows)
+    doubted = [name for name in ("unclear_offsets", "open_offsets") if any(row.get(name) for row in told)]
     at = LINK_COLUMNS.index("offsets") + 1
-    return (*LINK_COLUMNS[:at], "unclear_offsets", *LINK_COLUMNS[at:])
+    return (*LINK_COLUMNS[:at], *doubted, *LINK_COLUMNS[at:])
 
 
 def _plan_row(plan: SitePlan, one: OperationPlan) -> dict[str, Any]:
@@ -114,6 +114,7 @@ def _row(link: str, outcome: str, moves: Sequence[GroupMove], loss: LossTotal) -
         "moves": len(moves),
         "offsets": loss.offsets,
         "unclear_offsets": loss.unclear_offsets,
+        "open_offsets": loss.open_offsets,
         "records": loss.records,
         "certainty": loss.certainty.value,
     }
