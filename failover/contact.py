@@ -36,6 +36,13 @@ class SiteFinding(StrEnum):
     """Something of it answered, and something that was asked of it did not."""
     DEAD = "dead"
     """No broker of it answered anything within SOURCE_PROBE_MS."""
+    REPLACED = "replaced"
+    """Another cluster answers in its place than the mirrored records came from."""
+
+    @property
+    def is_gone(self) -> bool:
+        """Nothing of it can be asked for any more."""
+        return self in (SiteFinding.DEAD, SiteFinding.REPLACED)
 
 
 @dataclass(frozen=True, slots=True)

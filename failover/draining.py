@@ -17,6 +17,9 @@ from failover.sites import Sites
 from failover.snapshot import PartitionView, Snapshot
 from failover.stranded import stranded_ranges
 
+PARTITIONS_NAMED = 5
+"""In an error."""
+
 
 async def drain(sites: Sites, timeout_s: float) -> Snapshot:
     """Wait until the mirror has everything, no group has offsets in a transaction that has not ended, and the source
@@ -50,7 +53,8 @@ async def drain(sites: Sites, timeout_s: float) -> Snapshot:
             raise NotDrained(text, hint=f"farshore topic resume --link {snapshot.link} --topic {topics}")
         behind = total_loss(state_loss(view, snapshot.taken_at_ms) for view in snapshot.partitions)
         now_ends = tuple(view.source_end for view in snapshot.partitions)
-        is_mirrored = behind.certainty is Certainty.EXACT and not behind.offsets
+        to_come = [view.name for view in snapshot.partitions if view.is_to_come]
+        is_mirrored = behind.certainty is Certainty.EXACT and not behind.offsets and not to_come
         drained, partitions = is_mirrored and not pending, snapshot.partitions
         if now_ends == ends and not is_mirrored and sites.source is not None:
             holding.note(await open_transactions(sites.source, snapshot.partitions), loop.time())
@@ -63,14 +67,30 @@ async def drain(sites: Sites, timeout_s: float) -> Snapshot:
         if loop.time() > deadline:
             if is_mirrored and pending:
                 raise OffsetsPending(snapshot.source, pending, timeout_s)
-            raise holding.error(sites.link.source, timeout_s) or NotDrained(
-                f"{behind.offsets} offsets in {behind.partitions_with_loss} partitions were still not mirrored "
-                f"after {timeout_s:.0f} s; nothing was changed"
-                if behind.offsets
-                else f"{snapshot.source} was still being written to after {timeout_s:.0f} s; nothing was changed",
-                hint="stop the producers at the source, see `farshore status`, then try again",
+            raise (
+                holding.error(sites.link.source, timeout_s)
+                or _not_made(snapshot, to_come, timeout_s)
+                or NotDrained(
+                    f"{behind.offsets} offsets in {behind.partitions_with_loss} partitions were still not mirrored "
+                    f"after {timeout_s:.0f} s; nothing was changed"
+                    if behind.offsets
+                    else f"{snapshot.source} was still being written to after {timeout_s:.0f} s; nothing was changed",
+                    hint="stop the producers at the source, see `farshore status`, then try again",
+                )
             )
         await asyncio.sleep(DRAIN_POLL_S if quiet_since is None else _until_quiet(quiet_since, asked_at_s, deadline))
+
+
+def _not_made(snapshot: Snapshot, to_come: Sequence[str], timeout_s: float) -> NotDrained | None:
+    """Of partitions that the mirror never made at the target, which a promoted link does not either."""
+    if not to_come:
+        return None
+    named = ", ".join(to_come[:PARTITIONS_NAMED]) + (" and others" if len(to_come) > PARTITIONS_NAMED else "")
+    where = f"of {snapshot.source} were still not at {snapshot.target}"
+    return NotDrained(
+        f"{named} {where} after {timeout_s:.0f} s; nothing was changed",
+        hint=f"`farshore status --link {snapshot.link} --all` says why the mirror does not make them; then try again",
+    )
 
 
 async def _look(sites: Sites, partitions: Sequence[PartitionView]) -> tuple[Snapshot, list[str]]:

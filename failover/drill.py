@@ -13,13 +13,14 @@ from typing import Final
 
 from broker.base.durations import human_seconds
 from broker.base.errors import FarshoreError
+from failover.contact import SiteFinding
 from failover.freezing import UNFROZEN, Freezing
 from failover.limits import DRILL_ENDS_MAX_AGE_MS, DRILL_GROUP_SYNC_MAX_AGE_MS
 from failover.losses import LossTotal
 from failover.moves import MoveKind
 from failover.open_transactions import PendingOffsets
 from failover.plan import Elsewhere, OperationPlan, RefusalReason, plan_failover
-from failover.snapshot import Snapshot
+from failover.snapshot import PartitionView, Snapshot
 from mirror.api import CLOCK_DIFFERENCE_MAX_MS, GroupSyncs, LinkStatus, SourceParting
 
 
@@ -124,6 +125,10 @@ _REFUSALS: dict[RefusalReason, tuple[str, str]] = {
         "{detail} is the active site, since that link was moved there",
         "farshore site role",
     ),
+    RefusalReason.DECLARED_OTHERWISE: (
+        "this file declares it otherwise than its worker ran it, which had {detail}",
+        "farshore mirror run --link {link}",
+    ),
 }
 """The other gates of a failover are about the source, which is taken to be dead, or are told here by themselves."""
 
@@ -215,6 +220,9 @@ def _of_looks(
     elif blind is not None and live is None and status.source_answers:
         text = f"{status.source} could not be looked at, so what only it knows is not told"
         yield DrillFinding("not_looked_at", status.link, text + because)
+    if live is not None and live.source_finding is SiteFinding.REPLACED:
+        text = "another cluster answers in its place than the one that was mirrored from"
+        yield DrillFinding(RefusalReason.SOURCE_REPLACED.value, status.source, text)
 
 
 def _of_operations(under_way: FarshoreError | None, link: str) -> Iterable[DrillFinding]:
@@ -363,8 +371,8 @@ def _of_audit(audit: AuditNote, link: str) -> Iterable[DrillFinding]:
 
 
 def _not_mirrored(blind: Snapshot | None, live: Snapshot | None) -> tuple[str, ...]:
-    """Partitions with records of which the target has none; one that is empty has nothing to lose, and of one whose map
-    is lost nobody knows.
+    """Partitions with records of which the target has none; an empty one that is there has nothing to lose, and of one
+    whose map is lost nobody knows.
     """
     seen = live or blind
     if seen is None:
@@ -372,15 +380,14 @@ def _not_mirrored(blind: Snapshot | None, live: Snapshot | None) -> tuple[str, .
     return tuple(
         f"{view.topic}-{view.partition}"
         for view in seen.partitions
-        if view.mirrored_source_next is None
-        and not (seen.is_map_lost and view.target_end)
-        and not _is_empty(view.source_start, view.source_end, view.seen_source_end)
+        if view.is_to_come
+        or (view.mirrored_source_next is None and not (seen.is_map_lost and view.target_end) and not _is_empty(view))
     )
 
 
-def _is_empty(start: int | None, end: int | None, seen_end: int | None) -> bool:
-    known = end if end is not None else seen_end
-    return known is not None and known <= (start or 0)
+def _is_empty(view: PartitionView) -> bool:
+    known = view.source_end if view.source_end is not None else view.seen_source_end
+    return known is not None and known <= (view.source_start or 0)
 
 
 def counts_by_kind(findings: Collection[DrillFinding]) -> dict[str, int]:

@@ -18,6 +18,7 @@ FailoverError
 │   ├── OperationUnderWay   somebody else moves this link
 │   │   └── Overtaken         and began at the same time
 │   ├── OperationEnded      there is nothing to go on with
+│   ├── OtherFile           it was begun with a file that selects something else
 │   ├── PromotedMeanwhile   an abort that was to let the source go on found its link promoted
 │   └── WorldChanged        since the plan was written, what it was made from changed
 ├── NotClosed          ACLs were asked for, and it is not known that they close the site (exit 1)
@@ -37,6 +38,7 @@ FailoverError
 
 from __future__ import annotations
 
+import json
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -223,6 +225,19 @@ class ExportDamaged(FailoverError):
 
 class OperationEnded(GateRefused):
     """The operation has ended: it is neither gone on with nor aborted."""
+
+
+class OtherFile(GateRefused):
+    """The file of who takes an operation up selects something else than was consented to (`parts`: as it was begun, and
+    as it is here); nothing more was changed.
+    """
+
+    def __init__(self, operation_id: str, link: str, parts: Mapping[str, tuple[object, object]]) -> None:
+        told = "; ".join(f"{name} = {json.dumps(was)}, here {json.dumps(now)}" for name, (was, now) in parts.items())
+        super().__init__(
+            f"{operation_id} was begun with a file that declares {link} otherwise: {told}; nothing more was changed",
+            hint=f"take that file, or set it so in this one; or `farshore operation abort {operation_id}`",
+        )
 
 
 class PromotedMeanwhile(GateRefused):

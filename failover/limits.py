@@ -49,6 +49,8 @@ FENCE_ENDS_S: Final = 2.0
 """How long a source that answers may take to say where its logs end, right before it is failed over from."""
 READ_AHEAD_S: Final = 5.0
 """How long what the target keeps is read while the source is called."""
+DECLARED_S: Final = 5.0
+"""How long a target may take to say how the link's worker ran it, where no source completes the link."""
 SOURCE_ROLE_S: Final = 5.0
 """How long a source may take to tell its role, and one that is failed over from to take another."""
 LOCK_OUT_LOOK_S: Final = 3.0

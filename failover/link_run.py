@@ -77,6 +77,7 @@ class LinkRun:
         self.differences: tuple[VerificationDifference, ...] = ()
         self.stranded: tuple[StrandedRange, ...] = ()
         self.late_commits: tuple[LateCommit, ...] = ()
+        self._is_late_look_lost = False
         self.read_on: tuple[ReadOn, ...] = ()
         self.source_readers: tuple[SourceReader, ...] = ()
         self.not_compared: tuple[str, ...] = ()
@@ -227,8 +228,8 @@ class LinkRun:
 
     @property
     def is_unwatched(self) -> bool:
-        """Whether the source, which is to be watched, does not answer any more."""
-        return self.plan.operation is Operation.SWITCHOVER and self.sites.source is None
+        """Whether the source, which is to be watched, does not answer any more, or did not say who commits there."""
+        return self._is_late_look_lost or (self.plan.operation is Operation.SWITCHOVER and self.sites.source is None)
 
     async def watch_source(self) -> None:
         """What comes late there is waited for, for as long as most consumers take to their next commit: who writes now
@@ -241,9 +242,11 @@ class LinkRun:
         await asyncio.sleep(max(0.0, left_s))
         named = (self.sites.link, (source, self.sites.target), self.sites.groups, self.moves, plan.left_groups)
         if plan.operation is Operation.FAILOVER:  # what it wrote on is in the loss
+            self._is_late_look_lost = True
             with suppress(FarshoreError, TimeoutError):  # it is left because it may go
                 async with asyncio.timeout(LATE_LOOK_S):
                     self.late_commits = await late_commits(*named)
+                self._is_late_look_lost = False
             return
         self.stranded = await patiently(
             partial(stranded_ranges, self.sites.link, source, self.sites.target, self.snapshot)

@@ -129,8 +129,8 @@ def counted_to(loss: PartitionLoss, stable_end: int, records: int | None) -> Par
 class LossTotal:
     """The sum over partitions, and whether more may be lost; `records` is None where those of one were not counted.
 
-    Where it is not exact, `offsets` are those of what was seen, and what was written after `seen_at_ms`, the last look
-    at the source's end of any partition, is not among them; of `unseen_partitions` nothing is known. As of
+    Where it is not exact, `offsets` are those of what was seen, and what was written after `seen_at_ms`, when each end
+    of the source was last seen, or later, is not among them; of `unseen_partitions` nothing is known. As of
     `stated_at_ms`. `likely_offsets`: so many at most, if the source went on as in the fastest second of its last minute
     (`fastest_per_s`) until it ceased to answer (`unanswered_at_ms`), or until now where nobody saw that; None where
     clocks leave that open. `unclear_offsets` more were seen that may be lost, or that the target has: they count among
@@ -180,7 +180,7 @@ def total_loss(
         if loss.certainty is not Certainty.EXACT:
             certainty = Certainty.AT_LEAST
             seen_at_ms += [loss.seen_at_ms] if loss.seen_at_ms is not None else []
-    total = LossTotal(offsets, records, partitions, certainty, max(seen_at_ms, default=None), unseen, stated_at_ms)
+    total = LossTotal(offsets, records, partitions, certainty, min(seen_at_ms, default=None), unseen, stated_at_ms)
     total = replace(total, unclear_offsets=unclear, open_offsets=held)
     if last_look is None or not is_any_known:  # a pace says nothing of what is at the target
         return total
@@ -217,11 +217,12 @@ def _with_likely(total: LossTotal, last: LastLook) -> LossTotal:
     until_ms = last.unanswered_at_ms if last.unanswered_at_ms is not None else total.stated_at_ms
     if until_ms is None:
         return total
-    unseen_ms = until_ms - last.at_ms
+    seen_at_ms = min(last.at_ms, last.at_ms if total.seen_at_ms is None else total.seen_at_ms)
+    unseen_ms = until_ms - seen_at_ms
     likely = total.seen_offsets + math.ceil(last.fastest_per_s * max(0, unseen_ms) / 1000)
     return replace(
         total,
-        seen_at_ms=last.at_ms,
+        seen_at_ms=seen_at_ms,
         likely_offsets=None if unseen_ms < -CLOCK_DIFFERENCE_MAX_MS else likely,
         seen_seconds=last.seconds_of(total.seen_offsets),
         unanswered_at_ms=last.unanswered_at_ms,

@@ -14,6 +14,7 @@ from broker.client.model import Topic
 from broker.wire.vocabulary import TopicPartition
 from failover.contact import SiteFinding
 from failover.last_seen import LastSeen, last_seen
+from failover.loading import Loaded, load_link
 from failover.looking import (
     Asking,
     GroupsSeen,
@@ -34,19 +35,16 @@ from failover.returned import Returned
 from failover.snapshot import GroupView, PartitionView, Snapshot
 from failover.unmapped import unmapped_partitions
 from mirror.api import (
+    Checkpoint,
     End,
     GroupMap,
     Link,
     LinkState,
-    MirrorError,
     Observation,
     SourceBrokers,
-    StateReader,
-    complete_link,
     last_landed,
     load_group_map,
     load_observation,
-    registered_at,
 )
 
 
@@ -65,19 +63,20 @@ async def observe(
     """One look. `source` None: it does not answer; `in_part`: what of it does not answer is left out, and the finding
     says whether there was such; `with_pace`: how fast it grew is told of one that answers wholly, too. Raises
     ClientError and MirrorError: with `in_part` only for what the target does. With `target_in_part` its partitions and
-    groups that do not answer are told, with the reason.
-
-    `groups`: only these (empty: all that the link selects). `readers`: of who looks again and again.
+    groups that do not answer are told, with the reason. `groups`: only these (empty: all that the link selects).
+    `readers`: of who looks again and again.
     """
     of_source, of_target = Asking(in_part), TargetLook(target, target_in_part)
     keeping = _kept(link, target) if with_pace or source is None or in_part else _nothing_kept()
-    ((link, is_complete, state), kept), (listed, there) = await both(
-        both(_load(link, source, of_target, of_source, readers or Readers()), keeping),
+    ((loaded, state), kept), (listed, there) = await both(
+        both(load_link(link, source, of_target, of_source, readers or Readers()), keeping),
         both(group_names(source, of_source), of_target.group_names()),
     )
+    link, group_source = loaded.link, source if loaded.is_whole else None
+    if loaded.is_another_source:  # what that says is not of the site that was mirrored
+        source, listed = None, set()
     wanted = _wanted(link, state, groups, listed, there, is_all_listed=source is not None and not in_part)
     # Groups' offsets before logs' ends, so that none can seem to be beyond. Without links back nothing translates.
-    group_source = source if is_complete else None
     seen, (at_source, at_target) = await both(
         both(look_at_source_groups(group_source, wanted, of_source), of_target.groups(wanted)),
         both(_source_topics(link, source, of_source), topics_of(target)),
@@ -87,27 +86,26 @@ async def observe(
         look_at_logs(source, at_source, of_source),
         _target_ends(link, _told_partitions(link, state, at_source, kept) | unmapped, at_target, of_target),
     )
-    whole = source is not None and not of_source.missed
-    partitions = _partitions(link, state, Observation() if whole else kept, logs, target_ends, unmapped, whole=whole)
+    known = kept if source is None or of_source.missed else None
+    partitions = _partitions(link, state, known, logs, (at_target, *target_ends), unmapped)
     places, sites = Places.of(link, mirrored_partitions(state) | unmapped), (group_source, target)
-    seen_groups = await _groups(link, state, partitions, sites, wanted, listed, seen, of_source, places)
-    finding = SiteFinding.PARTLY_THERE if of_source.missed else SiteFinding.ALIVE if source else SiteFinding.DEAD
     return Snapshot(
         link=link.name,
         source=link.source.name,
         target=link.target.name,
         taken_at_ms=now_ms,
-        source_finding=finding,
+        source_finding=_finding(source, loaded, of_source),
         link_state=run.state.value if (run := state.entries.run) else "running",
         operation_id=run.operation_id if run else "",
         partitions=partitions,
-        groups=seen_groups,
+        groups=await _groups(link, state, partitions, sites, wanted, listed, seen, of_source, places),
         asked_groups=groups,
         last_look=kept.last,
         units_apart=state.entries.units_apart,
         paused_topics=state.entries.paused_topics(),
         groups_not_listed=there.error,
         is_map_lost=bool(unmapped),
+        declared_otherwise=loaded.completed.otherwise,
     )
 
 
@@ -127,6 +125,14 @@ def _wanted(
     return sorted(name for name in names if is_asked(link, name, asked))
 
 
+def _finding(source: Cluster | None, loaded: Loaded, asking: Asking) -> SiteFinding:
+    if loaded.is_another_source:
+        return SiteFinding.REPLACED
+    if asking.missed:
+        return SiteFinding.PARTLY_THERE
+    return SiteFinding.ALIVE if source is not None else SiteFinding.DEAD
+
+
 async def kept_brokers(link: Link, target: Cluster) -> SourceBrokers:
     """Where the link's worker knew the source's brokers to be; none where that is not kept, or cannot be read."""
     return (await _kept(link, target)).brokers
@@ -142,34 +148,6 @@ async def _kept(link: Link, target: Cluster) -> Observation:
 
 async def _nothing_kept() -> Observation:
     return Observation()
-
-
-async def _load(
-    link: Link, source: Cluster | None, target: TargetLook, asking: Asking, readers: Readers
-) -> tuple[Link, bool, LinkState]:
-    """The link as both sites complete it, whether they did, and its state."""
-    reader = readers.states.of(link)
-    if source is None:
-        return link, False, await target.state(link, reader)
-    as_before = readers.completed.get(link.name, link)
-    completed, state = await both(
-        _completed(link, source, target.target, asking, reader), target.state(as_before, reader)
-    )
-    now = completed or link
-    readers.completed[link.name] = now
-    if now != as_before:
-        state = await target.state(now, reader)
-    return now, completed is not None, state
-
-
-async def _completed(link: Link, source: Cluster, target: Cluster, asking: Asking, reader: StateReader) -> Link | None:
-    try:
-        return await complete_link(link, source, target, reader)
-    except (ClientError, MirrorError):
-        if not asking.in_part:
-            raise
-        await asking.ask(registered_at(source), ())  # whether it was the source that did not say
-        return None
 
 
 async def _source_topics(link: Link, source: Cluster | None, asking: Asking) -> dict[str, Topic]:
@@ -206,17 +184,17 @@ async def _target_ends(
 def _partitions(
     link: Link,
     state: LinkState,
-    observation: Observation,
+    kept: Observation | None,
     logs: LogsSeen,
-    target_ends: tuple[Mapping[TopicPartition, int], Mapping[TopicPartition, ClientError]],
+    at_target: tuple[Mapping[str, Topic], Mapping[TopicPartition, int], Mapping[TopicPartition, ClientError]],
     unmapped: AbstractSet[TopicPartition],
-    *,
-    whole: bool,
 ) -> tuple[PartitionView, ...]:
-    """`whole`: a partition that the source does not tell of is not there any more. `target_ends`: also why one is not
-    told.
+    """`kept`: what the target keeps of the source's ends; None: the source told all, and a partition of the link's
+    topics that it does not tell of is not there any more. `at_target`: the topics, where their logs end, and why one
+    does not say it.
     """
-    entries, (ends, untold) = state.entries, target_ends
+    entries, (there, ends, untold) = state.entries, at_target
+    whole, observation = kept is None, kept or Observation()
     doubted = entries.doubts(logs.topics).keys() if logs.topics or whole else entries.in_doubt(asks_source=False).keys()
     returned = Returned(link, state, observation, ends)
     views = []
@@ -229,10 +207,12 @@ def _partitions(
             end = End(max(checkpoint.end.source_next, checkpoint.position), checkpoint.end.target_next)
         seen = last_seen(checkpoint, observation.ends.get(at))
         target_end = ends.get(TopicPartition(target_topic, at.partition)) if why is None else None
-        source_end = logs.ends.get(at, end.source_next if end and whole else None)
+        is_told = whole and link.selects_topic(at.topic)
+        source_end = logs.ends.get(at, end.source_next if end and is_told else None)
         cut = end is not None and why is None and (target_end is None or target_end < end.target_next)
         cut |= end is not None and logs.ends.get(at, end.source_next) < end.source_next
         cut |= at in unmapped and bool(target_end)
+        cut |= checkpoint is not None and _is_made_anew(checkpoint, there.get(target_topic))
         views.append(
             PartitionView(
                 at.topic,
@@ -256,6 +236,12 @@ def _partitions(
             )
         )
     return tuple(views)
+
+
+def _is_made_anew(checkpoint: Checkpoint, topic: Topic | None) -> bool:
+    """Whether the target's topic is another one than was mirrored to, of the same name."""
+    known = checkpoint.topic_ids.target
+    return topic is not None and known not in ("", str(topic.topic_id or known))
 
 
 def _last_mirrored(state: LinkState, at: TopicPartition) -> tuple[int, int] | None:

@@ -12,7 +12,7 @@ from failover.losses import LossTotal, PartitionLoss, state_loss, total_loss
 from failover.moves import GroupMove, GroupTotal, MoveKind, group_totals, plan_moves
 from failover.snapshot import GroupView, Snapshot
 from failover.steps import Operation, OperationStep
-from mirror.api import SourceParting
+from mirror.api import DeclaredPart, SourceParting
 
 
 class RefusalReason(StrEnum):
@@ -59,9 +59,14 @@ class RefusalReason(StrEnum):
     """Records that a link back had mirrored from it: the target came back with an older log, or another one."""
     TARGET_NOT_COMPARED = "target_not_compared"
     """Whether it lacks such records cannot be told."""
+    SOURCE_REPLACED = "source_replaced"
+    """Another cluster answers in the source's place than the mirrored records came from."""
+    DECLARED_OTHERWISE = "declared_otherwise"
+    """This file leaves out topics that the link's worker mirrored, or calls them otherwise."""
     OPERATION_UNDER_WAY = "operation_under_way"
     OPERATION_ENDED = "operation_ended"
     PROMOTED_MEANWHILE = "promoted_meanwhile"
+    OTHER_FILE = "other_file"
     FREEZE_NOT_ALLOWED = "freeze_not_allowed"
     STRANDED_UNKNOWN = "stranded_unknown"
     EXPORT_REFUSED = "export_refused"
@@ -70,6 +75,13 @@ class RefusalReason(StrEnum):
 
 NOT_FOUND = frozenset({RefusalReason.GROUP_NOT_FOUND, RefusalReason.PARTITION_NOT_FOUND})
 """Of names that somebody gave."""
+
+
+_ANSWERED = {
+    SiteFinding.ALIVE: RefusalReason.SOURCE_ANSWERS,
+    SiteFinding.REPLACED: RefusalReason.SOURCE_REPLACED,
+}
+"""Why a failover is refused at first of a source where somebody answers everything."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +160,9 @@ def plan_switchover(
         refusals.append(GateRefusal(RefusalReason.LINK_PAUSED, snapshot.link))
     if not snapshot.is_promoted:
         refusals += [GateRefusal(RefusalReason.TOPIC_PAUSED, topic) for topic in snapshot.paused_topics]
-    if not snapshot.source_answers:
+    if snapshot.source_finding is SiteFinding.REPLACED:
+        refusals.append(GateRefusal(RefusalReason.SOURCE_REPLACED, snapshot.source))
+    elif not snapshot.source_answers:
         refusals.append(GateRefusal(RefusalReason.SOURCE_UNREACHABLE, snapshot.source))
     refusals += [
         GateRefusal(RefusalReason.OFFSETS_IN_DOUBT, f"{view.topic}-{view.partition}")
@@ -228,8 +242,8 @@ def plan_failover(
     unknown = not_movable(_told(planned, snapshot), left)
     if allow_data_loss and not unknown:  # all that nobody can know was consented to
         refusals = [refusal for refusal in refusals if refusal.reason is not RefusalReason.MAP_LOST]
-    if snapshot.source_answers and not even_if_source_answers:
-        refusals.append(GateRefusal(RefusalReason.SOURCE_ANSWERS, snapshot.source))
+    if said := None if even_if_source_answers else _ANSWERED.get(snapshot.source_finding):
+        refusals.append(GateRefusal(said, snapshot.source))
     if snapshot.source_finding is SiteFinding.PARTLY_THERE and not even_if_source_partly_there:
         refusals.append(GateRefusal(RefusalReason.SOURCE_PARTLY_THERE, snapshot.source))
     if not allow_data_loss and not all(loss.is_none for loss in losses):
@@ -342,6 +356,9 @@ def _is_coming(move: GroupMove, snapshot: Snapshot) -> bool:
 
 def _link_refusals(snapshot: Snapshot) -> Iterable[GateRefusal]:
     """A link that was moved may be followed by groups that stayed behind: those are asked for by name."""
+    for one in snapshot.declared_otherwise:
+        if one.part is not DeclaredPart.SOURCE:
+            yield GateRefusal(RefusalReason.DECLARED_OTHERWISE, snapshot.link, f"{one.part.value}: {one.there}")
     if snapshot.is_promoted and not snapshot.interrupted and not snapshot.asked_groups:
         yield GateRefusal(RefusalReason.LINK_NOT_RUNNING, snapshot.link, snapshot.operation_id)
     if snapshot.is_map_lost:
@@ -373,7 +390,7 @@ def _active(
 def _in_the_way(snapshot: Snapshot, moves: Iterable[GroupMove]) -> tuple[GateRefusal, ...]:
     """As `_active_at_target`, but those for which nothing is to be committed, and nothing more can come to be."""
     moving = {move.group for move in moves if move.commits}
-    settled = snapshot.source_finding is SiteFinding.DEAD
+    settled = snapshot.source_finding.is_gone
     return _active_at_target(
         group for group in snapshot.groups if not group.unanswered and (group.group in moving or not settled)
     )

@@ -127,6 +127,8 @@ class Sites:
 
     def as_found(self, snapshot: Snapshot) -> Sites:
         """The sites as the looks that follow may rely on them."""
+        if snapshot.source_finding is SiteFinding.REPLACED:
+            return replace(self, source=None, ahead=None, answers=())
         if snapshot.source_finding is SiteFinding.DEAD:
             return replace(self, source=None, ahead=None)
         in_part = snapshot.source_finding is SiteFinding.PARTLY_THERE

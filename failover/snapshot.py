@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from failover.contact import BrokerAnswer, SiteFinding
-from mirror.api import LastLook
+from mirror.api import DeclaredOtherwise, LastLook
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +42,12 @@ class PartitionView:
     returned_at_most: int | None = 0
     unanswered: str = ""
     last_mirrored: tuple[int, int] | None = None
+
+    @property
+    def is_to_come(self) -> bool:
+        """Whether the source has it, and the target is still to get it, with or without records."""
+        is_told = self.source_end is not None and not self.unanswered
+        return is_told and self.mirrored_source_next is None and self.target_end is None
 
     @property
     def name(self) -> str:
@@ -126,6 +132,8 @@ class Snapshot:
     """The link wrote to the target, and its state there says of nothing that it was mirrored: it was deleted. Then the
     target's topics of these names are among the partitions; those with records are not trusted.
     """
+    declared_otherwise: tuple[DeclaredOtherwise, ...] = ()
+    """What of the link this file declares otherwise than the link's worker ran it."""
 
     @property
     def is_promoted(self) -> bool:

@@ -13,6 +13,7 @@ from broker.base.errors import FarshoreError
 from broker.client.cluster import Cluster
 from broker.client.fanout import side_by_side
 from failover.contact import SiteFinding
+from failover.declared import check_declared, declared
 from failover.errors import (
     GateRefused,
     JournalDamaged,
@@ -93,6 +94,7 @@ async def begin(
         "role_before": None if role is None else role.configs(),
         "is_writable_before": denials is not None and denials.is_writable,
         **extra,
+        "declared": {move.sites.link.name: declared(move.sites.link) for move in moves},
         "plans": [to_document(move.plan) for move in moves],
     }
     opening = Opening(Event.PLANNED, detail, staying=staying_links(detail, ()))
@@ -157,10 +159,11 @@ async def resume(
     """Take up an operation that nobody carries on, and bring it to its end; `sites` per link, as its intent has them.
 
     A link that was not fenced yet and is refused by now is given up, and stays as it is; GateRefused where no other one
-    is left (then it can be tried again, or aborted). Raises OperationEnded, OperationUnderWay, and what `carry_out`
-    raises.
+    is left (then it can be tried again, or aborted). Raises OtherFile, OperationEnded, OperationUnderWay, and what
+    `carry_out` raises.
     """
     intent, target = intent_of(log), sites[0].target
+    check_declared(log, [one.link for one in sites])
     await until_unheard(log, sites[0])
     given_up = given_up_links(log)
     # What was seen while somebody may have carried it on is no look to go by.

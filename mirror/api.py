@@ -27,7 +27,14 @@ from mirror.offsets.state_writer import Change, StateLog, check_compacted
 from mirror.split import LocalWrites, Split
 from mirror.status import STATUS_LIMITS, LinkCondition, LinkStatus, condition_now, link_status
 from mirror.transactions import end_by_hand
-from mirror.worker.origins import complete_link
+from mirror.worker.declared import (
+    Completed,
+    DeclaredOtherwise,
+    DeclaredPart,
+    compare_at_target,
+    complete_and_compare,
+    complete_link,
+)
 from mirror.worker.parted import SourceParting, source_partings, that_are_missing
 from mirror.worker.registry import registered_at
 from mirror.worker.stranding import CarriedCounter, StrandedTail, TailReader, records_in
@@ -42,6 +49,9 @@ __all__ = [
     "Change",
     "Checkpoint",
     "Commits",
+    "Completed",
+    "DeclaredOtherwise",
+    "DeclaredPart",
     "Due",
     "End",
     "FenceEnd",
@@ -85,6 +95,8 @@ __all__ = [
     "carried_offset",
     "check_compacted",
     "commit_groups",
+    "compare_at_target",
+    "complete_and_compare",
     "complete_link",
     "condition_now",
     "end_by_hand",

@@ -35,7 +35,7 @@ from mirror.offsets.source_ends import Observation, load_observation
 from mirror.offsets.state import LinkState, read_entries
 from mirror.offsets.state_entries import StateEntries
 from mirror.topics.plan import select_topics
-from mirror.worker.origins import complete_link
+from mirror.worker.declared import complete_link
 from mirror.worker.registry import registered_at
 
 

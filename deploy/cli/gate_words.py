@@ -152,6 +152,15 @@ _REASONS: dict[RefusalReason, tuple[str, str]] = {
         "{subject}: {detail}",
         "see to the reason, then try again; a failover goes on whatever it is by --allow-data-loss",
     ),
+    RefusalReason.SOURCE_REPLACED: (
+        "another cluster answers as {subject} than the one that was mirrored from",
+        "correct bootstrap_servers in this file if they are another cluster's; where the site was lost, and built anew "
+        "there, `farshore failover` with --even-if-source-answers goes by what was seen of the lost one",
+    ),
+    RefusalReason.DECLARED_OTHERWISE: (
+        "this file declares {subject} otherwise than its worker ran it, which had {detail}",
+        "take the worker's file; or have the worker run by this one first: `farshore mirror run --link {subject}`",
+    ),
     RefusalReason.GROUP_UNANSWERED: (
         "nothing can be asked or set of the group {subject} at the target ({detail})",
         "see to the reason, such as a coordinator that is gone; to go on and leave it as it is, add --leave-group "

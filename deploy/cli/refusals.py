@@ -15,6 +15,7 @@ from failover.errors import (
     OffsetsPending,
     OperationEnded,
     OperationUnderWay,
+    OtherFile,
     PromotedMeanwhile,
     ReplayRefused,
     SkipsMore,
@@ -26,6 +27,7 @@ from failover.plan import GateRefusal, RefusalReason
 NO_CONSENT: Final = (GateRefusal(RefusalReason.NO_CONSENT, ""),)
 _REASONS: dict[type[GateRefused], RefusalReason] = {
     ExportRefused: RefusalReason.EXPORT_REFUSED,
+    OtherFile: RefusalReason.OTHER_FILE,
     FreezeNotAllowed: RefusalReason.FREEZE_NOT_ALLOWED,
     HookFailed: RefusalReason.HOOK_FAILED,
     NotDrained: RefusalReason.NOT_DRAINED,

@@ -26,7 +26,7 @@ from mirror.link import STATE_PREFIX, Link
 from mirror.offsets.entries import Checkpoint, Writer
 from mirror.offsets.left_out import LeftOut
 from mirror.offsets.origin_entries import Way
-from mirror.offsets.state import StateReader, read_entries
+from mirror.offsets.state import read_entries
 from mirror.offsets.state_writer import FENCED_CODES, ensure_own_topics
 from mirror.origins import (
     Judgement,
@@ -385,13 +385,3 @@ async def _pulse(link: Link, target: Cluster) -> Pulse | None:
         return None
     pulses = {judge_heartbeat(owner, target.clock.now_ms()).pulse for owner in entries.owners().values()}
     return next(pulse for pulse in (Pulse.ALIVE, Pulse.UNKNOWN, Pulse.SILENT) if pulse in pulses)
-
-
-async def complete_link(link: Link, source: Cluster, target: Cluster, reader: StateReader | None = None) -> Link:
-    """The link with what both clusters say of others now; `reader`: of its state, of who asks again and again. Raises
-    ClientError, StateDamaged.
-    """
-    passage = Passage(link, source, target)
-    entries, _ = await both((reader or StateReader(link)).read(target), passage.read_registries())
-    await passage.complete(target, entries.left_to())
-    return passage.link

@@ -69,3 +69,13 @@ def test_what_is_unclear_is_likely_lost_at_most_and_counts_among_what_was_writte
     total = total_loss([loss], 7_000, LastLook(6_000, None, (Growth(1_000, 52), Growth(2_000, 104)), 3.0))
     assert (total.offsets, total.unclear_offsets) == (4, 100)
     assert (total.likely_offsets, total.seen_seconds) == (107, 2.0)
+
+
+def test_a_partition_that_was_not_seen_for_long_is_not_said_to_have_been_seen_with_the_others() -> None:
+    """Its leader was away for an hour, the others were seen a second ago: what it wrote since then is likely, too."""
+    seen = [
+        PartitionLoss("flights", 0, Certainty.AT_LEAST, 5, None, 0, 5, seen_at_ms=3_599_000),
+        PartitionLoss("flights", 1, Certainty.AT_LEAST, 0, None, 0, 0, seen_at_ms=0),
+    ]
+    total = total_loss(seen, 3_600_000, LastLook(3_599_000, None, (), 10.0))
+    assert (total.offsets, total.seen_at_ms, total.likely_offsets) == (5, 0, 5 + 36_000)

@@ -10,16 +10,18 @@ from pathlib import Path
 
 import pytest
 
+from broker.wire.errors import ErrorCode
 from broker.wire.vocabulary import TopicPartition
 from failover.freezing import UNFROZEN, Freezing, read_roles
 from failover.late_commits import LateCommit, SourceReader
 from failover.link_run import LinkRun
 from failover.losses import Certainty
-from failover.operation import Tell, tell_nobody
+from failover.operation import GroupsStand, Tell, tell_nobody
 from failover.plan import OperationPlan, plan_failover
 from failover.result import OperationResult
 from failover.sites import Sites
 from failover.steps import OperationStep
+from tests.broker.faults import Faults, injected
 from tests.failover.stage import GROUP, PARTITIONS, TOPIC, Stage, commit_group, mirrored, reading, two_sites
 from tests.failover.test_taken_up_frozen import without_roles
 from tests.mirror.harness import make_topic, some_records, write
@@ -85,6 +87,22 @@ async def test_who_commits_there_behind_the_word_is_one(tmp_path: Path) -> None:
             result = await failed_over(stage, stage.sites, lambda _: told.set())
     assert result.late_commits == (LateCommit(GROUP, TOPIC, 0, 20, 41), LateCommit(GROUP, TOPIC, 1, 30, 42))
     assert (result.verified, result.has_findings) == (True, True)
+
+
+async def test_a_source_that_does_not_say_any_more_who_reads_on_is_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was closed, and the look behind the word failed: exit code 0 said that nobody commits there."""
+    async with two_sites(tmp_path) as stage:
+        east = Faults()
+
+        def cut(_stand: GroupsStand) -> None:
+            east.listing = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+
+        with injected(monkeypatch, {stage.brokers[0]: east}):
+            result = await failed_over(stage, stage.sites, cut)
+    assert (result.verified, result.is_source_open) == (True, False)
+    assert (result.is_unwatched, result.has_findings) == (True, True)
 
 
 async def test_a_loss_that_nobody_consented_to_is_one(tmp_path: Path) -> None:
