@@ -4,7 +4,7 @@ from mirror.errors import LinkFenced, MirrorError
 from mirror.groups.committing import Commits, Due, commit_groups, find_places, until_counted
 from mirror.groups.decisions import carried_offset, is_set_back_there
 from mirror.groups.moved import MovedPair, moved_groups, with_entries
-from mirror.heartbeat import Heartbeat, HeartbeatWatch, Pulse
+from mirror.heartbeat import Heartbeat, HeartbeatWatch, Pulse, judge_heartbeat
 from mirror.limits import CLOCK_DIFFERENCE_MAX_MS, GROUPS_PER_TRANSACTION
 from mirror.link import CHAOS_PREFIX, Link
 from mirror.looking import LinkLook, look_at_link
@@ -104,6 +104,7 @@ __all__ = [
     "find_places",
     "is_later",
     "is_set_back_there",
+    "judge_heartbeat",
     "last_landed",
     "leave_stranded",
     "link_status",

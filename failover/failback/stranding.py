@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TypeAlias
@@ -13,6 +13,8 @@ from failover.freezing import Freezing
 from mirror.api import Link, SourceParting, StrandedTail, TailReader, leave_stranded, resume_link
 
 Report: TypeAlias = Callable[[int, int], None]
+Check: TypeAlias = Callable[[], Awaitable[None]]
+"""Raises where what is about to be changed is another machine's by now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,11 +88,15 @@ def check_settled(tails: Sequence[StrandedTail]) -> None:
             raise StrandedUnknown(f"a transaction is open in {tail.where}, at or before offset {tail.end_offset}")
 
 
-async def leave_at_source(link: Link, target: Cluster, tails: Sequence[StrandedTail], reason: str) -> None:
-    """They stay there: the link goes on behind them. Raises StrandedUnknown, MirrorError, ClientError."""
+async def leave_at_source(
+    link: Link, target: Cluster, tails: Sequence[StrandedTail], reason: str, check: Check | None = None
+) -> None:
+    """They stay there: the link goes on behind them. `check`: as of a promotion. Raises StrandedUnknown, MirrorError,
+    ClientError.
+    """
     check_settled(tails)
     if tails:
-        await leave_stranded(link, target, [tail.as_left(target.clock.now_ms(), reason) for tail in tails])
+        await leave_stranded(link, target, [tail.as_left(target.clock.now_ms(), reason) for tail in tails], check)
 
 
 class RoleInTheWay(StrEnum):
@@ -112,13 +118,16 @@ def role_in_the_way(roles: Freezing) -> RoleInTheWay | None:
     return None
 
 
-async def resume_settled(link: Link, source: Cluster, target: Cluster, operation_id: str) -> tuple[StrandedTail, ...]:
+async def resume_settled(
+    link: Link, source: Cluster, target: Cluster, operation_id: str, check: Check | None = None
+) -> tuple[StrandedTail, ...]:
     """Let the link run again, unless it would bring what nobody decided about behind newer records: then it stays as it
-    is -> those, none where it runs. Who wrote at the source until that was frozen left some.
+    is -> those, none where it runs. Who wrote at the source until that was frozen left some. `check`: as of a
+    promotion.
 
     Raises ClientError, MirrorError, CorruptBatch.
     """
     tails = (await look_for_stranded(link, source, target)).behind_newer
     if not tails:
-        await resume_link(link, target, operation_id)
+        await resume_link(link, target, operation_id, check=check)
     return tails

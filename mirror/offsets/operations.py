@@ -156,8 +156,14 @@ async def _fence_units(target: Cluster, units: Sequence[Link], claims: Sequence[
     return [await fence_link(target, unit, since=claim.owner.writer) for unit, claim in zip(units, claims, strict=True)]
 
 
-async def resume_link(link: Link, target: Cluster, operation_id: str, gaps: Sequence[Gap] = ()) -> tuple[Gap, ...]:
-    """Let the link run (again), and accept these gaps -> the accepted ones.
+async def resume_link(
+    link: Link,
+    target: Cluster,
+    operation_id: str,
+    gaps: Sequence[Gap] = (),
+    check: Callable[[], Awaitable[None]] | None = None,
+) -> tuple[Gap, ...]:
+    """Let the link run (again), and accept these gaps -> the accepted ones. `check`: as of a promotion.
 
     Of a link that may run gaps are accepted without a fence: who runs it sees that within a look at its topics, and
     takes those partitions in again; else the next worker does. Without gaps, and where it may not run yet, the link's
@@ -169,7 +175,7 @@ async def resume_link(link: Link, target: Cluster, operation_id: str, gaps: Sequ
         accepted = await _accept(link, target, operation_id, entries, gaps)
         if accepted is not None:
             return accepted
-    return await unless_fenced(target, partial(_resume_link, link, target, operation_id, gaps))
+    return await unless_fenced(target, partial(_resume_link, link, target, operation_id, gaps, check))
 
 
 def _may_run(entries: StateEntries) -> bool:
@@ -194,10 +200,17 @@ async def _accept(
     return tuple(replace(gap, status=GapStatus.ACCEPTED) for gap in gaps)
 
 
-async def _resume_link(link: Link, target: Cluster, operation_id: str, gaps: Sequence[Gap]) -> tuple[Gap, ...]:
+async def _resume_link(
+    link: Link,
+    target: Cluster,
+    operation_id: str,
+    gaps: Sequence[Gap],
+    check: Callable[[], Awaitable[None]] | None,
+) -> tuple[Gap, ...]:
     units = await state_units(link, target)
     _check_open(await read_entries(link, target), gaps)
-    claims = [await claim_link(target, unit, f"{OPERATION_PREFIX}{operation_id}") for unit in units]
+    claiming = partial(claim_link, target, worker=f"{OPERATION_PREFIX}{operation_id}", check=check)
+    claims = [await claiming(unit) for unit in units]
     entries = await read_entries(link, target)
     refuse_cut_anew(units[0], entries)
     _check_open(entries, gaps)  # a worker may have gone on between the look and the fence
@@ -216,20 +229,25 @@ def _deal(entries: StateEntries) -> list[LinkDeal]:
     return [entries.deal] if entries.deal is not None else []
 
 
-async def leave_stranded(link: Link, target: Cluster, gaps: Sequence[Gap]) -> None:
-    """Let stranded records stay at the source: the promoted link goes on behind them when it is resumed.
+async def leave_stranded(
+    link: Link, target: Cluster, gaps: Sequence[Gap], check: Callable[[], Awaitable[None]] | None = None
+) -> None:
+    """Let stranded records stay at the source: the promoted link goes on behind them when it is resumed. `check`: as of
+    a promotion.
 
     `gaps` are of the kind `stranded` and accepted, each from where the link stands; one that was written before is
     written again. It stays promoted, by the operation that did it. Raises GapNotOpen where it is not promoted (then
     nothing was changed), LinkFenced when others take the link over again and again, ClientError.
     """
-    await unless_fenced(target, partial(_leave_stranded, link, target, gaps))
+    await unless_fenced(target, partial(_leave_stranded, link, target, gaps, check))
 
 
-async def _leave_stranded(link: Link, target: Cluster, gaps: Sequence[Gap]) -> None:
+async def _leave_stranded(
+    link: Link, target: Cluster, gaps: Sequence[Gap], check: Callable[[], Awaitable[None]] | None
+) -> None:
     run = _promotion(await read_entries(link, target))
     for unit in await state_units(link, target):
-        claim = await claim_link(target, unit, f"{OPERATION_PREFIX}{run.operation_id}")
+        claim = await claim_link(target, unit, f"{OPERATION_PREFIX}{run.operation_id}", check=check)
         entries = await read_entries(link, target)
         refuse_cut_anew(unit, entries)
         if _promotion(entries) != run:
