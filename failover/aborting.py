@@ -60,6 +60,16 @@ class AbortKind(StrEnum):
     """Whether it still refuses writes is not known: it does not answer, or only the hooks know."""
     DENIALS_MAY_COME = "denials_may_come"
     """ACLs of the freeze may have been asked for that nobody was told of: if one comes yet, it denies writes."""
+    TAIL_LEFT = "tail_left"
+    """Of a failback, as those that follow: what only the source has was decided to stay there."""
+    LINK_RESUMED = "link_resumed"
+    """The link back, or the link, was let run."""
+    GROUPS_SET_BACK = "groups_set_back"
+    """Those that stood further at the source than where they read now, or some of them."""
+    SWITCHED_OVER = "switched_over"
+    """Along the link back, by the operation that the finding names."""
+    SWITCHOVER_UNKNOWN = "switchover_unknown"
+    """One may have been begun, and the source, whose journal would tell, does not answer."""
 
 
 @dataclass(frozen=True, slots=True)

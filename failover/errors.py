@@ -13,6 +13,8 @@ FailoverError
 │   │   └── LockedOut      the freeze would keep the mirror from writing, too
 │   ├── StrandedUnknown   a transaction is open in what only the source has
 │   │   └── TailEndUnknown    nobody can say where that ends
+│   ├── BackTailUndecided the link back would bring what nobody decided about
+│   ├── SwitchoverOpen    a failback is not aborted before the switchover among its steps
 │   ├── ExportRefused  the folder is not empty, or the source's log changes
 │   ├── ReplayRefused  the records may come, or are there, in another way
 │   ├── OperationUnderWay   somebody else moves this link
@@ -207,6 +209,28 @@ class TailEndUnknown(StrandedUnknown):
 
     retriable = False
     hint = "read both logs; then farshore link resume --stranded append brings all of it to the target"
+
+
+class BackTailUndecided(GateRefused):
+    """The link back is not let run: it would bring what its source alone has behind newer records."""
+
+    def __init__(self, back: str, source: str) -> None:
+        super().__init__(
+            f"{source} alone has records that link {back} would bring behind newer ones; it stays promoted",
+            hint=f"see them: farshore stranded list --link {back}",
+        )
+
+
+class SwitchoverOpen(GateRefused):
+    """A failback was not aborted: the switchover among its steps has not ended."""
+
+    def __init__(self, operation_id: str, switchover: str) -> None:
+        super().__init__(
+            f"{operation_id} was not aborted: {switchover}, which is a step of it, has not ended",
+            hint=f"`farshore operation abort {switchover}` gives that up first; `farshore operation resume "
+            f"{operation_id}` brings both to their end",
+        )
+        self.switchover = switchover
 
 
 class ExportRefused(GateRefused):

@@ -17,9 +17,9 @@ from typing import Any, Final
 from failover.errors import JournalDamaged, NewerVersion
 from failover.journal_lines import fields_of, read_json
 
-JOURNAL_VERSION: Final = 4
+JOURNAL_VERSION: Final = 5
 """That is written; earlier ones are read. 2: an intent may name topics; 3: it may move no groups; 4: it may leave
-partitions.
+partitions; 5: an operation may be a failback, and a switchover a step of one.
 """
 GENESIS_HASH: Final = "0" * 64
 PART_MAX_BYTES: Final = 512 * 1024

@@ -174,15 +174,19 @@ class OperationJournal:
     def is_held(self) -> bool:
         """Whether nobody else can have taken the operation up: the lease is younger than anybody waits for."""
         is_young = self._target.clock.boottime() - self._heard_at_s < LEASE_S
-        return is_young and not isinstance(self._lost, OperationTakenUp)
+        return is_young and not self.is_taken_up
+
+    @property
+    def is_taken_up(self) -> bool:
+        """Whether the journal has said that it takes no more of this machine."""
+        return isinstance(self._lost, OperationTakenUp)
 
     def check_held(self) -> None:
         """Raises OperationTakenUp, JournalUnanswered where somebody else may have taken the operation up by now, as far
         as this machine's clock tells. It does not wait; what must not be wrong where that stood still asks `renew`.
         """
         if not self.is_held:
-            is_taken_up = isinstance(self._lost, OperationTakenUp)
-            raise OperationTakenUp(self.operation_id) if is_taken_up else self._unanswered()
+            raise OperationTakenUp(self.operation_id) if self.is_taken_up else self._unanswered()
 
     async def while_held(self, work: Coroutine[Any, Any, T]) -> T:
         """What `work` comes to. It is not cancelled with the caller, and cut off as soon as somebody else may have

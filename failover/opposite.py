@@ -14,9 +14,9 @@ from failover.standing import refuse_second
 
 
 async def refuse_opposite(sites: Sites, *, even_without_source: bool) -> None:
-    """Raises OperationUnderWay where one has not ended. To be asked when this one's own first entry is written: then of
-    two that begin at once one sees the other, or both do. ClientError, but `even_without_source`, where the source does
-    not say.
+    """Raises OperationUnderWay where one has not ended, but for the failback that this is a step of. To be asked when
+    this one's own first entry is written: then of two that begin at once one sees the other, or both do. ClientError,
+    but `even_without_source`, where the source does not say.
     """
     source = sites.source
     if source is None:
@@ -32,4 +32,5 @@ async def refuse_opposite(sites: Sites, *, even_without_source: bool) -> None:
 async def _refuse(sites: Sites) -> None:
     if sites.source is not None:
         ends = (sites.link.target.name, sites.link.source.name)
-        refuse_second(await load_operations(sites.source), ends, sites.now_ms())
+        operations = await load_operations(sites.source)
+        refuse_second({name: log for name, log in operations.items() if name != sites.within}, ends, sites.now_ms())

@@ -13,6 +13,7 @@ from broker.base.documents import to_document
 from failover.errors import PlanUnreadable, WorldChanged
 from failover.intent import Intent, read_intent
 from failover.link_run import LinkMove
+from failover.steps import Operation
 from failover.world import ChangeKind, World, changes, read_world, told_changes, world_of
 
 PLAN_VERSION: Final = 5
@@ -53,7 +54,10 @@ def read_plan(path: Path) -> PlanFile:
             raise PlanUnreadable(f"{path} is of another version of farshore", hint=ANEW)
         if digest != _digest(document):
             raise PlanUnreadable(f"{path} is not as it was written", hint=ANEW)
-        return PlanFile(read_intent(document["intent"]), tuple(map(read_world, document["worlds"])), digest)
+        intent = read_intent(document["intent"])
+        if intent.operation is Operation.FAILBACK:
+            raise PlanUnreadable(f"{path} is of a failback, which is no move of one plan", hint=ANEW)
+        return PlanFile(intent, tuple(map(read_world, document["worlds"])), digest)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise PlanUnreadable(f"{path} holds no plan of farshore's", hint=ANEW) from error
 

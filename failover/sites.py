@@ -23,7 +23,8 @@ class Sites:
     """The two ends of the link; `source` is None when it does not answer, `answers` what its brokers said at first.
 
     `in_part`: the source was found to be there in part, and is not asked for the whole again. `links`: all of the file.
-    `ahead`: what the target told while the source was called in vain, which serves for the first look.
+    `ahead`: what the target told while the source was called in vain, which serves for the first look. `within`: the
+    failback that the move is a step of.
     """
 
     link: Link
@@ -36,6 +37,7 @@ class Sites:
     links: tuple[Link, ...] = ()
     readers: Readers = field(default_factory=Readers, compare=False)
     ahead: Snapshot | None = None
+    within: str = ""
 
     def selects_group(self, name: str) -> bool:
         """Whether it is looked at."""

@@ -14,7 +14,7 @@ from failover.intent import INTENT_FIELDS, Intent, read_intent
 from failover.journal import LATE_DENIALS, Event, OperationLog, as_told, is_sound
 from failover.limits import UNHEARD_S
 from failover.moves import GroupMove, MoveKind
-from failover.steps import BEFORE_FENCE, OperationStep
+from failover.steps import BEFORE_FENCE, Operation, OperationStep
 
 
 class OperationState(StrEnum):
@@ -186,8 +186,22 @@ def given_up_links(log: OperationLog) -> dict[str, str]:
     return {str(detail["link"]): str(detail["why"]) for detail in given_up}
 
 
+def is_failback(log: OperationLog) -> bool:
+    """Whether it is one, as far as its first entry can be read."""
+    intent, _ = _intent_of([entry.detail for entry in log.entries[:1]])
+    return intent is not None and intent.operation is Operation.FAILBACK
+
+
+def within(log: OperationLog) -> str:
+    """The failback that it is a step of; "": of none."""
+    found = log.entries[0].detail.get("within", "") if log.entries else ""
+    return found if isinstance(found, str) else ""
+
+
 def is_behind_fence(log: OperationLog) -> bool:
-    """Whether the fence was begun, so that the links may be moved."""
+    """Whether the fence was begun, so that the links may be moved. A failback has none of its own."""
+    if is_failback(log):
+        return False
     before = {step.value for step in BEFORE_FENCE}
     return any(
         entry.event == Event.STARTED and not (is_sound(entry) and entry.detail["step"] in before)

@@ -7,10 +7,13 @@ from typing import Final
 
 
 class Operation(StrEnum):
-    """The two verbs: one for a living source, one for a lost one."""
+    """The verbs: one for a living source, one for a lost one, and the way back (`failover/failback/`), which has a
+    switchover among its steps.
+    """
 
     SWITCHOVER = "switchover"
     FAILOVER = "failover"
+    FAILBACK = "failback"
 
 
 class OperationStep(StrEnum):

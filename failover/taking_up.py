@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Container, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -22,7 +22,7 @@ from failover.errors import (
     OperationUnderWay,
     Overtaken,
 )
-from failover.freezing import joined
+from failover.freezing import Freezing, joined
 from failover.hooks import Hooks
 from failover.intent import Intent
 from failover.journal import Event, OperationLog, check_not_gone_back
@@ -65,9 +65,11 @@ async def begin(
     who: str,
     extra: Mapping[str, Any],
     tell: Tell = tell_nobody,
+    still_wanted: Callable[[], Awaitable[None]] | None = None,
 ) -> tuple[OperationResult, ...]:
     """Carry out plans that were consented to, as a new operation; `extra` is noted beside them, `tell` as in
-    `carry_out`.
+    `carry_out`. `still_wanted` raises, behind the claim of the journal and before the first entry, where this is not to
+    begin any more.
 
     Raises OperationUnderWay where another one between these sites has not ended, and what `carry_out` raises.
     """
@@ -84,25 +86,18 @@ async def begin(
     try:
         writer, before = await claim(sites.target, between, check, sites.readers.operations)
     except Overtaken as overtaken:
-        raise await _who_begins(sites, between, known) from overtaken
+        raise await who_begins(sites, between, known) from overtaken
+    if still_wanted is not None:
+        await still_wanted()
     journal = OperationJournal(sites.target, operation_id, who, writer, between)
     freezing = joined([move.plan.freezing for move in moves])
-    role, denials = freezing.source, freezing.source_denials
-    detail = {
-        "intent": intent.document(),
-        "who": who,
-        "role_before": None if role is None else role.configs(),
-        "is_writable_before": denials is not None and denials.is_writable,
-        **extra,
-        "declared": {move.sites.link.name: declared(move.sites.link) for move in moves},
-        "plans": [to_document(move.plan) for move in moves],
-    }
+    detail = _planned(moves, intent, who, freezing, extra)
     opening = Opening(Event.PLANNED, detail, staying=staying_links(detail, ()))
     try:
         results = await carry_out(moves, journal, opening, intent.drain_timeout_s, tell=tell)
     except OperationTakenUp as overtaken:
         if not journal.is_begun:
-            raise await _who_begins(sites, between, known) from overtaken
+            raise await who_begins(sites, between, known) from overtaken
         # Who begins another one fences this writer before he sees that it is under way, and gives up.
         log = await find_operation(sites.target, operation_id)
         if log is None or not journal.wrote_all(log):
@@ -117,7 +112,23 @@ async def begin(
     return results
 
 
-async def _who_begins(sites: Sites, between: tuple[str, str], known: Container[str]) -> OperationUnderWay:
+def _planned(
+    moves: Sequence[LinkMove], intent: Intent, who: str, freezing: Freezing, extra: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The first entry: what was asked for, how the source stood, and what was consented to."""
+    role, denials = freezing.source, freezing.source_denials
+    return {
+        "intent": intent.document(),
+        "who": who,
+        "role_before": None if role is None else role.configs(),
+        "is_writable_before": denials is not None and denials.is_writable,
+        **extra,
+        "declared": {move.sites.link.name: declared(move.sites.link) for move in moves},
+        "plans": [to_document(move.plan) for move in moves],
+    }
+
+
+async def who_begins(sites: Sites, between: tuple[str, str], known: Container[str]) -> OperationUnderWay:
     """Of two that begin at once, both behind their looks, one is overtaken: by whom, the other's first entry says.
     `known`: the operations that were there before.
     """

@@ -14,6 +14,7 @@ from deploy.cli.tables import counted, print_table
 from deploy.cli.terminal import AppContext, CommandRefused, ExitCode
 from failover.failback.plan import FailbackPlan, FailbackRefusal
 from failover.failback.stranding import RoleInTheWay, count_in
+from failover.journal import OperationLog
 from mirror.api import Link, SourceParting, StrandedTail
 
 NAMES_SHOWN = 10
@@ -82,12 +83,19 @@ def told_tails(tails: Sequence[StrandedTail]) -> str:
     return "what is not counted yet, as a transaction is open," if records is None else counted(records, "record")
 
 
-def refuse(app: AppContext, link: Link, plan: FailbackPlan) -> None:
-    """Raises CommandRefused for all that speaks against it, with the last one's hint."""
+def refuse(app: AppContext, link: Link, plan: FailbackPlan, log: OperationLog | None) -> None:
+    """Raises CommandRefused for all that speaks against it, with the last one's hint. `log`: of the failback that is
+    gone on with.
+    """
     if plan.refusals:
         told = _told_refusals(app, link, plan)
-        text = "; ".join(said for said, _ in told)
-        raise CommandRefused(f"{text}. Nothing was changed", told[-1][1], ExitCode.REFUSED)
+        text, hint = "; ".join(said for said, _ in told), told[-1][1]
+        if log is None:
+            raise CommandRefused(f"{text}. Nothing was changed", hint, ExitCode.REFUSED)
+        text = f"{log.operation_id} cannot go on: {text}. Nothing more was changed"
+        first, *toml = hint.split("\n")
+        hint = "\n".join([f"{first}; `farshore operation abort {log.operation_id}` gives it up", *toml])
+        raise CommandRefused(text, hint, ExitCode.REFUSED)
 
 
 def tell_refusals(app: AppContext, link: Link, plan: FailbackPlan) -> None:
@@ -175,7 +183,18 @@ def hint_of_back(back: str) -> str:
     )
 
 
-def show(plan: FailbackPlan) -> None:
+def tell_cut_short(link: Link, operation_id: str, step: str) -> None:
+    """Where a step did not come to its end: the failback keeps both links until it is gone on with, or given up."""
+    if step:
+        said = f"{operation_id} was cut short in its step {step}: `farshore failback --link {link.name}`, or from any"
+        ways = f"machine `farshore operation resume {operation_id}`, goes on with it"
+        click.echo(filled(f"{said} {ways}; `farshore operation abort {operation_id}` gives it up"), err=True)
+
+
+def show(plan: FailbackPlan, log: OperationLog | None) -> None:
+    """`log`: of the failback that is gone on with."""
+    if log is not None:
+        click.echo(filled(f"goes on with {log.operation_id}, which was cut short"), err=True)
     if plan.tails:
         print_table(
             to_document(plan.tails), ("topic", "partition", "first_offset", "end_offset", "records"), "", to_stderr=True
@@ -201,7 +220,7 @@ def show(plan: FailbackPlan) -> None:
     if plan.groups_gone:
         text = f"have no offset at {plan.target} any more; what they have at {plan.source} stays as it is"
         click.echo(filled(f"{text}: {_names(plan.groups_gone)}"), err=True)
-    click.echo(filled(f"steps: {', '.join(plan.steps)}"), err=True)
+    click.echo(filled(f"steps: {', '.join(plan.steps) or 'none is left'}"), err=True)
 
 
 def _names(groups: Sequence[str]) -> str:

@@ -32,6 +32,7 @@ from deploy.cli.terminal import (
     run_async,
     yes_option,
 )
+from failover.failback.operation import refuse_amid_failback
 from failover.failback.stranding import leave_at_source
 from failover.to_datetime import first_record_at
 from mirror.description import declare_link, describe_link
@@ -142,9 +143,12 @@ def resume_command(
         return
     if isinstance(plan, ResumeBlocker):
         raise _refusal(link, entries, plan)
+    is_stopped = plan.condition in (LinkCondition.PROMOTED, LinkCondition.PAUSED)
+    if is_stopped and not dry_run:
+        run_async(with_both_sites(link, partial(_refuse_amid_failback, link)))
     chosen = StrandedWay(way) if way else None
     stays = stranded_in_the_way(link, plan, chosen)
-    if plan.condition in (LinkCondition.PROMOTED, LinkCondition.PAUSED):
+    if is_stopped:
         _note_partings(link)
     if dry_run:
         emit(plan, output)
@@ -158,6 +162,11 @@ def resume_command(
     tell_that_it_may_run(link)
     if output != Output.TABLE:
         emit(plan, output)
+
+
+async def _refuse_amid_failback(link: Link, source: Cluster | None, target: Cluster) -> None:
+    """It lets the link run itself, and the link back, when that is due. Raises OperationUnderWay."""
+    await refuse_amid_failback(link, source, target, target.clock.now_ms())
 
 
 def _note_partings(link: Link) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from abc import ABC, abstractmethod
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Container, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -230,14 +230,15 @@ class Ended:
     said: Mapping[str, Any]
 
 
-async def _begin(looked: Looked, begun: Begun, plan_digest: str = "") -> Ended:
+async def _begin(looked: Looked, begun: Begun, plan_digest: str = "", of: Step | None = None) -> Ended:
     """Carry it out. Raises GateRefused where nothing was changed."""
     begun.operation_id = operation_id = (
         f"{looked.intent.operation.value}-{looked.name}-{datetime.now(UTC):%Y%m%dT%H%M%S%f}"
     )
     said = {**looked.extra, "plan_digest": plan_digest} if plan_digest else looked.extra
-    tell = link_tables.tell_groups_stand
-    results = await begin(looked.moves, looked.intent, operation_id, this_process(), said, tell)
+    said = {**said, "within": of.operation_id} if of is not None else said
+    tell, still_wanted = link_tables.tell_groups_stand, of.renew if of is not None else None
+    results = await begin(looked.moves, looked.intent, operation_id, this_process(), said, tell, still_wanted)
     return Ended(looked.intent, results, said)
 
 
@@ -250,19 +251,28 @@ class LinkMoved:
     refused: GateRefused | None = None
 
 
-async def move_link(app: AppContext, intent: Intent) -> LinkMoved:
+@dataclass(frozen=True, slots=True)
+class Step:
+    """The failback that a move is a step of; `renew` raises where that is another machine's by now."""
+
+    operation_id: str
+    renew: Callable[[], Awaitable[None]]
+
+
+async def move_link(app: AppContext, intent: Intent, of: Step) -> LinkMoved:
     """Carry out what another command's consent covers. Raises OperationUnderWay, and what `begin` raises behind the
     gates.
     """
     async with AsyncExitStack() as stack:
-        sites = await enter_links(stack, [app.link(intent.links[0])], intent, now_ms, app.links())
+        entered = await enter_links(stack, [app.link(intent.links[0])], intent, now_ms, app.links())
+        sites = [replace(one, within=of.operation_id) for one in entered]
         looked = await _look_alone(app, intent, sites)
         plan = replace(looked.moves[0].plan, not_named=())  # what it does not name was never to be moved
         looked = replace(looked, moves=[replace(looked.moves[0], plan=plan)])
         refused = refusal_of(plan)
         if refused is None:
             try:
-                return await link_moved(app, await _begin(looked, Begun()))
+                return await link_moved(app, await _begin(looked, Begun(), of=of))
             except GateRefused as error:
                 refused = error
                 more = refusals_of(error, intent.source, looked.name)

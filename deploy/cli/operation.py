@@ -1,4 +1,4 @@
-"""`farshore operation`: switchovers and failovers, as the journals at their targets have them, from any machine."""
+"""`farshore operation`: switchovers, failovers, failbacks, as the journals at their targets have them, anywhere."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from broker.base.documents import iso_time, to_document
 from broker.base.errors import FarshoreError
 from broker.client.cluster import Cluster
 from broker.client.site import Site
-from deploy.cli.failover_tables import tell_groups_stand
+from deploy.cli.failback import resume_failback
 from deploy.cli.found_lines import found_in
-from deploy.cli.interrupted import told_where_interrupted
 from deploy.cli.left_lines import not_let_in
 from deploy.cli.lines import filled
-from deploy.cli.moving import Ended, now_ms, tell_results
+from deploy.cli.moving import now_ms, tell_results
 from deploy.cli.parameters import Duration
+from deploy.cli.taking_up import enter_again, take_up
 from deploy.cli.terminal import (
     AppContext,
     CommandRefused,
@@ -36,28 +36,24 @@ from deploy.cli.terminal import (
 )
 from failover.aborting import AbortFinding, AbortKind, abort, plan_abort
 from failover.contact import CLIENT_ID
-from failover.errors import FailoverError
+from failover.failback.aborting import abort_failback, plan_failback_abort
+from failover.failback.operation import link_back_of
 from failover.hearing import Hearing, is_carried_on, is_doubtful, is_heard
 from failover.journal import OperationLog, as_told
 from failover.journal_log import load_operations
 from failover.limits import HEARTBEAT_S
-from failover.planning import enter_links, this_process
-from failover.result import OperationResult
-from failover.site_plan import Stay, StayKind, StayReason
-from failover.sites import Sites
+from failover.planning import this_process
 from failover.standing import (
     OPEN_STATES,
     OperationStanding,
     OperationState,
-    given_up_links,
-    intent_of,
+    is_failback,
     results_of,
     standing_of,
     told_standing,
     way_on,
 )
-from failover.taking_up import find_operation, resume
-from mirror.api import STATUS_LIMITS
+from mirror.api import STATUS_LIMITS, Link
 
 LIST_COLUMNS = ("operation_id", "state", "started_at", "who")
 STEP_COLUMNS = ("step", "started_at", "done_at")
@@ -93,7 +89,7 @@ class Found:
 
 @click.group("operation")
 def operation_group() -> None:
-    """Switchovers and failovers: list, show, wait, resume, abort; from any machine."""
+    """Switchovers, failovers and failbacks: list, show, wait, resume, abort; from any machine."""
 
 
 def _one(command: Any) -> Any:
@@ -155,8 +151,11 @@ def wait_command(context: AppContext, operation_id: str, timeout_ms: int | None,
 def resume_command(context: AppContext, operation_id: str, dry_run: bool, yes: bool, output: str) -> None:
     """Bring an operation to its end that was cut short, on whichever machine. Exit code: as of the command itself."""
 
+    found = run_async(_find(context, operation_id))
+    if is_failback(found.log) and found.standing().state in OPEN_STATES and not dry_run:
+        resume_failback(context, found.log, yes, output)
+
     async def main() -> int:
-        found = await _find(context, operation_id)
         if dry_run:
             _show(found, output)
             return ExitCode.DONE if found.standing().state in OPEN_STATES else ExitCode.REFUSED
@@ -164,29 +163,6 @@ def resume_command(context: AppContext, operation_id: str, dry_run: bool, yes: b
         return await tell_results(context, await take_up(context, found.log), output)
 
     raise SystemExit(run_async(main()))
-
-
-async def take_up(context: AppContext, log: OperationLog) -> Ended:
-    """Bring it to its end, by sites that are called now: since somebody looked one may have died, or be back."""
-    async with AsyncExitStack() as stack:
-        target = context.link(intent_of(log).links[0]).target
-        begun = await stack.enter_async_context(told_where_interrupted(target))
-        begun.operation_id = log.operation_id
-        sites = await _enter(stack, context, log)
-        results = await resume(log, sites, context.hooks(), this_process(), tell_groups_stand)
-        return _ended((await find_operation(sites[0].target, log.operation_id)) or log, results)
-
-
-def _ended(log: OperationLog, results: Sequence[OperationResult]) -> Ended:
-    """With the links that it went on without."""
-    intent = intent_of(log)
-    given_up = {
-        link: why for link, why in given_up_links(log).items() if link not in [result.link for result in results]
-    }
-    stays = [Stay(StayKind.LINK, link, StayReason.REFUSED, why) for link, why in given_up.items()]
-    said = {"stays": [*log.entries[0].detail.get("stays", []), *to_document(stays)]}
-    intent = replace(intent, refused_links=(*intent.refused_links, *given_up))
-    return Ended(intent, results, said)
 
 
 @operation_group.command("abort")
@@ -202,13 +178,20 @@ def abort_command(context: AppContext, operation_id: str, dry_run: bool, yes: bo
     async def main() -> int:
         async with AsyncExitStack() as stack:
             found = await _find(context, operation_id)
-            sites = await _enter(stack, context, found.log)
-            findings = await plan_abort(found.log, sites)
+            sites = await enter_again(stack, context, found.log)
+            back = _link_back(context, found.log)
+            if is_failback(found.log):
+                findings = await plan_failback_abort(found.log, sites[0], back)
+            else:
+                findings = await plan_abort(found.log, sites)
             if not dry_run:
                 _tell_findings(findings)
                 confirm_plan(told_standing(found.standing(), now_ms()), yes, question="Abort it?")
-                sites = await _enter(stack, context, found.log)
-                findings = await abort(found.log, sites, findings, context.hooks(), this_process())
+                sites = await enter_again(stack, context, found.log)
+                if is_failback(found.log):
+                    findings = await abort_failback(found.log, sites[0], back, this_process())
+                else:
+                    findings = await abort(found.log, sites, findings, context.hooks(), this_process())
             title = f"an abort of {operation_id} would find" if dry_run else f"{operation_id} is aborted"
             emit(list(findings), output, columns=FINDING_COLUMNS, title=title)
             stays = [finding for finding in findings if finding.stays]
@@ -218,6 +201,11 @@ def abort_command(context: AppContext, operation_id: str, dry_run: bool, yes: bo
             return ExitCode.FINDINGS if stays else ExitCode.DONE
 
     raise SystemExit(run_async(main()))
+
+
+def _link_back(context: AppContext, log: OperationLog) -> Link | None:
+    """Of a failback; None where this file has it no more."""
+    return next((link for link in context.links() if link.name == link_back_of(log)), None)
 
 
 def _tell_findings(findings: Iterable[AbortFinding]) -> None:
@@ -340,20 +328,6 @@ async def _look_again(found: Found) -> Found | FarshoreError:
     raise CommandRefused(text, "`farshore operation list`", ExitCode.ERROR)
 
 
-async def _enter(stack: AsyncExitStack, context: AppContext, log: OperationLog) -> list[Sites]:
-    """Both sites of each of its links, as this machine's file has them. Raises FailoverError where it has others."""
-    intent = intent_of(log)
-    links = [context.link(name) for name in intent.links]
-    for link in links:
-        if (link.source.name, link.target.name) != (intent.source, intent.target):
-            here = f"{link.source.name} to {link.target.name}"
-            raise FailoverError(
-                f"{link.name} goes from {here} in this file; {log.operation_id}: {intent.source} to {intent.target}",
-                hint="use the file that the operation was begun with",
-            )
-    return await enter_links(stack, links, intent, now_ms, context.links())
-
-
 def _show(found: Found, output: str) -> None:
     standing, log = found.standing(), as_told(found.log)
     if output != Output.TABLE:
@@ -363,9 +337,10 @@ def _show(found: Found, output: str) -> None:
         ]
         emit({**to_document(standing), "step": standing.step, "site": found.site.name, "entries": entries}, output)
         return
+    way = (standing.target, standing.source) if is_failback(log) else (standing.source, standing.target)
     lines = [
         f"{standing.operation_id}: {standing.state.value.replace('_', ' ')}",
-        f"{standing.operation} of {', '.join(standing.links)}: {standing.source} -> {standing.target}",
+        f"{standing.operation} of {', '.join(standing.links)}: {' -> '.join(way)}",
         f"by {standing.who}, begun {iso_time(standing.started_at_ms)}, last heard of {iso_time(standing.heard_at_ms)}",
     ]
     lines += [f"reason: {standing.reason}"] if standing.reason else []

@@ -7,14 +7,18 @@ from collections.abc import Callable, Container
 from dataclasses import dataclass
 
 from broker.client.cluster import Cluster
-from broker.client.groups import commit_offsets_of_groups
+from broker.client.errors import ClientError
+from broker.client.fanout import both
+from broker.client.groups import committed_offsets_of_groups
 from broker.client.model import CommittedOffset
 from broker.wire.vocabulary import TopicPartition
 from failover.errors import NotDrained
+from failover.failback.stranding import Check
 from failover.limits import DRAIN_POLL_S
+from failover.moving import Committing, FencedCommits
 from failover.observe import observe
 from failover.snapshot import Snapshot
-from mirror.api import Link, complete_link, load_group_map, load_link_state
+from mirror.api import Due, Link, complete_link, fence_groups, load_group_map, load_link_state
 
 Report = Callable[[int, int], None]
 """Is told how many offsets are still to come, and how many there were."""
@@ -64,31 +68,58 @@ async def await_carried(back: Link, source: Cluster, target: Cluster, patience_s
         await asyncio.sleep(DRAIN_POLL_S)
 
 
+async def fenced_commits(back: Link, target: Cluster, check: Check) -> Committing:
+    """Of groups at the link back's target: what a machine before this one has staged there is taken back, and it stages
+    no more, however long it hung. `check` is asked behind that fence. Raises what `check` does, and ClientError.
+
+    The fence is that of the link's passes over groups. Its worker, which runs meanwhile, takes it again with its next
+    pass; then these commits are staged once more, behind a `check`.
+    """
+    writer = await fence_groups(target, back)
+    await check()
+    return FencedCommits(target, back, writer)
+
+
 async def set_groups(
-    back: Link, source: Cluster, target: Cluster, snapshot: Snapshot, names: Container[str]
+    back: Link,
+    ends: tuple[Cluster, Cluster],
+    snapshot: Snapshot,
+    names: Container[str],
+    commits: Committing,
+    check: Check,
 ) -> tuple[SetBack, ...]:
-    """Set each of these groups of the link back's target to where it stands at its source, if it is further ->
-    those.
+    """Set each of these groups of the link back's target to where it stands at its source, if it is further -> those.
+    `ends`: the link back's source and target, `snapshot` of them, taken behind the fence of the `commits`.
 
     A place that a group had before the site was lost would count as read there (ADR 8), and what the group reads anew
     at the other site would be passed over. Groups with members there are left alone: the switchover refuses them.
-    Raises ClientError, MirrorError.
+    Raises what `check` does, ClientError (also where it is not known of a group that it is set), MirrorError.
     """
+    source, target = ends
     back = await complete_link(back, source, target)
     state = await load_link_state(back, target)
     doubted = state.entries.in_doubt(asks_source=True)
-    group_map = await load_group_map(back, state.map, doubted, (source, target), {})
-    found = []
-    wanted: dict[str, dict[TopicPartition, CommittedOffset]] = {}
-    for group in snapshot.groups:
-        for at in group.partitions if group.group in names else ():
-            if at.source_offset is None or at.target_offset is None or group.target_members != 0:
+    group_map = await load_group_map(back, state.map, doubted, ends, {})
+    groups = [group for group in snapshot.groups if group.group in names and group.target_members == 0]
+    looked_at = [group.group for group in groups]
+    stand, _ = await both(committed_offsets_of_groups(target, looked_at), commits.look(looked_at))
+    found: list[SetBack] = []
+    due: list[Due] = []
+    for group in groups:
+        before = stand[group.group]
+        if isinstance(before, ClientError):
+            raise before
+        wanted: dict[TopicPartition, CommittedOffset] = {}
+        for at in group.partitions:
+            where = TopicPartition(at.target_topic, at.partition)
+            if at.source_offset is None or where not in before:
                 continue
             exact = group_map.to_target(at.topic, at.partition, at.source_offset)
-            if exact is not None and exact < at.target_offset:
-                where = TopicPartition(at.target_topic, at.partition)
-                wanted.setdefault(group.group, {})[where] = CommittedOffset(exact, at.metadata)
-                found.append(SetBack(group.group, at.target_topic, at.partition, at.target_offset, exact))
-    for refused in (await commit_offsets_of_groups(target, wanted)).values():
+            if exact is not None and exact < before[where].offset:
+                wanted[where] = CommittedOffset(exact, at.metadata)
+                found.append(SetBack(group.group, at.target_topic, at.partition, before[where].offset, exact))
+        due += [Due(group.group, wanted, before)] if wanted else []
+    for refused in (await commits.commit(due, check)).values():
         raise refused
+    await commits.until_counted()
     return tuple(found)

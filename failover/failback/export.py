@@ -11,6 +11,7 @@ not in it. Its first and last batch may have records outside of the range: the m
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
 import os
@@ -92,6 +93,17 @@ async def export_stranded(
     return manifest
 
 
+async def is_exported(reader: TailReader, tails: Sequence[StrandedTail], folder: Path) -> bool:
+    """Whether it holds these very ranges, whole: an export whose end was not heard of is not made again."""
+    try:
+        found = await asyncio.to_thread(read_manifest, folder)
+    except ExportDamaged:
+        return False
+    wanted = [(tail.topic, tail.partition, tail.first_offset, tail.end_offset, tail.records) for tail in tails]
+    there = [(one.topic, one.partition, one.first_offset, one.end_offset, one.records) for one in found.ranges]
+    return (found.link, found.source_cluster_id, there) == (reader.link.name, reader.source_cluster_id, wanted)
+
+
 async def _write_range(reader: TailReader, tail: StrandedTail, folder: Path) -> ExportedRange:
     name = f"{tail.topic}-{tail.partition}/{tail.first_offset:020d}.log"
     path = folder / name
@@ -104,7 +116,7 @@ async def _write_range(reader: TailReader, tail: StrandedTail, folder: Path) -> 
                 size_bytes += file.write(batch)
                 digest.update(batch)
         file.flush()
-        os.fsync(file.fileno())
+        await asyncio.to_thread(os.fsync, file.fileno())  # of gigabytes it takes longer than a lease lasts
     if records != tail.records:
         text = f"{tail.where} had {tail.records} records in [{tail.first_offset}, {tail.end_offset}), and has {records}"
         raise ExportRefused(text, hint="something changes the source's log: try again")

@@ -175,6 +175,11 @@ def plan_failback(
     )
 
 
+def nothing_left(found: Stranded, link_back: str) -> FailbackPlan:
+    """Of a failback that is taken up, and has let the link run: all but its end was said."""
+    return FailbackPlan(found.link, link_back, found.source, found.target, (), (), found.records, "", ())
+
+
 def is_back(run: LinkRun | None, back: BackLink) -> bool:
     """Whether a promotion along the link back came after the link's own: the old source is the active site again."""
     return run is not None and _are_promoted(run, back) and back.is_later is True

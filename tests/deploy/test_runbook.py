@@ -126,7 +126,7 @@ def test_there_and_back_as_planned_and_then_after_a_loss(tmp_path: Path) -> None
         assert role_of(shell, "east") == "frozen", "nobody is let in before it is said what it is"
         shell.run(f"{standby} --yes", ExitCode.DONE)
 
-        listed, run_back, dry_run, failback, run_there, export, leave, replay = written("Failback")
+        listed, run_back, dry_run, *failback, run_there, export, leave, replay = written("Failback")
         shell.run(listed, ExitCode.DONE)
         shell.begin(run_back)
         shell.run(export.replace("DIR", "exported"), ExitCode.DONE)
@@ -135,11 +135,28 @@ def test_there_and_back_as_planned_and_then_after_a_loss(tmp_path: Path) -> None
         at_west += ["west alone"] * 5 + ["stranded"] * 3
         assert values_at(shell.west) == at_west
         wait_until(lambda: is_allowed(shell, dry_run), DEADLINE_S, "nothing to speak against the failback")
-        shell.run(f"{failback} --yes", ExitCode.DONE)
-        assert values_at(shell.east) == at_east + ["west alone"] * 5 + ["stranded"] * 3
+        come_back_after_all(shell, *failback)
+        there = [value for value in values_at(shell.east) if value != "never committed"]
+        assert there == at_east + ["west alone"] * 5 + ["stranded"] * 3
         append_records(shell.east, "at home", 2)
         shell.begin(run_there)
         arrive(shell.west, [*at_west, "at home", "at home"])
+
+
+def come_back_after_all(shell: Shell, failback: str, listed: str, resume: str, abort: str) -> None:
+    """Its machine dies twice: the first failback is aborted, with the link back running, the second one resumed."""
+    for command, code in ((abort, ExitCode.FINDINGS), (resume, ExitCode.DONE)):
+        with drain_held_up(shell.west.bootstrap):
+            cut_short = shell.start(f"{failback} --yes")
+            wait_until(lambda: is_carrying(shell), DEADLINE_S, "the failback to wait for the link back")
+            cut_short.kill()
+            cut_short.communicate(timeout=DEADLINE_S)
+        (open_,) = json.loads(shell.run(f"{listed} -o json", ExitCode.DONE).stdout)["items"]
+        shell.run(f"{command.replace('ID', open_['operation_id'])} --yes", code)
+
+
+def is_carrying(shell: Shell) -> bool:
+    return any(one.step == "carry" and one.ended_at_ms is None for one in shell.standings())
 
 
 def test_a_whole_site_there_cut_short_and_back_and_then_lost(tmp_path: Path) -> None:

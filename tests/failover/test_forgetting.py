@@ -47,6 +47,18 @@ def test_of_each_link_the_newest_stay() -> None:
     assert forgotten(both, log("2"), log("3"), *others) == ["both"]
 
 
+def test_a_failback_is_no_fence_that_takes_anothers_place() -> None:
+    """The link's state names the failover, and which groups went the failback reads there."""
+    intent = Intent(Operation.FAILBACK, ("east-west",), "east", "west")
+    backs = []
+    for n in range(3):
+        told: list[tuple[str, Mapping[str, object]]] = [(Event.PLANNED, {"intent": intent.document(), "who": "ann"})]
+        told += [(Event.STARTED, {"step": "carry"}), (Event.ABORTED, {})]
+        entries = [JournalEntry(at, 1, f"b{n}", event, one, GENESIS_HASH) for at, (event, one) in enumerate(told)]
+        backs.append(OperationLog(f"b{n}", tuple(entries)))
+    assert forgotten(log("0", fenced=True), *backs) == ["b0"]
+
+
 @pytest.mark.parametrize(
     "needed",
     [

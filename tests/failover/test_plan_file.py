@@ -206,6 +206,9 @@ def test_a_file_that_was_edited_or_is_none_is_not_read(tmp_path: Path) -> None:
     path.write_text(path.read_text().replace('"allow_data_loss": false', '"allow_data_loss": true'))
     with pytest.raises(PlanUnreadable, match="not as it was written"):
         read_plan(path)
+    write_plan(path, replace(INTENT, operation=Operation.FAILBACK), [])
+    with pytest.raises(PlanUnreadable, match="no move of one plan"):
+        read_plan(path)
 
 
 def test_more_to_read_again_or_to_skip_than_was_consented_to_is_a_change_and_fewer_are_not() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from failover.failback.export import (
     Manifest,
     export_stranded,
     exported_batches,
+    is_exported,
     read_manifest,
     within,
 )
@@ -54,6 +56,21 @@ async def test_the_files_hold_what_only_the_source_has_and_no_other_record(tmp_p
         with pytest.raises(ExportRefused, match="is not empty"):
             await exported(lost, folder)
         assert [path.name for path in tmp_path.glob(f"*{UNFINISHED}")] == []
+
+
+async def test_an_export_that_holds_the_very_ranges_is_known_and_no_other_one(tmp_path: Path) -> None:
+    """A failback whose machine died behind it saves to the same folder again, and would be refused."""
+    folder = tmp_path / "saved"
+    async with lost_and_back(tmp_path, 13, (4, 2), (1, 1)) as lost:
+        reader, found = await read_stranded(lost.there, lost.stage.source, lost.stage.target)
+        assert not await is_exported(reader, found.tails, folder)
+        (one, *_) = (await exported(lost, folder)).ranges
+        assert await is_exported(reader, found.tails, folder)
+        assert not await is_exported(reader, found.tails[:1], folder)
+        grown = (replace(found.tails[0], end_offset=found.tails[0].end_offset + 1), *found.tails[1:])
+        assert not await is_exported(reader, grown, folder)
+        (folder / one.file).write_bytes(b"another")
+        assert not await is_exported(reader, found.tails, folder)
 
 
 async def test_what_was_changed_is_found_before_it_is_used(tmp_path: Path) -> None:

@@ -1,0 +1,61 @@
+"""Going on with an operation that its journal tells of, by both sites as this machine's file has them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from dataclasses import replace
+
+from broker.base.documents import to_document
+from deploy.cli.failover_tables import tell_groups_stand
+from deploy.cli.interrupted import told_where_interrupted
+from deploy.cli.moving import Ended, now_ms
+from deploy.cli.terminal import AppContext
+from failover.errors import FailoverError
+from failover.journal import OperationLog
+from failover.planning import enter_links, this_process
+from failover.result import OperationResult
+from failover.site_plan import Stay, StayKind, StayReason
+from failover.sites import Sites
+from failover.standing import given_up_links, intent_of, within
+from failover.taking_up import find_operation, resume
+
+
+async def take_up(context: AppContext, log: OperationLog, within_id: str = "") -> Ended:
+    """Bring it to its end, by sites that are called now: since somebody looked one may have died, or be back.
+    `within_id`: the failback that does it as a step.
+    """
+    async with AsyncExitStack() as stack:
+        target = context.link(intent_of(log).links[0]).target
+        begun = await stack.enter_async_context(told_where_interrupted(target))
+        begun.operation_id = log.operation_id
+        of_failback = within_id or within(log)
+        sites = [replace(one, within=of_failback) for one in await enter_again(stack, context, log)]
+        results = await resume(log, sites, context.hooks(), this_process(), tell_groups_stand)
+        return _ended((await find_operation(sites[0].target, log.operation_id)) or log, results)
+
+
+def _ended(log: OperationLog, results: Sequence[OperationResult]) -> Ended:
+    """With the links that it went on without."""
+    intent = intent_of(log)
+    given_up = {
+        link: why for link, why in given_up_links(log).items() if link not in [result.link for result in results]
+    }
+    stays = [Stay(StayKind.LINK, link, StayReason.REFUSED, why) for link, why in given_up.items()]
+    said = {"stays": [*log.entries[0].detail.get("stays", []), *to_document(stays)]}
+    intent = replace(intent, refused_links=(*intent.refused_links, *given_up))
+    return Ended(intent, results, said)
+
+
+async def enter_again(stack: AsyncExitStack, context: AppContext, log: OperationLog) -> list[Sites]:
+    """Both sites of each of its links, as this machine's file has them. Raises FailoverError where it has others."""
+    intent = intent_of(log)
+    links = [context.link(name) for name in intent.links]
+    for link in links:
+        if (link.source.name, link.target.name) != (intent.source, intent.target):
+            here = f"{link.source.name} to {link.target.name}"
+            raise FailoverError(
+                f"{link.name} goes from {here} in this file; {log.operation_id}: {intent.source} to {intent.target}",
+                hint="use the file that the operation was begun with",
+            )
+    return await enter_links(stack, links, intent, now_ms, context.links())

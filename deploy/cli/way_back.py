@@ -1,0 +1,178 @@
+"""A failback as this machine carries it out: its bars, the switchover among its steps, and what it has come to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+from rich.progress import Progress, TaskID
+
+from broker.base.errors import FarshoreError
+from broker.client.cluster import Cluster
+from deploy.cli.both_sites import with_both_sites
+from deploy.cli.failback_words import hint_of_back
+from deploy.cli.interrupted import told_where_interrupted
+from deploy.cli.moving import LinkMoved, Step, link_moved, move_link, now_ms
+from deploy.cli.stranded import no_answer
+from deploy.cli.taking_up import take_up
+from deploy.cli.terminal import AppContext, CommandRefused, ExitCode, exit_code_of, progress
+from failover.errors import BackTailUndecided
+from failover.failback.looking import groups_to_come
+from failover.failback.operation import Beginning, come_back, open_switchover
+from failover.failback.plan import FailbackPlan
+from failover.failback.stranding import Report
+from failover.failback.way_back import CameBack, Hands, SwitchoverEnd, WayBack
+from failover.intent import Intent
+from failover.journal import OperationLog
+from failover.journal_log import OperationJournal, load_operations
+from failover.observe import observe
+from failover.sites import Sites
+from failover.steps import Operation
+from mirror.api import Link, Pulse, judge_heartbeat, read_entries
+
+TAKEN_UP_S = 6.0
+"""A worker that lives looks each two seconds whether its link may run, and is its owner soon after that."""
+LOOK_AGAIN_S = 0.5
+_ENDS: Mapping[ExitCode, SwitchoverEnd] = {
+    ExitCode.DONE: SwitchoverEnd.VERIFIED,
+    ExitCode.FINDINGS: SwitchoverEnd.FINDINGS,
+}
+
+
+class Coming:
+    """The steps, and in `result` what has come of them so far."""
+
+    def __init__(
+        self, app: AppContext, link: Link, plan: FailbackPlan, beginning: Beginning, patience_s: float
+    ) -> None:
+        self._app, self._link, self._plan = app, link, plan
+        self._back = app.link(plan.link_back or link.name)  # of one that has let the link run nothing is left to do
+        self._beginning = beginning
+        self._patience_s = patience_s
+        self._exit_code = ExitCode.DONE
+        self._switchover: Mapping[str, Any] | None = None
+        self._way: WayBack | None = None
+
+    @property
+    def step(self) -> str:
+        """The last that was begun; "": none was."""
+        return self._way.step if self._way is not None else ""
+
+    @property
+    def came_back(self) -> CameBack:
+        return self._way.came_back if self._way is not None else CameBack()
+
+    async def go(self) -> None:
+        """Raises CommandRefused, and what the steps do, where it cannot go on."""
+        async with told_where_interrupted(self._link.target) as begun:
+            begun.operation_id = self._beginning.operation_id
+            await with_both_sites(self._link, self._go)
+
+    async def _go(self, source: Cluster | None, target: Cluster) -> None:
+        link, back = self._link, self._back
+        if source is None:
+            raise no_answer(link)
+        with progress() as bars:
+            hands = Hands(
+                partial(self._switch_over, bars),
+                self._patience_s,
+                _bar(bars, f"read at {link.source.name}"),
+                _left(_bar(bars, f"offsets brought to {link.source.name}")),
+            )
+            self._way = WayBack(link, back, (source, target), self._plan, hands)
+            try:
+                await come_back(Sites(link, source, target, (), now_ms), back, self._way, self._beginning)
+            except BackTailUndecided as error:
+                raise CommandRefused(str(error), hint_of_back(back.name), ExitCode.REFUSED) from error
+
+    async def _switch_over(self, bars: Progress, journal: OperationJournal) -> SwitchoverEnd:
+        """As the same command of a person, consented to by this one's plan."""
+        bars.stop()
+        try:
+            moved = await _switch_over(self._app, self._link, self._back, journal)
+        except FarshoreError as error:
+            self._exit_code = exit_code_of(error)
+            raise
+        self._exit_code, self._switchover = moved.exit_code, moved.document
+        if moved.refused is not None:
+            raise moved.refused
+        return _ENDS.get(moved.exit_code, SwitchoverEnd.NOT_VERIFIED)
+
+    def result(self) -> dict[str, Any]:
+        """The document."""
+        plan, came_back = self._plan, self.came_back
+        found: dict[str, Any] = {
+            "operation_id": self._beginning.operation_id,
+            "link": self._link.name,
+            "stranded_records": plan.stranded_records,
+            "export_to": plan.export_to,
+            "steps_done": tuple(came_back.steps_done),
+            "groups_back": plan.groups_back,
+            "groups_stay": plan.groups_stay,
+            "groups_gone": plan.groups_gone,
+            "switchover_exit_code": int(self._exit_code),
+            "groups_set_back": came_back.groups_set_back,
+            "stranded_since": came_back.stranded_since,
+            "role_in_the_way": came_back.role_in_the_way,
+            "stranded_at_target": came_back.stranded_at_target,
+            "link_is_run": None,
+            "next": (),
+        }
+        return found if self._switchover is None else {**found, "switchover": self._switchover}
+
+
+def _bar(bars: Progress, told: str) -> Report:
+    """Is there when there is something to show."""
+    tasks: list[TaskID] = []
+
+    def report(done: int, there: int) -> None:
+        if not tasks:
+            tasks.append(bars.add_task(told, total=None))
+        bars.update(tasks[0], total=there, completed=done)
+
+    return report
+
+
+def _left(report: Report) -> Report:
+    """For who tells how many are left."""
+    return lambda left, there: report(there - left, there)
+
+
+async def _switch_over(app: AppContext, link: Link, back: Link, journal: OperationJournal) -> LinkMoved:
+    """What was cut short is brought to its end; it may have been of some groups only, and then the others follow."""
+    ended: LinkMoved | None = None
+    cut_short = await _cut_short(back)
+    if cut_short is not None:
+        ended = await link_moved(app, await take_up(app, cut_short, journal.operation_id))
+        if ended.exit_code is not ExitCode.DONE:
+            return ended
+    async with Cluster(back.source, client_id="farshore-cli") as west, Cluster(back.target) as east:
+        seen = await observe(back, west, east, (), west.clock.now_ms())
+        groups = await groups_to_come(link, back, seen, (east, west))
+    if ended is not None and not groups.coming:
+        return ended
+    sites = (back.source.name, back.target.name)
+    intent = Intent(Operation.SWITCHOVER, (back.name,), *sites, groups=groups.named, no_groups=groups.is_none)
+    return await move_link(app, intent, Step(journal.operation_id, journal.renew))
+
+
+async def _cut_short(back: Link) -> OperationLog | None:
+    """The operation of an earlier failback that has not ended."""
+    async with Cluster(back.target, client_id="farshore-cli") as target:
+        return open_switchover(back, await load_operations(target), target.clock.now_ms())
+
+
+async def is_taken_up(link: Link) -> bool:
+    """Whether a worker runs the link that was let run: one that lives has waited for that."""
+    async with Cluster(link.target, client_id="farshore-cli") as target:
+        clock = target.clock
+        until_s = clock.monotonic() + TAKEN_UP_S
+        while True:
+            owner = (await read_entries(link, target)).owner
+            is_heard = owner is not None and judge_heartbeat(owner, clock.now_ms()).pulse is not Pulse.SILENT
+            if owner is not None and owner.is_worker and is_heard:
+                return True
+            if clock.monotonic() > until_s:
+                return False
+            await clock.sleep(LOOK_AGAIN_S)

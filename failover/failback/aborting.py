@@ -1,0 +1,126 @@
+"""Giving up a failback that nobody carries on: none of its steps is undone, and what stays of them is listed.
+
+Nothing of it needs to be undone: what was saved and left stays in the source's log, a link back that runs brings what
+it would have brought, and groups that were set read nothing twice. The switchover among its steps is an operation of
+its own, and is aborted or resumed first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+from broker.base.documents import to_document
+from broker.base.errors import FarshoreError
+from broker.client.errors import ClientError
+from failover.aborting import AbortFinding, AbortKind
+from failover.errors import JournalUnanswered, NotAborted, SwitchoverOpen
+from failover.failback.plan import FailbackStep
+from failover.journal import Event, OperationLog
+from failover.journal_log import OperationJournal, claim, load_operations
+from failover.sites import Sites
+from failover.standing import OPEN_STATES, intent_of, standing_of, within
+from failover.taking_up import begun_steps, still, until_unheard
+from mirror.api import Link, LinkRun, MirrorError, RunState, fence_groups, read_entries, refuse_promotion
+
+
+async def plan_failback_abort(log: OperationLog, sites: Sites, back: Link | None) -> tuple[AbortFinding, ...]:
+    """What would stay. `sites`: of the link; `back`: the link back, None where the file has it no more. Raises
+    OperationEnded, OperationUnderWay, SwitchoverOpen, ClientError.
+    """
+    await until_unheard(log, sites)
+    return await _findings(log, sites, back, is_last=False)
+
+
+async def abort_failback(log: OperationLog, sites: Sites, back: Link | None, who: str) -> tuple[AbortFinding, ...]:
+    """End it -> what stays. What a machine before this one may have asked for, and was not told of, is heard by now, or
+    never is. Raises OperationEnded, OperationUnderWay, OperationTakenUp, SwitchoverOpen, NotAborted.
+    """
+    intent = intent_of(log)
+    between = (intent.source, intent.target)
+    try:
+        writer, log = await claim(sites.target, between, partial(still, log))
+    except ClientError as error:
+        raise NotAborted(log.operation_id, str(error), intent.target) from error
+    journal = OperationJournal(sites.target, log.operation_id, who, writer, between, log)
+    try:
+        async with journal.kept((Event.TAKEN_UP, {"who": who})):
+            try:
+                found = await _findings(log, sites, back, is_last=True)
+            except FarshoreError as error:  # it stays open, and whoever goes on with it need not wait
+                await journal.record(Event.CUT_SHORT, {"step": _last_step(log), "error": str(error)})
+                raise
+            await journal.record(Event.ABORTED, {"who": who, "findings": [to_document(one) for one in found]})
+    except (ClientError, JournalUnanswered, MirrorError) as error:
+        raise NotAborted(log.operation_id, str(error), intent.target) from error
+    return found
+
+
+def _last_step(log: OperationLog) -> str:
+    return standing_of(log, 0).step
+
+
+async def _findings(log: OperationLog, sites: Sites, back: Link | None, *, is_last: bool) -> tuple[AbortFinding, ...]:
+    """`is_last`: nobody else carries it on, so that what is on its way may be refused."""
+    begun, link, source = begun_steps(log), sites.link, sites.link.source.name
+    found: list[AbortFinding] = []
+    if FailbackStep.LEAVE in begun:
+        found.append(_stays(AbortKind.TAIL_LEFT, source, f"farshore stranded list --link {link.name}"))
+    if FailbackStep.RESUME_BACK in begun and back is not None:
+        found += await _link_back(log, sites, back, is_last=is_last)
+    if FailbackStep.SET_GROUPS in begun:
+        if is_last and sites.source is not None and back is not None and back.groups:
+            await fence_groups(sites.source, back)
+        found.append(_stays(AbortKind.GROUPS_SET_BACK, source, f"farshore group list --site {source}"))
+    if FailbackStep.SWITCH_OVER in begun:
+        found += await _switchovers(log, sites, link.name if back is None else back.name)
+    if FailbackStep.RESUME in begun:
+        refusing = refuse_promotion(link, sites.target, log.operation_id) if is_last else None
+        run = (await read_entries(link, sites.target)).run if refusing is None else await refusing
+        found += _resumed(log, link, run)
+    return tuple(found)
+
+
+async def _link_back(log: OperationLog, sites: Sites, back: Link, *, is_last: bool) -> Sequence[AbortFinding]:
+    if sites.source is None:
+        return [_stays(AbortKind.LINK_RESUMED, back.name, f"farshore link pause --link {back.name}")]
+    is_on_its_way = is_last and not _is_done(log, FailbackStep.RESUME_BACK)
+    if is_on_its_way:
+        return _resumed(log, back, await refuse_promotion(back, sites.source, log.operation_id))
+    return _resumed(log, back, (await read_entries(back, sites.source)).run)
+
+
+def _resumed(log: OperationLog, link: Link, run: LinkRun | None) -> Sequence[AbortFinding]:
+    if run is None or (run.state, run.operation_id) != (RunState.RUNNING, log.operation_id):
+        return []
+    return [_stays(AbortKind.LINK_RESUMED, link.name, f"farshore link pause --link {link.name}")]
+
+
+async def _switchovers(log: OperationLog, sites: Sites, back: str) -> Sequence[AbortFinding]:
+    """Raises SwitchoverOpen."""
+    source = sites.link.source.name
+    if sites.source is None:
+        return [_stays(AbortKind.SWITCHOVER_UNKNOWN, back, f"farshore operation list --site {source}")]
+    own = [one for one in (await load_operations(sites.source)).values() if within(one) == log.operation_id]
+    for one in own:
+        if standing_of(one, sites.now_ms()).state in OPEN_STATES:
+            raise SwitchoverOpen(log.operation_id, one.operation_id)
+    return [
+        AbortFinding(
+            AbortKind.SWITCHED_OVER,
+            back,
+            stays=True,
+            command=f"farshore operation show {one.operation_id}",
+            by=one.operation_id,
+        )
+        for one in own
+        if any(entry.event == Event.FINISHED for entry in one.entries)
+    ]
+
+
+def _is_done(log: OperationLog, step: FailbackStep) -> bool:
+    return any(entry.event == Event.DONE and entry.detail["step"] == step.value for entry in log.entries)
+
+
+def _stays(kind: AbortKind, subject: str, command: str) -> AbortFinding:
+    return AbortFinding(kind, subject, stays=True, command=command)

@@ -1,0 +1,99 @@
+"""Both sites looked at for the way back: what stands there, and what is to be done."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+from broker.client.cluster import Cluster
+from broker.client.topics import list_topics
+from failover.elsewhere import look_elsewhere
+from failover.failback.plan import BackLink, FailbackPlan, is_back, nothing_left, plan_failback
+from failover.failback.stranding import look_for_stranded
+from failover.failback.through import reads_through
+from failover.failback.waves import GroupsBack, groups_back, moved_along
+from failover.journal_log import load_operations
+from failover.observe import observe
+from failover.snapshot import Snapshot
+from failover.standing import is_verified
+from mirror.api import (
+    Link,
+    LinkCondition,
+    RunState,
+    StateEntries,
+    StrandedTail,
+    condition_now,
+    is_later,
+    judge_heartbeat,
+    read_entries,
+    that_are_missing,
+)
+
+
+async def look_back(
+    link: Link, links: Sequence[Link], ends: tuple[Cluster, Cluster], export_to: str, operation_id: str = ""
+) -> FailbackPlan:
+    """`links`: all of the file. `ends`: the link's source and target. `operation_id`: the failback that is taken up, ""
+    where one begins. Raises ClientError, MirrorError, CorruptBatch.
+    """
+    source, target = ends
+    entries = await read_entries(link, target)
+    found = await look_for_stranded(link, source, target)
+    backs = [one for one in links if _is_back(one, link)]
+    run = entries.run
+    if operation_id and run is not None and (run.state, run.operation_id) == (RunState.RUNNING, operation_id):
+        return nothing_left(found, backs[0].name if backs else "")
+    seen = tuple([await _look_along(link, back, links, entries, ends, found.tails) for back in backs])
+    same_names = link.topic_names == "same"
+    lacks = that_are_missing(found.partings) if same_names else ()
+    return plan_failback(found, run, seen, export_to, same_names=same_names, lacks=lacks)
+
+
+def _is_back(other: Link, link: Link) -> bool:
+    ends = (link.target.name, link.source.name)
+    return (other.source.name, other.target.name) == ends and other.topic_names == "same"
+
+
+async def _look_along(
+    link: Link,
+    back: Link,
+    links: Sequence[Link],
+    there: StateEntries,
+    ends: tuple[Cluster, Cluster],
+    found: Sequence[StrandedTail],
+) -> BackLink:
+    """`ends` are not the link back's, but source and target of the way there; so are the tails that were `found`."""
+    source, target = ends
+    entries = await read_entries(back, source)
+    heartbeat = judge_heartbeat(entries.owner, source.clock.now_ms())
+    log = (await load_operations(source)).get(entries.run.operation_id) if entries.run is not None else None
+    unfinished = log is not None and not is_verified(log)
+    tails: tuple[StrandedTail, ...] = ()
+    if entries.run is not None and entries.run.state is RunState.PROMOTED:
+        tails = (await look_for_stranded(back, target, source)).undecided
+    later = is_later(entries, there)
+    topics = [name for name in await list_topics(target) if back.selects_topic(name)]
+    elsewhere = await look_elsewhere(back, links, topics)
+    snapshot = await observe(back, target, source, (), source.clock.now_ms())
+    groups = await groups_to_come(link, back, snapshot, ends)
+    through = reads_through(found, snapshot.groups, groups.coming)
+    return BackLink(
+        back.name, condition_now(entries, heartbeat), entries.run, later, unfinished, tails, elsewhere, groups, through
+    )
+
+
+async def groups_to_come(link: Link, back: Link, snapshot: Snapshot, ends: tuple[Cluster, Cluster]) -> GroupsBack:
+    """`snapshot` is of the link back; `ends` are not that one's, but source and target of the way there."""
+    source, target = ends
+    there, here = await read_entries(link, target, only=()), await read_entries(back, source, only=())
+    at_source = await load_operations(source)
+    came_later = is_back(there.run, BackLink(back.name, LinkCondition.RUNNING, here.run, is_later(here, there)))
+    came = partial(moved_along, back.name, here.run if came_later else None, at_source)
+    return groups_back(
+        [group.group for group in snapshot.groups if any(at.source_offset is not None for at in group.partitions)],
+        there.groups.names,
+        moved_along(link.name, there.run, await load_operations(target)),
+        came(only_verified=True),
+        came(),
+        [group.group for group in snapshot.groups if any(at.target_offset is not None for at in group.partitions)],
+    )

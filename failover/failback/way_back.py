@@ -1,0 +1,169 @@
+"""The steps of a failback, each in its journal before it runs. Each sees to its own effect, and may be repeated.
+
+What is changed is changed behind a renewal of the lease, which is asked for behind a fence of the machine's own: of the
+link's state where that is written, of the groups where they are set. So of a machine that hung, and of the one that
+took the failback up, the later one's fence refuses the other (docs/adr/0033-a-failback-is-an-operation.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from broker.client.cluster import Cluster
+from failover.errors import BackTailUndecided
+from failover.failback.carrying import SetBack, await_carried, fenced_commits, set_groups
+from failover.failback.export import export_stranded, is_exported
+from failover.failback.looking import groups_to_come
+from failover.failback.plan import FailbackPlan, FailbackStep
+from failover.failback.stranding import (
+    Report,
+    RoleInTheWay,
+    leave_at_source,
+    look_for_stranded,
+    read_stranded,
+    resume_settled,
+    role_in_the_way,
+)
+from failover.freezing import read_roles
+from failover.journal import Event
+from failover.journal_log import OperationJournal
+from failover.observe import observe
+from mirror.api import Link, StrandedTail
+
+
+class SwitchoverEnd(StrEnum):
+    """How the switchover along the link back ended."""
+
+    VERIFIED = "verified"
+    FINDINGS = "findings"
+    NOT_VERIFIED = "not_verified"
+
+
+def tell_nobody(_done: int, _there: int) -> None:
+    """Whoever waits for the end."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hands:
+    """What the steps leave to who runs them. `switch_over` moves along the link back, as a step of the operation whose
+    journal it is given; it raises GateRefused where that is refused. `told_read`, `told_carried`: offsets, and of how
+    many.
+    """
+
+    switch_over: Callable[[OperationJournal], Awaitable[SwitchoverEnd]]
+    patience_s: float
+    told_read: Report = tell_nobody
+    told_carried: Report = tell_nobody
+
+
+@dataclass(slots=True)
+class CameBack:
+    """What has come of the steps so far."""
+
+    steps_done: list[FailbackStep] = field(default_factory=list)
+    groups_set_back: tuple[SetBack, ...] = ()
+    switchover: SwitchoverEnd = SwitchoverEnd.VERIFIED
+    stranded_since: tuple[StrandedTail, ...] = ()
+    role_in_the_way: RoleInTheWay | None = None
+    stranded_at_target: tuple[StrandedTail, ...] = ()
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether something is to be seen to before the link may run."""
+        return bool(
+            self.switchover is not SwitchoverEnd.VERIFIED or self.stranded_since or self.role_in_the_way is not None
+        )
+
+    def end(self) -> dict[str, Any]:
+        """As the journal has it."""
+        return {
+            "verified": self.switchover is not SwitchoverEnd.NOT_VERIFIED,
+            "has_findings": self.is_stopped or bool(self.stranded_at_target),
+            "results": [],
+        }
+
+
+class WayBack:
+    """One process's part in a failback; `came_back` says what was done, also where a step failed."""
+
+    def __init__(self, link: Link, back: Link, ends: tuple[Cluster, Cluster], plan: FailbackPlan, hands: Hands) -> None:
+        """`ends`: the link's source and target, which are the link back's target and source."""
+        self._link, self._back = link, back
+        self._ends, self._ends_back = ends, (ends[1], ends[0])
+        self._plan = plan
+        self._hands = hands
+        self._saved: Sequence[StrandedTail] = ()
+        self.step = ""
+        """The one that was begun last."""
+        self.came_back = CameBack()
+
+    async def go(self, journal: OperationJournal) -> None:
+        """Take the steps that are not done. Raises FarshoreError, OSError."""
+        done = self.came_back.steps_done
+        for step in self._plan.steps:
+            if step in done:
+                continue
+            self.step = step.value
+            await journal.record(Event.STARTED, {"step": step.value, **self._noted(step)})
+            await self._take(step, journal)
+            if step is FailbackStep.RESUME and self.came_back.is_stopped:
+                break
+            done.append(step)
+            await journal.record(Event.DONE, {"step": step.value})
+            if self.came_back.is_stopped:
+                break
+        await journal.record(Event.FINISHED, self.came_back.end())
+
+    def _noted(self, step: FailbackStep) -> dict[str, Any]:
+        """For whoever looks for the files: they are on the machine that took the step."""
+        return {"export_to": self._plan.export_to} if step is FailbackStep.EXPORT else {}
+
+    async def _take(self, step: FailbackStep, journal: OperationJournal) -> None:
+        match step:
+            case FailbackStep.EXPORT:
+                await self._export()
+            case FailbackStep.LEAVE:
+                reason = f"saved to {Path(self._plan.export_to).name} by a failback"
+                await leave_at_source(self._link, self._ends[1], self._saved, reason, journal.renew)
+            case FailbackStep.RESUME_BACK:
+                if await resume_settled(self._back, *self._ends_back, journal.operation_id, journal.renew):
+                    raise BackTailUndecided(self._back.name, self._back.source.name)
+            case FailbackStep.CARRY:
+                asked = (self._hands.patience_s, self._hands.told_carried)
+                await await_carried(self._back, *self._ends_back, *asked)
+            case FailbackStep.SET_GROUPS:
+                await self._set_groups(journal)
+            case FailbackStep.SWITCH_OVER:
+                self.came_back.switchover = await self._hands.switch_over(journal)
+            case FailbackStep.RESUME:
+                await self._resume(journal)
+
+    async def _export(self) -> None:
+        """The files are on the disk before the link's state says anything of the records."""
+        reader, found = await read_stranded(self._link, *self._ends, self._hands.told_read)
+        self._saved = found.undecided
+        folder = Path(self._plan.export_to)
+        if self._saved and not await is_exported(reader, self._saved, folder):
+            await export_stranded(reader, self._saved, folder, self._ends[1].clock.now_ms())
+
+    async def _set_groups(self, journal: OperationJournal) -> None:
+        if not self._back.groups:
+            return
+        commits = await fenced_commits(self._back, self._ends[0], journal.renew)
+        snapshot = await observe(self._back, *self._ends_back, (), self._ends[1].clock.now_ms())
+        names = (await groups_to_come(self._link, self._back, snapshot, self._ends)).untouched
+        asked = (self._back, self._ends_back, snapshot, names, commits, journal.renew)
+        self.came_back.groups_set_back = await set_groups(*asked)
+
+    async def _resume(self, journal: OperationJournal) -> None:
+        """Both sites are looked at once more: what keeps the link from running, and what only the other site has."""
+        link, came_back = self._link, self.came_back
+        came_back.role_in_the_way = role_in_the_way(await read_roles(link, *self._ends))
+        if came_back.role_in_the_way is None:
+            settled = resume_settled(link, *self._ends, journal.operation_id, journal.renew)
+            came_back.stranded_since = await settled
+        came_back.stranded_at_target = (await look_for_stranded(self._back, *self._ends_back)).undecided

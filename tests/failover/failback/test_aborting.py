@@ -1,0 +1,131 @@
+"""A failback that is given up: what stays of it is told, and nothing that its machine asked for comes late."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from failover.aborting import AbortKind, abort, plan_abort
+from failover.errors import NotAborted, OperationEnded, SwitchoverOpen
+from failover.failback.aborting import abort_failback, plan_failback_abort
+from failover.hooks import Hooks
+from failover.journal import Event
+from failover.journal_log import load_operations
+from failover.standing import OperationState, standing_of
+from mirror.api import read_entries
+from mirror.offsets.operations import pause_link
+from tests.failover.failback.returning import (
+    ID,
+    INNER,
+    die_in_step,
+    expected,
+    go_back,
+    log_of,
+    ready,
+    stands,
+)
+from tests.failover.failback.stage import Lost
+from tests.failover.machines import HEIR, machine
+from tests.failover.stage import now_ms
+from tests.failover.test_late_promotions import no_fence
+
+TAIL, GROUPS = (AbortKind.TAIL_LEFT, "east"), (AbortKind.GROUPS_SET_BACK, "east")
+
+
+async def aborted(lost: Lost) -> list[tuple[AbortKind, str]]:
+    async with machine(HEIR, lost.there) as (sites,):
+        log = await log_of(lost)
+        planned = await plan_failback_abort(log, sites, lost.back)
+        assert await abort_failback(log, sites, lost.back, "an heir") == planned
+    assert all(one.stays and one.command for one in planned)
+    assert standing_of(await log_of(lost), now_ms()).state is OperationState.ABORTED
+    return [(one.kind, one.subject) for one in planned]
+
+
+@pytest.mark.parametrize(
+    ("step", "stays"),
+    [("export", []), ("leave", [TAIL]), ("carry", [TAIL]), ("set_groups", [TAIL, GROUPS])],
+)
+async def test_what_stays_is_told_and_another_one_comes_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str, stays: list[tuple[AbortKind, str]]
+) -> None:
+    async with ready(tmp_path, monkeypatch) as lost:
+        wanted = await expected(lost)
+        await die_in_step(lost, tmp_path, monkeypatch, step)
+        assert await aborted(lost) == stays
+        with pytest.raises(OperationEnded, match="has ended: aborted"):
+            await aborted(lost)
+        await go_back(HEIR, lost, tmp_path / "another", "failback-2")
+        assert await stands(lost, "failback-2") == wanted
+
+
+async def test_a_link_back_that_it_let_run_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with ready(tmp_path, monkeypatch) as lost:
+        await pause_link(lost.back, lost.stage.source, "pause-1")
+        await die_in_step(lost, tmp_path, monkeypatch, "carry")
+        assert await aborted(lost) == [TAIL, (AbortKind.LINK_RESUMED, lost.back.name)]
+
+
+async def test_of_a_link_back_that_it_did_not_come_to_nothing_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with ready(tmp_path, monkeypatch) as lost:
+        await pause_link(lost.back, lost.stage.source, "pause-1")
+        await die_in_step(lost, tmp_path, monkeypatch, "resume_back")
+        assert await aborted(lost) == [TAIL]
+        entries = await read_entries(lost.back, lost.stage.source)
+        assert entries.run is not None
+        assert entries.run.state.value == "paused"
+
+
+async def test_its_switchover_is_ended_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with ready(tmp_path, monkeypatch) as lost:
+        wanted = await expected(lost)
+        await die_in_step(lost, tmp_path, monkeypatch, "drain")
+        with pytest.raises(SwitchoverOpen, match=INNER) as told:
+            await aborted(lost)
+        assert f"`farshore operation resume {ID}`" in told.value.hint
+        assert standing_of(await log_of(lost), now_ms() + 60_000).state is OperationState.CUT_SHORT
+        async with machine(HEIR, lost.back) as (sites,):
+            inner = (await load_operations(lost.stage.source))[INNER]
+            planned = await plan_abort(inner, [sites])
+            await abort(inner, [sites], planned, Hooks(), "an heir")
+        assert await aborted(lost) == [TAIL, GROUPS]
+        await go_back(HEIR, lost, tmp_path / "another", "failback-2")
+        assert await stands(lost, "failback-2") == wanted
+
+
+async def test_a_switchover_that_is_done_stays_and_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with ready(tmp_path, monkeypatch) as lost:
+        await die_in_step(lost, tmp_path, monkeypatch, "resume")
+        assert await aborted(lost) == [TAIL, GROUPS, (AbortKind.SWITCHED_OVER, lost.back.name)]
+
+
+async def test_where_the_source_is_gone_again_it_can_be_given_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else nobody could fail over from it: what its switchover came to, that site alone knows."""
+    async with ready(tmp_path, monkeypatch) as lost:
+        await die_in_step(lost, tmp_path, monkeypatch, "move_groups")
+        async with machine(HEIR, lost.there) as (sites,):
+            sites, log = replace(sites, source=None), await log_of(lost)
+            planned = await plan_failback_abort(log, sites, lost.back)
+            assert await abort_failback(log, sites, lost.back, "an heir") == planned
+        found = [(one.kind, one.subject) for one in planned]
+        assert found == [TAIL, GROUPS, (AbortKind.SWITCHOVER_UNKNOWN, lost.back.name)]
+
+
+async def test_one_of_which_it_cannot_be_told_whether_the_link_runs_stays_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That the link may run may have been asked for, and be on its way."""
+    async with ready(tmp_path, monkeypatch) as lost:
+        await die_in_step(lost, tmp_path, monkeypatch, "resume")
+        async with machine(HEIR, lost.there) as (sites,):
+            log = await log_of(lost)
+            with no_fence(monkeypatch, lost.there.transactional_id), pytest.raises(NotAborted, match=ID):
+                await abort_failback(log, sites, lost.back, "an heir")
+        assert (await log_of(lost)).entries[-1].event == Event.CUT_SHORT, "nobody has to wait for it"
+        assert (await aborted(lost))[-1] == (AbortKind.SWITCHED_OVER, lost.back.name)
