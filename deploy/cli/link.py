@@ -158,10 +158,16 @@ def resume_command(
         text = f"what only {link.source.name} has is not what it was. Nothing was changed"
         raise CommandRefused(text, "type the same again, and look at it as it is now", ExitCode.REFUSED)
     run_async(_at_target(link, lambda target: leave_at_source(link, target, stays, "by link resume")))
-    run_async(_take_over(link, "resume", plan.accepts))
+    run_async(with_both_sites(link, partial(_resume, link, plan.accepts)))
     tell_that_it_may_run(link)
     if output != Output.TABLE:
         emit(plan, output)
+
+
+async def _resume(link: Link, gaps: Sequence[Gap], source: Cluster | None, target: Cluster) -> None:
+    """Behind its fence it looks once more whether a failback has begun. Raises OperationUnderWay."""
+    check = partial(_refuse_amid_failback, link, source, target)
+    await resume_link(link, target, _operation("resume"), gaps, check)
 
 
 async def _refuse_amid_failback(link: Link, source: Cluster | None, target: Cluster) -> None:
@@ -292,7 +298,7 @@ def retry_command(context: AppContext, link_name: str | None, dry_run: bool, yes
         emit(plan, "table")
         return
     confirm_plan(plan, yes, question=f"Let link {link.name} begin anew, with all of these?")
-    run_async(_take_over(link, "retry"))
+    run_async(_take_over(link))
     click.echo(
         f"link {link.name}: a running mirror tries them now; farshore status --link {link.name} shows what is left",
         err=True,
@@ -348,8 +354,8 @@ async def _starts(
     }
 
 
-async def _take_over(link: Link, what: str, gaps: Sequence[Gap] = ()) -> None:
-    await _at_target(link, lambda target: resume_link(link, target, _operation(what), gaps))
+async def _take_over(link: Link) -> None:
+    await _at_target(link, lambda target: resume_link(link, target, _operation("retry")))
 
 
 async def _condition(link: Link) -> LinkCondition:

@@ -54,7 +54,7 @@ COMMANDS: dict[str, CommandPlace] = {
     ),
     "apply": CommandPlace("deploy.cli.apply", "apply", "Carry out a plan that --out wrote, if it still holds."),
     "operation": CommandPlace(
-        "deploy.cli.operation", "operation_group", "List, show, wait, resume and abort switchovers and failovers."
+        "deploy.cli.operation", "operation_group", "List, show, wait, resume, abort: switchover, failover, failback."
     ),
     "drill": CommandPlace("deploy.cli.drill", "drill", "Say what a failover would find if the source died now."),
     "canary": CommandPlace("deploy.cli.canary", "canary_group", "Send probe records through a link."),

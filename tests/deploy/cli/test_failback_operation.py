@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -25,6 +26,7 @@ from tests.deploy.cli.test_failback import (
     write_at_west,
 )
 from tests.deploy.cli.test_stranded import Operator
+from tests.forking import ForkedProcess
 from tests.interop.servers import FarshoreBroker, wait_until
 
 
@@ -38,16 +40,16 @@ def operators(tmp_path: Path) -> Iterator[tuple[Operator, Operator]]:
 
 
 @contextmanager
-def waiting(operators: tuple[Operator, Operator]) -> Iterator[str]:
-    """A failback that waits for the link back, whose worker has just died; killed at the end -> its id."""
+def waiting(operators: tuple[Operator, Operator]) -> Iterator[tuple[str, ForkedProcess]]:
+    """A failback that waits for the link back, whose worker has just died; killed at the end -> its id, its process."""
     operator, other = operators
     asyncio.run(lose_and_go_on(operator))
     with command(operator, "mirror", "run", "--link", "west-east"):
         wait_for_worker(operator)
     asyncio.run(write_at_west(operator, 2))
-    with command(operator, "failback", "--link", "east-west", "--yes", "--timeout", "5m"):
+    with command(operator, "failback", "--link", "east-west", "--yes", "--timeout", "5m") as process:
         wait_until(lambda: "carry" in [step["step"] for step in shown(other)], 120.0, "the failback to wait")
-        yield listed(other)[0]["operation_id"]
+        yield listed(other)[0]["operation_id"], process
 
 
 def listed(operator: Operator) -> list[dict[str, Any]]:
@@ -68,7 +70,7 @@ def test_another_operator_is_told_who_comes_back_and_another_machine_takes_it_up
 ) -> None:
     """Who gave it at the same moment was told nothing; and of one whose machine died nobody could know."""
     operator, other = operators
-    with waiting(operators) as operation_id:
+    with waiting(operators) as (operation_id, _):
         (one,) = listed(other)
         assert (one["operation"], one["state"], one["links"]) == ("failback", "under_way", ["east-west"])
         for line in (
@@ -108,7 +110,7 @@ def test_given_again_on_another_machine_it_goes_on_with_the_one_that_was_cut_sho
     operators: tuple[Operator, Operator],
 ) -> None:
     operator, other = operators
-    with waiting(operators) as operation_id:
+    with waiting(operators) as (operation_id, _):
         pass
     at_west, expected = asyncio.run(look_at_west(operator.link))
     with command(other, "mirror", "run", "--link", "west-east"):
@@ -121,7 +123,7 @@ def test_given_again_on_another_machine_it_goes_on_with_the_one_that_was_cut_sho
 
 def test_aborted_it_says_what_stays_and_another_one_brings_all_back(operators: tuple[Operator, Operator]) -> None:
     operator, other = operators
-    with waiting(operators) as operation_id:
+    with waiting(operators) as (operation_id, _):
         pass
     at_west, expected = asyncio.run(look_at_west(operator.link))
     for option in ("--dry-run", "--yes"):
@@ -141,6 +143,20 @@ def refusals(operator: Operator) -> list[str]:
     done = CliRunner().invoke(cli, ["--config", str(operator.config), *line.split()])
     found: list[str] = json.loads(done.stdout)["refusals"]
     return found
+
+
+def test_interrupted_it_says_how_it_stands_and_nobody_waits_for_its_machine(
+    operators: tuple[Operator, Operator],
+) -> None:
+    operator, other = operators
+    with waiting(operators) as (operation_id, process):
+        process.send_signal(signal.SIGINT)
+        assert process.wait(60.0) == ExitCode.INTERRUPTED
+    said = words((operator.folder / "failback.log").read_text())
+    assert f"interrupted: {operation_id} was cut short in its step carry" in said
+    assert f"next: farshore operation resume {operation_id}" in said
+    shown = json.loads(other.run(f"operation show {operation_id} -o json").stdout)
+    assert (shown["state"], shown["entries"][-1]["event"]) == ("cut_short", "cut_short")
 
 
 def test_a_step_that_fails_cuts_it_short_and_the_ways_on_are_said(operators: tuple[Operator, Operator]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from failover.intent import Intent
 from failover.journal import Event, JournalEntry
 from failover.journal_log import OperationJournal, claim, load_operations
 from failover.planning import plan_link
-from failover.standing import OperationState, standing_of
+from failover.standing import OperationState, standing_of, within
 from failover.steps import Operation
 from failover.taking_up import begin, resume
 from mirror.link import Link
@@ -183,6 +184,10 @@ async def test_its_switchover_that_was_cut_short_is_brought_to_its_end(
             async with machine(HEIR, lost.back) as (sites,):
                 with pytest.raises(OperationUnderWay, match=ID):
                     await resume(inner, [sites], Hooks(), "as if it were nobody's step")
+                log = (await load_operations(lost.stage.source))[INNER]
+                (result,) = await resume(log, [replace(sites, within=within(log))], Hooks(), "an heir")
+                assert result.verified, result.differences
+                assert not (await log_of(lost)).is_ended, "it is to be gone on with"
         await go_back(HEIR, lost, tmp_path / "another")
         assert await stands(lost) == wanted
         assert _state((await load_operations(lost.stage.source))[INNER]) is OperationState.VERIFIED
