@@ -30,6 +30,8 @@ TAKEN_OVER_S: Final = 60.0
 """How long the fence, and what comes behind it, is tried again: others take over from a dead broker in less."""
 FENCED_TRIES_MAX: Final = 3
 """So often groups are committed that a worker fenced which ends by that."""
+SET_TRIES_MAX: Final = 5
+"""So often groups are looked at, and set back, of which the link back's worker carries one on meanwhile."""
 NOTED_S: Final = 2.0
 """How long it is tried to note in the link's state that groups were moved: they stand, and applications wait."""
 LOOK_AGAIN_S: Final = 5.0

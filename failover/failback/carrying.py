@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from broker.client.cluster import Cluster
 from broker.client.errors import ClientError
@@ -38,6 +39,15 @@ class SetBack:
     def offsets(self) -> int:
         """That it reads again, or for the first time."""
         return self.from_offset - self.to_offset
+
+
+class SetGroups(NamedTuple):
+    """Those that were set back, and those of which that is not known, and why: the worker of the link back carried one
+    on meanwhile, say.
+    """
+
+    done: tuple[SetBack, ...]
+    refused: Mapping[str, ClientError]
 
 
 async def await_carried(back: Link, source: Cluster, target: Cluster, patience_s: float, report: Report) -> Snapshot:
@@ -87,13 +97,14 @@ async def set_groups(
     names: Container[str],
     commits: Committing,
     check: Check,
-) -> tuple[SetBack, ...]:
-    """Set each of these groups of the link back's target to where it stands at its source, if it is further -> those.
-    `ends`: the link back's source and target, `snapshot` of them, taken behind the fence of the `commits`.
+) -> SetGroups:
+    """Set each of these groups of the link back's target to where it stands at its source, if it is further -> those,
+    and those of which it is not known. `ends`: the link back's source and target, `snapshot` of them, taken behind the
+    fence of the `commits`.
 
     A place that a group had before the site was lost would count as read there (ADR 8), and what the group reads anew
     at the other site would be passed over. Groups with members there are left alone: the switchover refuses them.
-    Raises what `check` does, ClientError (also where it is not known of a group that it is set), MirrorError.
+    Raises what `check` does, ClientError, MirrorError.
     """
     source, target = ends
     back = await complete_link(back, source, target)
@@ -119,7 +130,6 @@ async def set_groups(
                 wanted[where] = CommittedOffset(exact, at.metadata)
                 found.append(SetBack(group.group, at.target_topic, at.partition, before[where].offset, exact))
         due += [Due(group.group, wanted, before)] if wanted else []
-    for refused in (await commits.commit(due, check)).values():
-        raise refused
+    refused = await commits.commit(due, check)
     await commits.until_counted()
-    return tuple(found)
+    return SetGroups(tuple(one for one in found if one.group not in refused), refused)

@@ -7,13 +7,15 @@ took the failback up, the later one's fence refuses the other (docs/adr/0033-a-f
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
 from broker.client.cluster import Cluster
+from broker.client.errors import ClientError
 from failover.errors import BackTailUndecided
 from failover.failback.carrying import SetBack, await_carried, fenced_commits, set_groups
 from failover.failback.export import export_stranded, is_exported
@@ -31,6 +33,7 @@ from failover.failback.stranding import (
 from failover.freezing import read_roles
 from failover.journal import Event
 from failover.journal_log import OperationJournal
+from failover.limits import DRAIN_POLL_S, SET_TRIES_MAX
 from failover.observe import observe
 from mirror.api import Link, StrandedTail
 
@@ -151,13 +154,24 @@ class WayBack:
             await export_stranded(reader, self._saved, folder, self._ends[1].clock.now_ms())
 
     async def _set_groups(self, journal: OperationJournal) -> None:
-        if not self._back.groups:
-            return
+        """From a new look where a group was carried on meanwhile."""
+        for tries_left in reversed(range(SET_TRIES_MAX)):
+            refused = await self._try_to_set_groups(journal) if self._back.groups else {}
+            if not refused:
+                return
+            if not tries_left:
+                raise next(iter(refused.values()))
+            await asyncio.sleep(DRAIN_POLL_S)
+
+    async def _try_to_set_groups(self, journal: OperationJournal) -> Mapping[str, ClientError]:
+        """-> the groups of which it is not known that they are set."""
         commits = await fenced_commits(self._back, self._ends[0], journal.renew)
         snapshot = await observe(self._back, *self._ends_back, (), self._ends[1].clock.now_ms())
         names = (await groups_to_come(self._link, self._back, snapshot, self._ends)).untouched
         asked = (self._back, self._ends_back, snapshot, names, commits, journal.renew)
-        self.came_back.groups_set_back = await set_groups(*asked)
+        done, refused = await set_groups(*asked)
+        self.came_back.groups_set_back += done
+        return refused
 
     async def _resume(self, journal: OperationJournal) -> None:
         """Both sites are looked at once more: what keeps the link from running, and what only the other site has."""

@@ -147,6 +147,25 @@ async def test_a_worker_that_takes_the_groups_meanwhile_ends_no_set_back(
         assert await stands(lost) == wanted
 
 
+async def test_a_group_that_is_carried_on_meanwhile_is_looked_at_anew_and_set_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the worker of the link back, between the two looks: the failback was cut short by that."""
+    async with ready(tmp_path, monkeypatch) as lost:
+        wanted = await expected(lost)
+
+        async def carried_on() -> None:
+            await commit_offsets(lost.stage.source, GROUP, {PARTITIONS[0]: CommittedOffset(54)})
+
+        with hanging(
+            monkeypatch, "set_groups", lambda one: isinstance(one, TxnOffsetCommitRequest), carried_on
+        ) as hung:
+            came_back = await go_back(VICTIM, lost, tmp_path)
+        assert hung
+        assert [one.group for one in came_back.groups_set_back] == [GROUP]
+        assert await stands(lost) == wanted
+
+
 async def abort(lost: Lost) -> None:
     async with machine(HEIR, lost.there) as (sites,):
         log = await log_of(lost)
