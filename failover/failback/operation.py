@@ -15,6 +15,7 @@ from typing import Any
 from broker.base.ending import to_its_end
 from broker.base.errors import FarshoreError
 from broker.client.cluster import Cluster
+from failover.declared import check_declared, declared
 from failover.errors import OperationTakenUp, Overtaken
 from failover.failback.way_back import WayBack
 from failover.journal import Event, OperationLog
@@ -117,11 +118,13 @@ def link_back_of(log: OperationLog) -> str:
 async def come_back(sites: Sites, back: Link, way: WayBack, beginning: Beginning) -> None:
     """Carry it out, under the lease. `sites`: of the link, both of which answer.
 
-    Raises OperationUnderWay where somebody else moves along the link or the link back, or takes this one up at the same
-    time; OperationTakenUp, JournalUnanswered where another machine may carry it on; and what the steps raise. Whatever
-    it raises behind the first step the failback is cut short, to be taken up.
+    Raises OtherFile; OperationUnderWay where somebody else moves along the link or the link back, or takes this one up
+    at the same time; OperationTakenUp, JournalUnanswered where another machine may carry it on; and what the steps
+    raise. Whatever it raises behind the first step the failback is cut short, to be taken up.
     """
     log = beginning.log
+    if log is not None:
+        check_declared(log, (sites.link, back))
     for may_be_own_again in (True, False):
         known = set[str]()
         journal = await _claimed(sites, beginning, log, known)
@@ -165,7 +168,8 @@ async def _carry_out(
     log: OperationLog | None,
 ) -> None:
     taken_up = (Event.TAKEN_UP, {"who": beginning.who})
-    async with journal.kept((Event.PLANNED, beginning.detail) if log is None else taken_up):
+    said = {**beginning.detail, "declared": {link.name: declared(link) for link in (sites.link, back)}}
+    async with journal.kept((Event.PLANNED, said) if log is None else taken_up):
         try:
             await refuse_moves_back(sites, back, beginning.operation_id)
             await way.go(journal)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from failover.errors import OtherFile
 from failover.failback.plan import FailbackStep
 from failover.journal import Event
 from failover.journal_log import load_operations
@@ -80,6 +82,17 @@ async def die_and_take_up(
             await at_death(lost, folder)
         await take_up(lost, folder)
         assert await stands(lost) == wanted
+
+
+async def test_it_is_not_taken_up_with_a_file_that_selects_other_groups(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with ready(tmp_path, monkeypatch) as lost:
+        await die_in_step(lost, tmp_path, monkeypatch, "carry")
+        lost.back = replace(lost.back, groups=("others",))
+        with pytest.raises(OtherFile, match="groups"):
+            await take_up(lost, tmp_path)
+        assert [entry.event for entry in (await log_of(lost)).entries].count(Event.TAKEN_UP) == 0
 
 
 def test_the_steps_are_all_but_that_of_a_link_back_that_stands() -> None:
