@@ -4,6 +4,7 @@ from mirror.errors import LinkFenced, MirrorError
 from mirror.groups.committing import Commits, Due, commit_groups, find_places, until_counted
 from mirror.groups.decisions import carried_offset, is_set_back_there
 from mirror.groups.moved import MovedPair, moved_groups, with_entries
+from mirror.groups.sync import CONSUMER_PROTOCOL_TYPES
 from mirror.heartbeat import Heartbeat, HeartbeatWatch, Pulse, judge_heartbeat
 from mirror.limits import CLOCK_DIFFERENCE_MAX_MS, GROUPS_PER_TRANSACTION
 from mirror.link import CHAOS_PREFIX, Link
@@ -11,7 +12,7 @@ from mirror.looking import LinkLook, look_at_link
 from mirror.offsets.entries import Checkpoint, GapKind, GapStatus, LinkRun, RunState
 from mirror.offsets.fence import fence_groups
 from mirror.offsets.fence_ends import FenceEnd
-from mirror.offsets.group_entries import GroupSync, GroupSyncs, Written
+from mirror.offsets.group_entries import GroupAction, GroupSync, GroupSyncs, Written
 from mirror.offsets.intervals import End
 from mirror.offsets.offset_map import OffsetMap
 from mirror.offsets.operations import Promotion, leave_stranded, promote_link, refuse_promotion, resume_link
@@ -42,6 +43,7 @@ from mirror.worker.stranding import CarriedCounter, StrandedTail, TailReader, re
 __all__ = [
     "CHAOS_PREFIX",
     "CLOCK_DIFFERENCE_MAX_MS",
+    "CONSUMER_PROTOCOL_TYPES",
     "GROUPS_PER_TRANSACTION",
     "STATUS_LIMITS",
     "BackPromotion",
@@ -57,6 +59,7 @@ __all__ = [
     "FenceEnd",
     "GapKind",
     "GapStatus",
+    "GroupAction",
     "GroupMap",
     "GroupSync",
     "GroupSyncs",

@@ -31,6 +31,15 @@ AUDIT_TIMESTAMP_MAX_MS = (2**63 - 1) // 1000
 AUDIT_KAFKA_TIMEOUT_MS = 30 * SECOND_MS
 # A plot has at most this many bars; windows are summed up to fit.
 AUDIT_PLOT_BARS = 120
+# The records that groups read next: one batch each, so many at once of a site.
+AUDIT_NEXT_AT_ONCE = 32
+AUDIT_NEXT_FETCH_BYTES = 16 * 1024
+# A whole pass of a link over its groups lies in here where its worker lives: it begins one every five seconds.
+AUDIT_GROUP_PASS_MS = 20 * SECOND_MS
+AUDIT_GROUP_LOOK_MS = 500
+# A link that has not looked at its groups for so long is not waited for.
+AUDIT_GROUPS_RESTING_MS = 60 * SECOND_MS
+AUDIT_GROUPS_LISTED = 1_000
 AUDIT_MASTER_CONNECT_MS = 5 * SECOND_MS
 # Spark removes its temporary folders when it is asked to end; after this long it is made to.
 AUDIT_SPARK_STOP_MS = 5 * SECOND_MS

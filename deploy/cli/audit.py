@@ -222,6 +222,8 @@ def rows_of(document: dict[str, Any]) -> list[Table]:
     ]
     if document["differences"]:
         tables.append(_differences(document))
+    if groups := document.get("groups"):
+        tables.append(_groups(groups))
     if document["not_compared"]:
         rows = [_texts(item) for item in document["not_compared"]]
         tables.append(("not compared", rows, ["topic", "partition", "side", "span", "offsets", "reason"]))
@@ -238,6 +240,23 @@ def _differences(document: dict[str, Any]) -> Table:
     return title, rows, [*columns, "target_timestamp", "key"]
 
 
+def _groups(groups: dict[str, Any]) -> Table:
+    columns = ["group", "topic", "partition", "source_offset", "target_offset", "expected_offset", "verdict", "reason"]
+    title = f"groups: {groups['offsets_compared']:,} of {groups['offsets']:,} committed offsets compared"
+    title += f", {groups['offsets_differing']:,} differ, {groups['offsets_in_flight']:,} in flight"
+    if len(groups["told"]) < groups["offsets_told"]:
+        title += f" (the first {len(groups['told']):,} of {groups['offsets_told']:,} that are not the same)"
+    if groups["not_listed"]:
+        title += f"; there may be more groups: {groups['not_listed']}"
+    rows = [item | {"reason": _group_reason(item)} for item in groups["told"]]
+    return title, rows, columns
+
+
+def _group_reason(item: dict[str, Any]) -> str:
+    words = (item["reason"] or "").replace("_", " ")
+    return f"in flight: {words}" if item["is_in_flight"] else words
+
+
 def _texts(row: dict[str, Any]) -> dict[str, Any]:
     """Spans as text: a list of two numbers is for programs."""
     return {
@@ -251,12 +270,14 @@ def coverage_text(coverage: dict[str, Any]) -> str:
     earlier = ""
     if coverage["records_earlier"]:
         earlier = f"{coverage['records_earlier']:,} of them by earlier runs, since {coverage['oldest_at']}"
+    compared, due = (coverage.get(name, 0) for name in ("group_offsets_compared", "group_offsets"))
+    groups = f"; {compared:,} of {due:,} offsets of groups" if compared < due else ""
     if coverage["percent"] == 100:
         return f"all {coverage['records']:,} records of both sites compared" + (f" ({earlier})" if earlier else "")
     return (
         f"{coverage['percent']:g} % compared ({coverage['records']:,} records of both sites; "
         + (f"{earlier}; " if earlier else "")
-        + f"up to {coverage['records_left_out_at_most']:,} left out)"
+        + f"up to {coverage['records_left_out_at_most']:,} left out{groups})"
     )
 
 

@@ -8,6 +8,7 @@ from typing import Any, cast
 from broker.base.documents import iso_time, to_document
 from broker.wire.vocabulary import NO_TIMESTAMP
 from monitoring import limits
+from monitoring.audit.groups import FrozenGroups, GroupOffset
 from monitoring.audit.model import CONTENT_SEEDS, POSITION_SEED, FrozenPartition, FrozenSite, Kind, Span
 from monitoring.audit.outcome import AuditResult, Coverage
 
@@ -31,9 +32,10 @@ def as_document(result: AuditResult) -> dict[str, Any]:
         "target": _site(frozen.target),
         "source_records": result.source_records,
         "target_records": result.target_records,
-        "coverage": _coverage(result.coverage),
+        "coverage": _coverage(result.coverage) | _coverage_of_groups(result.groups),
         "records_missing": result.records_missing,
         "records_surplus": result.records_surplus,
+        "groups": None if result.groups is None else _groups(result.groups),
         "proofs_lost": [_plain(item) for item in frozen.lost],
         "partitions": [_plain(item) for item in result.partitions],
         "ranges": [_plain(item) for item in result.ranges],
@@ -79,6 +81,39 @@ def _coverage(found: Coverage) -> dict[str, Any]:
         "oldest_at_ms": found.oldest_ms,
         "records_left_out_at_most": found.offsets_left_out,
     }
+
+
+def _coverage_of_groups(found: FrozenGroups | None) -> dict[str, Any]:
+    return {
+        "group_offsets": 0 if found is None else found.due,
+        "group_offsets_compared": 0 if found is None else found.compared,
+    }
+
+
+def _groups(found: FrozenGroups) -> dict[str, Any]:
+    """Sums, and what is not the same at both sites: the first AUDIT_GROUPS_LISTED, those that differ before others."""
+    told = found.told()
+    return {
+        "at_ms": found.at_ms,
+        "link_looked_at_ms": found.looked_at_ms,
+        "is_pass_seen": found.is_pass_seen,
+        "groups": found.groups,
+        "groups_not_selected": found.not_selected,
+        "not_listed": found.not_listed,
+        "offsets": found.due,
+        "offsets_compared": found.compared,
+        "offsets_compared_by_content": found.by_content,
+        "offsets_differing": found.findings,
+        "offsets_in_flight": found.in_flight,
+        "offsets_told": len(told),
+        "told": [group_row(item) for item in told[: limits.AUDIT_GROUPS_LISTED]],
+    }
+
+
+def group_row(item: GroupOffset) -> dict[str, Any]:
+    """One partition of a group, as the document has it."""
+    explanation = None if item.reason is None else item.reason.explanation
+    return {**_plain(item), "is_finding": item.is_finding, "explanation": explanation}
 
 
 def _frozen(item: FrozenPartition) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from typing import TypeAlias
 
 from broker.client.security.settings import PLAINTEXT, Security
 from broker.client.site import Site
+from monitoring.audit.groups import FrozenGroups
 from monitoring.audit.reasons import ProofLoss, Reason
 
 # First value hashed, one per hash: two independent 64-bit hashes of the same record, and one of its position.
@@ -220,3 +221,5 @@ class FrozenLink:
     frozen_at_ms: int
     partitions: tuple[FrozenPartition, ...]
     lost: tuple[LostProof, ...] = ()
+    groups: FrozenGroups | None = None
+    """Where the link's groups stood; None where it carries none."""

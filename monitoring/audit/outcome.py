@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from monitoring.audit.groups import FrozenGroups
 from monitoring.audit.model import AuditVerdict, FrozenLink, Kind, NotCompared, ProvedPart, Span
 
 
@@ -45,8 +46,9 @@ class RecordDifference:
 class Coverage:
     """How much is proved: records of both sites, and offsets of both that were left out.
 
-    `is_full`: nothing was left out, not even a partition without a record. `is_full_but_in_flight`: nothing but what
-    the mirror has yet to bring. Of the records `records_earlier` are known from earlier runs, the first at `oldest_ms`.
+    `is_full`: nothing was left out, not even a partition without a record, nor, of a run, a group's offset.
+    `is_full_but_in_flight`: nothing but what the mirror has yet to bring. Of the records `records_earlier` are known
+    from earlier runs, the first at `oldest_ms`.
     """
 
     records: int
@@ -135,9 +137,11 @@ class AuditResult:
 
     @property
     def verdict(self) -> AuditVerdict:
-        """EQUAL only when everything was compared and is equal. A finding among what was left out is a difference."""
+        """EQUAL only when everything was compared and is equal. A finding among what was left out is a difference, and
+        so is a group that would go on with another record."""
         found = {partition.verdict for partition in self.partitions}
-        if AuditVerdict.DIFFERS in found or any(item.reason.is_finding for item in self.not_compared):
+        is_fault = any(item.reason.is_finding for item in self.not_compared)
+        if AuditVerdict.DIFFERS in found or is_fault or (self.groups is not None and self.groups.findings):
             return AuditVerdict.DIFFERS
         if not found - {AuditVerdict.NOT_COMPARED}:
             return AuditVerdict.NOT_COMPARED
@@ -148,7 +152,18 @@ class AuditResult:
     @property
     def coverage(self) -> Coverage:
         proved = [part for item in self.partitions for part in item.proved]
-        return coverage_of(self.source_records + self.target_records, self.not_compared, proved)
+        found = coverage_of(self.source_records + self.target_records, self.not_compared, proved)
+        if self.groups is None:
+            return found
+        return replace(
+            found,
+            is_full=found.is_full and self.groups.is_full,
+            is_full_but_in_flight=found.is_full_but_in_flight and self.groups.is_full_but_in_flight,
+        )
+
+    @property
+    def groups(self) -> FrozenGroups | None:
+        return self.frozen.groups
 
     @property
     def source_records(self) -> int:

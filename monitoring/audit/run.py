@@ -11,7 +11,7 @@ import tempfile
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from broker.client.cluster import Cluster
 from mirror.api import Link
 from monitoring import limits
 from monitoring.audit.freeze import freeze_link
+from monitoring.audit.group_looks import freeze_groups
 from monitoring.audit.history import Scope
 from monitoring.audit.locked import require_reachable
 from monitoring.audit.model import AuditVerdict, FrozenLink
@@ -80,8 +81,7 @@ async def run_audit(request: AuditRequest, report: Callable[[str], None]) -> Aud
     name = request.link.name
     proof = LinkProof(name, ()) if request.is_full else read_proof(directory, name)
     report("asking both sites where they stand")
-    frozen = await _freeze(request.link, Scope(proof, request.topics, request.since_ms))
-    plan(frozen)  # before Spark is started: the child says the same after a wait
+    frozen = await _freeze(request.link, Scope(proof, request.topics, request.since_ms), report)
     compared = await run_child(
         ChildRequest(
             run_id,
@@ -176,9 +176,12 @@ async def _give(process: asyncio.subprocess.Process, request: bytes) -> None:
     process.stdin.close()
 
 
-async def _freeze(link: Link, scope: Scope) -> FrozenLink:
+async def _freeze(link: Link, scope: Scope, report: Callable[[str], None]) -> FrozenLink:
     async with Cluster(link.source, client_id=CLIENT_ID) as source, Cluster(link.target, client_id=CLIENT_ID) as target:
-        return await freeze_link(link, source, target, _now_ms, scope)
+        frozen = await freeze_link(link, source, target, _now_ms, scope)
+        plan(frozen)  # before anything slow begins: the child says the same after a wait
+        report("asking both sites where groups stand")
+        return replace(frozen, groups=await freeze_groups(link, frozen, source, target))
 
 
 def require_spark() -> None:

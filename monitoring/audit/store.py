@@ -3,6 +3,7 @@
     DIR/runs/run_id=R/       one row: what was frozen, verdict, versions
     DIR/digests/run_id=R/site=S/topic=T/partition=P/   phase one: one row for each range of source offsets
     DIR/ranges/run_id=R/     phase two: both sites' digests of every range, and the verdict on it, equal ones too
+    DIR/groups/run_id=R/     every partition of every group that the link carries
     DIR/diffs/run_id=R/      every record that differs; of keys and values the first bytes, and how many there are
     DIR/documents/R.json     all of it but for the tables, for who lists and shows runs without Spark
     DIR/reports/R.html       the report
@@ -26,15 +27,16 @@ from monitoring.audit.model import AuditVerdict
 from monitoring.audit.outcome import AuditResult
 from monitoring.errors import AuditError, AuditResultDamaged
 
-# Summaries of version 1 said "equal" also over what was not compared, those of version 2 counted windows of event time.
-SUMMARY_VERSION = 3
+# Summaries of version 1 said "equal" also over what was not compared, those of version 2 counted windows of event time,
+# those of version 3 knew nothing of groups.
+SUMMARY_VERSION = 4
 
 
 @dataclass(frozen=True, slots=True)
 class AuditSummary:
     """The last audit of a link, as metrics show it. It says what was when it was frozen (milliseconds since 1970).
 
-    The last three are as in `Coverage`.
+    `coverage_percent` and the three behind it are as in `Coverage`, the last three as in `FrozenGroups`.
     """
 
     link: str
@@ -51,6 +53,9 @@ class AuditSummary:
     is_full_but_in_flight: bool
     records_earlier: int
     oldest_ms: int | None
+    group_offsets: int = 0
+    group_offsets_compared: int = 0
+    group_offsets_differing: int = 0
 
 
 def write_document(document: Mapping[str, Any], directory: Path) -> Path:
@@ -86,6 +91,7 @@ def write_report(html: str, directory: Path, run_id: str) -> Path:
 
 def write_summary(result: AuditResult, directory: Path) -> Path:
     """Store the newest result of a link for `read_summaries`."""
+    groups = result.groups
     summary = AuditSummary(
         result.frozen.link,
         result.run_id,
@@ -101,6 +107,7 @@ def write_summary(result: AuditResult, directory: Path) -> Path:
         result.coverage.is_full_but_in_flight,
         result.coverage.records_earlier,
         result.coverage.oldest_ms,
+        *((0, 0, 0) if groups is None else (groups.due, groups.compared, groups.findings)),
     )
     text = json.dumps({"schema_version": SUMMARY_VERSION, **dataclasses.asdict(summary)}, indent=2)
     return replace_file(directory / "last" / f"{result.frozen.link}.json", text)

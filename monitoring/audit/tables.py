@@ -6,12 +6,19 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from monitoring import limits
 from monitoring.audit.document import as_document
+from monitoring.audit.groups import GroupOffset
 from monitoring.audit.outcome import AuditResult
 from monitoring.audit.rows import frame_of
+
+GROUPS_SCHEMA: Final = (
+    "`group` string, topic string, partition int, target_topic string, source_offset bigint, target_offset bigint, "
+    "expected_offset bigint, verdict string, reason string, in_flight boolean, differs boolean, source_digest string, "
+    "target_digest string"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +65,26 @@ def write_result(spark: Any, result: AuditResult, directory: Path) -> None:
     )
     runs = frame_of(spark, [run], schema)
     _folder(runs.coalesce(1), directory, "runs", result.run_id)
+    groups = [] if result.groups is None else map(_group, result.groups.offsets)
+    _folder(frame_of(spark, groups, GROUPS_SCHEMA).coalesce(1), directory, "groups", result.run_id)
+
+
+def _group(item: GroupOffset) -> dict[str, Any]:
+    return {
+        "group": item.group,
+        "topic": item.topic,
+        "partition": item.partition,
+        "target_topic": item.target_topic,
+        "source_offset": item.source_offset,
+        "target_offset": item.target_offset,
+        "expected_offset": item.expected_offset,
+        "verdict": item.verdict.value,
+        "reason": None if item.reason is None else item.reason.value,
+        "in_flight": item.is_in_flight,
+        "differs": item.is_finding,
+        "source_digest": item.source_digest,
+        "target_digest": item.target_digest,
+    }
 
 
 def _folder(frame: Any, directory: Path, table: str, run_id: str) -> None:

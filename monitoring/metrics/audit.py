@@ -51,7 +51,16 @@ def _families(summaries: tuple[AuditSummary, ...]) -> Iterator[GaugeMetricFamily
         "Share of both sites' records that the newest audit compared, at least; 1: all.",
         labels=["link"],
     )
+    groups = GaugeMetricFamily(
+        "farshore_audit_last_group_offsets",
+        "Committed offsets of the link's groups that the newest audit held against each other, by what came of it.",
+        labels=["link", "result"],
+    )
     for summary in summaries:
+        left = summary.group_offsets - summary.group_offsets_compared
+        same = summary.group_offsets_compared - summary.group_offsets_differing
+        for result, number in (("same", same), ("differs", summary.group_offsets_differing), ("not_compared", left)):
+            groups.add_metric([summary.link, result], number)
         coverage.add_metric([summary.link], summary.coverage_percent / 100)
         for name in AuditVerdict:
             verdict.add_metric([summary.link, name.value], int(summary.verdict is name))
@@ -61,4 +70,4 @@ def _families(summaries: tuple[AuditSummary, ...]) -> Iterator[GaugeMetricFamily
         mismatched.add_metric([summary.link, "target"], summary.records_missing)
         mismatched.add_metric([summary.link, "source"], summary.records_surplus)
         ranges.add_metric([summary.link], summary.ranges_differing)
-    yield from (verdict, at, coverage, records, mismatched, ranges)
+    yield from (verdict, at, coverage, records, mismatched, ranges, groups)

@@ -16,6 +16,7 @@ from broker.client.topics import delete_records
 from broker.wire.vocabulary import TopicPartition
 from monitoring import limits
 from monitoring.audit.document import as_document
+from monitoring.audit.groups import FrozenGroups, GroupOffset, GroupReason, GroupVerdict
 from monitoring.audit.job import AuditJob, run_job
 from monitoring.audit.look import log_starts
 from monitoring.audit.model import AuditVerdict, FrozenLink, Kind, LogMark, Marks, ProvedPart, Side, Span
@@ -83,7 +84,10 @@ def test_each_planted_difference_is_found_in_its_place(spark: Any, cluster: Any,
         retimed(doubled(plain[1], 20), 700, by_ms=3_600_000),
         plain[2],
     ]
-    result = audit(spark, asyncio.run(plant(cluster.bootstrap, copies)), tmp_path)
+    frozen = asyncio.run(plant(cluster.bootstrap, copies))
+    behind = GroupOffset("behind", "t", 0, "t", 3, 1, 3, GroupVerdict.BEHIND, GroupReason.NOT_CARRIED)
+    groups = FrozenGroups(1, 1, True, 0, "", (GroupOffset("same", "t", 0, "t", 3, 3, 3, GroupVerdict.SAME), behind))
+    result = audit(spark, replace(frozen, groups=groups), tmp_path)
     assert result.verdict is AuditVerdict.DIFFERS
     assert [item.verdict for item in result.partitions] == [
         AuditVerdict.DIFFERS,
@@ -132,6 +136,12 @@ def _check_stored(spark: Any, result: AuditResult, directory: Path) -> None:
         write_result(spark, result, directory)
     assert spark.read.parquet(str(directory / "runs")).count() == 1
     assert spark.read.parquet(str(directory / "diffs")).count() == len(result.differences)
+    assert result.groups is not None
+    stored = spark.read.parquet(str(directory / "groups")).orderBy("group").collect()
+    assert [(row["group"], row["verdict"], row["differs"], row["reason"]) for row in stored] == [
+        ("behind", "behind", True, "not_carried"),
+        ("same", "same", False, None),
+    ]
     ranges = spark.read.parquet(str(directory / "ranges"))
     assert ranges.count() == sum(item.ranges for item in result.partitions)
     assert ranges.where("verdict = 'differs'").count() == len(result.ranges)
@@ -238,7 +248,7 @@ async def test_a_child_compares_and_stores(shared_broker: Any, tmp_path: Path) -
         "writing the result",
     ]
     assert compared.report == tmp_path / "reports" / "run-1.html"
-    tables = {"runs", "digests", "ranges", "diffs"}
+    tables = {"runs", "digests", "ranges", "diffs", "groups"}
     assert {item.name for item in tmp_path.iterdir()} == tables | {
         "documents",
         "reports",

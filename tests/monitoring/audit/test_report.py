@@ -10,8 +10,10 @@ import pytest
 from click.testing import CliRunner, Result
 
 from deploy.cli.audit import audit_group, exit_code_of, rows_of
+from monitoring import limits
 from monitoring.audit.document import as_document
 from monitoring.audit.gate import why_not_enough
+from monitoring.audit.groups import FrozenGroups, GroupOffset, GroupReason, GroupVerdict
 from monitoring.audit.model import (
     AuditVerdict,
     FrozenLink,
@@ -108,6 +110,8 @@ def test_coverage_is_in_the_summary_the_document_and_the_report(tmp_path: Path) 
         "records_earlier": 0,
         "oldest_at": None,
         "records_left_out_at_most": 9,
+        "group_offsets": 0,
+        "group_offsets_compared": 0,
     }
     assert document["partitions"][0]["coverage"]["percent"] == 100
     page = as_html(result, "x")
@@ -140,6 +144,8 @@ def test_what_earlier_runs_proved_is_told_with_its_age(tmp_path: Path) -> None:
         "records_earlier": 8,
         "oldest_at": oldest,
         "records_left_out_at_most": 0,
+        "group_offsets": 0,
+        "group_offsets_compared": 0,
     }
     assert document["proofs_lost"] == [{"topic": "u", "partition": 2, "why": "log_cut"}]
     (title, _, _), *_ = rows_of(document | {"seconds": 2.0})
@@ -269,3 +275,64 @@ def test_times_that_were_not_compared_are_said() -> None:
     assert "Timestamps were not compared" in as_html(result, "x")
     assert as_document(EQUAL)["topics_without_times"] == []
     assert "Timestamps were not compared" not in as_html(EQUAL, "x")
+
+
+def with_groups(*offsets: GroupOffset, not_listed: str = "") -> AuditResult:
+    return replace(EQUAL, frozen=replace(EQUAL.frozen, groups=FrozenGroups(1, 1, True, 2, not_listed, offsets)))
+
+
+SAME = GroupOffset("g", "t", 0, "t", 3, 3, 3, GroupVerdict.SAME, None, False, "a0", "a0")
+BEHIND = GroupOffset("<i>b", "t", 1, "t", 3, 1, 3, GroupVerdict.BEHIND, GroupReason.NOT_CARRIED)
+FLYING = GroupOffset("h", "t", 0, "t", 3, 1, 3, GroupVerdict.BEHIND, GroupReason.MOVING, is_in_flight=True)
+DOUBTED = GroupOffset("u", "t", 0, "t", 3, 1, None, GroupVerdict.UNMAPPED, GroupReason.BEFORE_THE_MIRROR)
+
+
+def test_groups_are_in_the_verdict_the_coverage_and_the_gate(tmp_path: Path) -> None:
+    def gate(result: AuditResult) -> str | None:
+        write_summary(result, tmp_path)
+        return why_not_enough(read_summaries(tmp_path)[0], 60_000, 2_000)
+
+    assert (with_groups(SAME).verdict, gate(with_groups(SAME))) == (AuditVerdict.EQUAL, None)
+    differs = with_groups(SAME, BEHIND)
+    assert (differs.verdict, "said differs" in str(gate(differs))) == (AuditVerdict.DIFFERS, True)
+    flying = with_groups(SAME, FLYING)
+    assert (flying.verdict, gate(flying)) == (AuditVerdict.EQUAL_AS_FAR_AS_COMPARED, None)
+    for partly in (with_groups(SAME, DOUBTED), with_groups(SAME, not_listed="node 2 does not answer")):
+        assert partly.verdict is AuditVerdict.EQUAL_AS_FAR_AS_COMPARED
+        assert "covered 99.99 %" in str(gate(partly))
+        assert exit_code_of(partly.verdict, strict=True) == 4
+    write_summary(differs, tmp_path)
+    (summary,) = read_summaries(tmp_path)
+    found = (summary.group_offsets, summary.group_offsets_compared, summary.group_offsets_differing)
+    assert found == (2, 2, 1)
+
+
+def test_groups_are_in_the_document_the_tables_and_the_report() -> None:
+    result = with_groups(SAME, BEHIND, FLYING)
+    document = json.loads(json.dumps(as_document(result)))
+    groups = document["groups"]
+    counts = ("groups", "offsets", "offsets_compared", "offsets_compared_by_content", "offsets_differing")
+    assert [groups[name] for name in counts] == [3, 3, 2, 1, 1]
+    assert [(item["group"], item["verdict"], item["is_in_flight"]) for item in groups["told"]] == [
+        ("<i>b", "behind", False),
+        ("h", "behind", True),
+    ]
+    assert document["coverage"]["group_offsets_compared"] == 2
+    title, rows, _ = next(table for table in rows_of(document) if table[0].startswith("groups"))
+    assert title == "groups: 2 of 3 committed offsets compared, 1 differ, 1 in flight"
+    assert [row["reason"] for row in rows] == ["not carried", "in flight: moving"]
+    assert "up to 0 left out; 2 of 3 offsets of groups" in rows_of(document)[0][0]
+    page = as_html(result, "x")
+    assert "&lt;i&gt;b" in page
+    assert "2 of 3 committed offsets of 3 groups were compared" in page
+    assert "behind (in flight)" in page
+    assert as_document(EQUAL)["groups"] is None
+    assert "Groups" not in as_html(EQUAL, "x")
+
+
+def test_a_list_of_groups_that_is_cut_says_of_how_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "AUDIT_GROUPS_LISTED", 1)
+    result = with_groups(BEHIND, FLYING)
+    document = json.loads(json.dumps(as_document(result)))
+    assert "The first 1 of 2 that are not the same are listed" in as_html(result, "x")
+    assert any("the first 1 of 2 that are not the same" in title for title, _, _ in rows_of(document))
