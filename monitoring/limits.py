@@ -24,6 +24,8 @@ AUDIT_TASK_OFFSETS = 1_000_000
 # Spark's consumer asks for both log ends again after each poll; few large polls keep that off the wide-area link.
 AUDIT_POLL_RECORDS = 20_000
 AUDIT_FETCH_BYTES = 16 * 1024 * 1024
+# What differs in a compacted topic has to be so in each of so many readings.
+AUDIT_COMPACTED_READINGS = 3
 # So often a partition is read whose records are deleted meanwhile; then it is left out.
 AUDIT_READ_ATTEMPTS = 4
 # Spark's timestamps are microseconds in 64 bits.

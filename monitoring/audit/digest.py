@@ -104,10 +104,16 @@ def _header_texts() -> list[Any]:
     return [F.array_join("headers.key", ""), F.array_join(F.col("headers.value").cast("array<string>"), "")]
 
 
-def digest(records: Any) -> Any:
-    """One row of KEYS and DIGESTED per range: what phase one of an audit finds out about a site."""
+def size_bytes() -> Any:
+    """Of a record: key, value and headers."""
     lengths = [F.octet_length("key"), F.octet_length("value"), *map(F.octet_length, _header_texts())]
-    size = reduce(add, [F.coalesce(length, F.lit(0)).cast("bigint") for length in lengths])
+    return reduce(add, [F.coalesce(length, F.lit(0)).cast("bigint") for length in lengths])
+
+
+def digest(records: Any, size: Any = None) -> Any:
+    """One row of KEYS and DIGESTED per range: what phase one of an audit finds out about a site. `size` is of who has
+    the records' bytes no more."""
+    size = size_bytes() if size is None else size
     sums = {"content_1": "hash_1", "content_2": "hash_2", "ordered": "hash_position"}
     halves = [half for name, column in sums.items() for half in _halves(name, F.col(column))]
     found = records.groupBy(*KEYS).agg(

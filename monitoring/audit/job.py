@@ -6,7 +6,8 @@ import platform
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from py4j.protocol import Py4JError
@@ -15,10 +16,12 @@ from pyspark.sql import functions as F
 
 from monitoring import limits
 from monitoring.audit import diff
-from monitoring.audit.model import AuditVerdict, ComparablePartition, FrozenLink, Kind, Place, Side
+from monitoring.audit.compacted import compare_compacted, read_to_end
+from monitoring.audit.model import AuditVerdict, ComparablePartition, FrozenLink, Kind, NotCompared, Place, Side
 from monitoring.audit.outcome import AuditResult, PlotBar, RangeResult, RecordDifference
 from monitoring.audit.phases import Sites, compare_sites, digest_site, open_ranges, suspects_of
 from monitoring.audit.ranges import plan
+from monitoring.audit.reasons import Reason
 from monitoring.audit.results import partition_results
 from monitoring.audit.rounds import LogStarts, Round, read_until_settled
 from monitoring.audit.tables import Tables
@@ -45,13 +48,14 @@ class AuditJob:
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """What one reading found: DataFrames of both sites' digests, all ranges and the records that differ, and the ranges
-    that do."""
+    """What one reading found: DataFrames of both sites' digests, all ranges and the records that differ, the ranges
+    that do, and how many records of compacted partitions only one site has."""
 
     digests: Mapping[Side, Any]
     ranges: Any
     suspects: list[Any]
     differences: Any
+    excused: Sequence[Any] = ()
 
 
 def run_job(spark: Any, job: AuditJob, store: Store = lambda _: 0) -> AuditResult:
@@ -68,6 +72,7 @@ def run_job(spark: Any, job: AuditJob, store: Store = lambda _: 0) -> AuditResul
 
     frozen, rounds = read_until_settled(job.frozen, read, job.look, job.report)
     partitions, not_compared = plan(frozen)
+    not_compared += _dropped(rounds)
     with _spark_errors(frozen):
         sites = {Side.SOURCE: frozen.source.name, Side.TARGET: frozen.target.name}
         tables = Tables(
@@ -103,14 +108,37 @@ def run_job(spark: Any, job: AuditJob, store: Store = lambda _: 0) -> AuditResul
 
 
 def _read(sites: Sites, report: Report) -> _Found:
+    plain = replace(sites, partitions=[item for item in sites.partitions if not item.compacted])
     digests = {}
     for side in Side:
         report(f"digesting {side.value} {sites.site(side).name}")
-        digests[side] = digest_site(sites, side)
+        digests[side] = digest_site(plain, side)
+    compacted = replace(sites, partitions=[item for item in sites.partitions if item.compacted])
+    found = None
+    if compacted.partitions:
+        report("comparing the latest values of keys of compacted topics")
+        found = compare_compacted(sites.spark, partial(read_to_end, compacted), report)
+        digests = {side: diff.union([digests[side], found.digests[side]]) for side in Side}
     ranges = compare_sites(digests)
     suspects = suspects_of(ranges)
     report(f"opening {len(suspects)} differing ranges" if suspects else "no range differs")
-    return _Found(digests, ranges, suspects, open_ranges(sites, suspects))
+    places = {(item.topic, item.partition) for item in plain.partitions}
+    differences = open_ranges(plain, [row for row in suspects if _place(row) in places])
+    if found is None:
+        return _Found(digests, ranges, suspects, differences)
+    return _Found(digests, ranges, suspects, diff.union([differences, found.differences]), found.excused)
+
+
+def _dropped(rounds: Sequence[Round[_Found]]) -> list[NotCompared]:
+    """What one site has dropped of compacted partitions, and the other has not."""
+    told = []
+    for done in rounds:
+        for row in done.found.excused:
+            if (item := done.partitions.get(_place(row))) is not None:
+                side = Side(row["side"])
+                span = item.source if side is Side.SOURCE else item.target
+                told.append(NotCompared(*_place(row), side, span, Reason.COMPACTED, row["count"]))
+    return sorted(told, key=lambda one: (one.topic, one.partition, one.side))
 
 
 def _settled(rounds: Sequence[Round[_Found]], frames: Sequence[Any]) -> Any:

@@ -162,7 +162,8 @@ class Segment:
 class ComparablePartition:
     """Both sites' spans that must hold the same records, but for `left_out` (at the source) and `foreign` (at the
     target, written by others). `segments` are the offset map inside of the spans. `proved` is what needs no reading:
-    parts before the spans, cut to what both logs still have."""
+    parts before the spans, cut to what both logs still have. `compacted`: each site may have dropped older values of
+    keys (`compacted.py`)."""
 
     topic: str
     partition: int
@@ -174,6 +175,7 @@ class ComparablePartition:
     left_out: tuple[Span, ...] = ()
     foreign: tuple[Span, ...] = ()
     proved: tuple[ProvedPart, ...] = ()
+    compacted: bool = False
 
 
 @dataclass(frozen=True, slots=True)

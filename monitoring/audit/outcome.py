@@ -47,8 +47,8 @@ class Coverage:
     """How much is proved: records of both sites, and offsets of both that were left out.
 
     `is_full`: nothing was left out, not even a partition without a record, nor, of a run, a group's offset.
-    `is_full_but_in_flight`: nothing but what the mirror has yet to bring. Of the records `records_earlier` are known
-    from earlier runs, the first at `oldest_ms`.
+    `is_full_but_in_flight`: nothing but what the mirror has yet to bring, and what compaction has taken. Of the records
+    `records_earlier` are known from earlier runs, the first at `oldest_ms`.
     """
 
     records: int
@@ -75,7 +75,7 @@ def coverage_of(records: int, left_out: Collection[NotCompared], proved: Iterabl
         records + earlier,
         sum(item.offsets for item in left_out),
         is_full=not left_out,
-        is_full_but_in_flight=all(item.reason.is_in_flight for item in left_out),
+        is_full_but_in_flight=not any(item.reason.stops_a_move for item in left_out),
         records_earlier=earlier,
         oldest_ms=min((part.at_ms for part in parts), default=None),
     )

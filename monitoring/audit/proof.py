@@ -1,9 +1,9 @@
 """What earlier runs proved of a link, and whether it still holds: pure functions, and the file that keeps it.
 
-A log grows at its end and goes at its beginning; nothing in between changes (compacted topics are left out). So what
-was equal once stays equal while neither log was cut and the offset map says the same. A log is the same one while its
-topic has the same id, begins no earlier than it did, and the leader epoch that its end was of ends no earlier than what
-was proved: whoever cuts a log goes on in a higher epoch, and the epoch before ends at the cut.
+A log grows at its end and goes at its beginning; nothing in between changes (of compacted topics nothing is kept). So
+what was equal once stays equal while neither log was cut and the offset map says the same. A log is the same one while
+its topic has the same id, begins no earlier than it did, and the leader epoch that its end was of ends no earlier than
+what was proved: whoever cuts a log goes on in a higher epoch, and the epoch before ends at the cut.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ def next_proof(result: AuditResult) -> LinkProof:
     found = []
     for item, part in zip(result.frozen.partitions, result.partitions, strict=True):
         parts = _parts(result, item, part, left_out.get((item.topic, item.partition), ()))
-        if item.marks is not None and parts:
+        if item.marks is not None and parts and not item.compacted:
             found.append(
                 Proof(
                     item.topic,

@@ -99,6 +99,7 @@ def comparable(frozen: FrozenPartition) -> tuple[ComparablePartition | None, tup
         frozen.timestamps_comparable,
         passed_over,
         foreign,
+        compacted=frozen.compacted,
     )
     partition, unasked = _unproved(frozen, partition)
     return partition, (*left_out, *unasked)
@@ -111,7 +112,7 @@ def _unproved(
     first, last = (whole.source.start, whole.target.start), (whole.source.end, whole.target.end)
     since = first[0] if frozen.since is None else min(max(frozen.since, first[0]), last[0])
     parts = [part for part in frozen.proved if part.source.end > first[0] or part.target.end > first[1]]
-    if parts and parts[0].source.start > since:
+    if frozen.compacted or (parts and parts[0].source.start > since):
         parts = []  # what lies before it has to be read, and is read up to the end
     low = end = first
     if parts:
@@ -233,8 +234,6 @@ def _refusal(frozen: FrozenPartition) -> Reason | None:
         return frozen.left_out
     if frozen.recreated:
         return Reason.SOURCE_RECREATED
-    if frozen.compacted:
-        return Reason.COMPACTED
     if frozen.target is None:
         return Reason.TARGET_MISSING
     if frozen.mirrored_end is None or not frozen.steps:
@@ -256,7 +255,7 @@ def _nothing_of(frozen: FrozenPartition, reason: Reason) -> tuple[NotCompared, .
 
 
 # Without a record there is nothing that could differ.
-_SILENT_WHEN_EMPTY = frozenset({Reason.COMPACTED, Reason.NEVER_MIRRORED})
+_SILENT_WHEN_EMPTY = frozenset({Reason.NEVER_MIRRORED})
 
 
 def _known(frozen: FrozenPartition, side: Side, spans: list[tuple[Reason, Span]]) -> list[NotCompared]:

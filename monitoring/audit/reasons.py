@@ -41,6 +41,11 @@ class Reason(enum.StrEnum):
         return self in _IN_FLIGHT
 
     @property
+    def stops_a_move(self) -> bool:
+        """False where nobody who moves loses anything by it: it comes in time, or is no value of its key any more."""
+        return not (self.is_in_flight or self is Reason.COMPACTED)
+
+    @property
     def explanation(self) -> str:
         return _EXPLANATIONS[self]
 
@@ -59,7 +64,7 @@ _EXPLANATIONS = {
     Reason.SOURCE_TRUNCATED: "the source's log ends before the mirrored position: the source lost these records",
     Reason.SOURCE_RECREATED: "the source topic is not the one that was mirrored (its topic id changed)",
     Reason.SOURCE_DELETED: "mirrored before, and no more at the source: nothing is left to compare it with",
-    Reason.COMPACTED: "the topic is compacted: each site drops older values of a key at a time of its own",
+    Reason.COMPACTED: "only one site has them still: older values of their keys, tombstones, or records without a key",
     Reason.GAP_ACCEPTED: "in the gap ledger: an operator accepted that these are not mirrored",
     Reason.WRITTEN_BY_OTHERS: "between the offset map's intervals, where others write, too: not this link's to prove",
     Reason.NOT_READABLE: "a site could not say where the partition stands (no leader, or refused)",

@@ -226,6 +226,30 @@ def test_records_that_expired_since_the_freeze_fail_nothing_and_are_left_out(spa
     ]
 
 
+def test_of_a_compacted_topic_the_latest_values_are_compared(spark: Any, shared_broker: Any) -> None:
+    """A record whose key was written again may be gone at one site; the last one of its key may not."""
+    copy = Copy(records(100), records(100))
+    frozen = asyncio.run(plant(shared_broker.bootstrap, [dropped(copy, 11), dropped(copy, 70), copy]))
+    compacted = tuple(replace(item, compacted=True) for item in frozen.partitions[:2])
+    result = audit(spark, replace(frozen, partitions=(*compacted, frozen.partitions[2])))
+    assert [item.verdict for item in result.partitions] == [
+        AuditVerdict.EQUAL_AS_FAR_AS_COMPARED,
+        AuditVerdict.DIFFERS,
+        AuditVerdict.EQUAL,
+    ]
+    assert [(item.kind, item.partition, item.source_offset) for item in result.differences] == [(Kind.LOST, 1, 70)]
+    assert result.differences[0].source_value == records(100)[70].value.decode()  # type: ignore[union-attr]  # not null
+    assert [(item.partition, item.side, item.reason, item.offsets) for item in result.not_compared] == [
+        (0, Side.SOURCE, Reason.COMPACTED, 1)
+    ]
+    assert [item.source_records for item in result.partitions] == [99, 100, 100]
+    assert result.coverage.is_full_but_in_flight
+    marks = Marks(LogMark("a", 0, 0), LogMark("b", 0, 0), "s")
+    marked = tuple(replace(item, marks=marks) for item in result.frozen.partitions)
+    carried_on = next_proof(replace(result, frozen=replace(result.frozen, partitions=marked)))
+    assert [proof.partition for proof in carried_on.partitions] == [2]
+
+
 async def expire(site: Site, where: TopicPartition, start: int) -> None:
     async with Cluster(site) as cluster:
         await delete_records(cluster, {where: start})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -13,10 +14,12 @@ from monitoring.audit.model import (
     FrozenPartition,
     FrozenSite,
     Place,
+    ProvedPart,
     Side,
     Span,
     Step,
 )
+from monitoring.audit.ranges import comparable
 from monitoring.audit.reasons import Reason
 from monitoring.audit.rounds import LogStarts, Round, is_named, read_until_settled
 from monitoring.errors import SparkFailed
@@ -133,3 +136,11 @@ def test_names_are_taken_as_wholes() -> None:
     assert not named("t", 1, "t-11")
     assert not named("t", 1, "at-1")
     assert not named("b", 1, "a.b-1")
+
+
+def test_a_compacted_partition_is_compared_and_nothing_of_it_is_carried_on() -> None:
+    part = ProvedPart(Span(0, 6), Span(0, 6), 6, 6, 1, "run-1")
+    found, left_out = comparable(replace(partition(0), compacted=True, proved=(part,)))
+    assert found is not None
+    assert (found.source, found.target, found.compacted) == (Span(0, 10), Span(0, 10), True)
+    assert (found.proved, left_out) == ((), ())
