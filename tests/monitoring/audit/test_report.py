@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -28,6 +29,7 @@ from monitoring.audit.model import (
     Step,
 )
 from monitoring.audit.outcome import AuditResult, Coverage, PartitionResult, PlotBar, RangeResult, RecordDifference
+from monitoring.audit.plot import proved_by_time
 from monitoring.audit.reasons import ProofLoss, Reason
 from monitoring.audit.report import as_html
 from monitoring.audit.store import read_documents, read_summaries, write_document, write_summary
@@ -236,10 +238,11 @@ def test_a_move_is_gated_by_the_last_audit(tmp_path: Path) -> None:
     assert "is of 1970-01-01T00:00:01.000Z (run run-1)" in str(why(EQUAL, now_ms=61_001))
     assert "said differs" in str(why(DIFFERS))
     assert "said differs" in str(why(left_out(Reason.NEVER_MIRRORED)))
+    assert why(left_out(Reason.COMPACTED)) is None
     moved = replace(EQUAL, partitions=(replace(EQUAL.partitions[0], verdict=AuditVerdict.MOVED),))
     assert "said moved" in str(why(moved))
     for reason in Reason:
-        if not (reason.is_finding or reason.is_in_flight):
+        if reason.stops_a_move and not reason.is_finding:
             assert "covered 52.63 %" in str(why(left_out(reason))), reason
     assert why_not_enough(None, 60_000, 0) == "there was no audit of it on this machine"
 
@@ -336,3 +339,25 @@ def test_a_list_of_groups_that_is_cut_says_of_how_many(monkeypatch: pytest.Monke
     document = json.loads(json.dumps(as_document(result)))
     assert "The first 1 of 2 that are not the same are listed" in as_html(result, "x")
     assert any("the first 1 of 2 that are not the same" in title for title, _, _ in rows_of(document))
+
+
+def test_proof_over_time_is_drawn_where_there_is_more_than_one_run() -> None:
+    assert proved_by_time(EQUAL) == [(1_000, 10)]
+    assert "Proof over time" not in as_html(EQUAL, "x")
+    parts = tuple(ProvedPart(Span(n, n + 1), Span(n, n + 1), 2, 2, at_ms, "r") for n, at_ms in ((0, 500), (1, 100)))
+    one = replace(EQUAL.partitions[0], proved=parts)
+    result = replace(EQUAL, partitions=(one, replace(one, proved=parts[:1], verdict=AuditVerdict.DIFFERS)))
+    assert proved_by_time(result) == [(100, 4), (500, 12), (1_000, 22)]
+    page = as_html(result, "x")
+    assert "Proof over time" in page
+    assert page.count("<svg") == 2
+
+
+def test_the_page_is_for_light_and_dark() -> None:
+    """Its colours are named twice each, and nothing else in its style has a colour of its own."""
+    page = as_html(DIFFERS, "x")
+    light, dark = re.findall(r":root \{(.*?)\}", page, re.DOTALL)
+    names = [set(re.findall(r"--[a-z-]+(?=:)", text)) for text in (light, dark)]
+    assert names[0] == names[1]
+    style = page[page.index("<style>") : page.index("</style>")].replace(light, "").replace(dark, "")
+    assert not re.findall(r"#[0-9a-f]{3,6}\b", style)
