@@ -104,6 +104,9 @@ _FINDINGS: Final = frozenset(
     {GroupVerdict.AHEAD, GroupVerdict.BEHIND, GroupVerdict.OTHER_RECORD, GroupVerdict.MISSING_AT_TARGET}
 )
 
+_NO_FINDINGS: Final = frozenset({GroupReason.LINK_PROMOTED, GroupReason.PASS_FAILED})
+"""The one is as it should be; of the other it is not known whether the next pass comes through."""
+
 
 @dataclass(frozen=True, slots=True)
 class GroupOffset:
@@ -127,7 +130,7 @@ class GroupOffset:
     @property
     def is_finding(self) -> bool:
         """Whether a consumer would go on with another record than it should, and nobody mends that by himself."""
-        return self.verdict in _FINDINGS and not self.is_in_flight and self.reason is not GroupReason.LINK_PROMOTED
+        return self.verdict in _FINDINGS and not self.is_in_flight and self.reason not in _NO_FINDINGS
 
     @property
     def is_compared(self) -> bool:

@@ -144,6 +144,14 @@ def test_behind_a_promotion_groups_go_on_at_the_target() -> None:
     assert (item.reason, item.is_finding, item.is_compared) == (GroupReason.LINK_PROMOTED, False, False)
 
 
+def test_of_a_group_that_the_link_could_not_carry_nothing_is_said_to_be_compared() -> None:
+    """As while the broker that coordinates it is down: the next pass may come through."""
+    verdict, reason, is_in_flight = judge(STANDS, STANDS, Compared.BEHIND, carrying(declined=GroupReason.PASS_FAILED))
+    item = GroupOffset("g", "t", 0, "t", 3, 5, 8, verdict, reason, is_in_flight)
+    assert (item.verdict, item.is_finding, item.is_compared) == (GroupVerdict.BEHIND, False, False)
+    assert not groups(item).is_full_but_in_flight
+
+
 def groups(*items: GroupOffset, not_listed: str = "") -> FrozenGroups:
     return FrozenGroups(1_000, 900, True, 0, not_listed, items)
 
