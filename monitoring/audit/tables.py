@@ -14,6 +14,10 @@ from monitoring.audit.groups import GroupOffset
 from monitoring.audit.outcome import AuditResult
 from monitoring.audit.rows import frame_of
 
+RUNS_SCHEMA: Final = (
+    "link string, verdict string, frozen_at_ms bigint, finished_at_ms bigint, range_offsets bigint, "
+    "coverage_percent double, records_missing bigint, records_surplus bigint, document string"
+)
 GROUPS_SCHEMA: Final = (
     "`group` string, topic string, partition int, target_topic string, source_offset bigint, target_offset bigint, "
     "expected_offset bigint, verdict string, reason string, in_flight boolean, differs boolean, source_digest string, "
@@ -59,11 +63,7 @@ def write_result(spark: Any, result: AuditResult, directory: Path) -> None:
         "records_surplus": result.records_surplus,
         "document": json.dumps(document),
     }
-    schema = (
-        "link string, verdict string, frozen_at_ms bigint, finished_at_ms bigint, range_offsets bigint, "
-        "coverage_percent double, records_missing bigint, records_surplus bigint, document string"
-    )
-    runs = frame_of(spark, [run], schema)
+    runs = frame_of(spark, [run], RUNS_SCHEMA)
     _folder(runs.coalesce(1), directory, "runs", result.run_id)
     groups = [] if result.groups is None else map(_group, result.groups.offsets)
     _folder(frame_of(spark, groups, GROUPS_SCHEMA).coalesce(1), directory, "groups", result.run_id)
