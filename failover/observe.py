@@ -89,16 +89,14 @@ async def observe(
     known = kept if source is None or of_source.missed else None
     partitions = _partitions(link, state, known, logs, (at_target, *target_ends), unmapped)
     places, sites = Places.of(link, mirrored_partitions(state) | unmapped), (group_source, target)
+    seen_groups = await _groups(link, state, partitions, sites, wanted, listed, seen, of_source, places)
     return Snapshot(
-        link=link.name,
-        source=link.source.name,
-        target=link.target.name,
-        taken_at_ms=now_ms,
+        *(link.name, link.source.name, link.target.name, now_ms),
         source_finding=_finding(source, loaded, of_source),
         link_state=run.state.value if (run := state.entries.run) else "running",
         operation_id=run.operation_id if run else "",
         partitions=partitions,
-        groups=await _groups(link, state, partitions, sites, wanted, listed, seen, of_source, places),
+        groups=seen_groups,
         asked_groups=groups,
         last_look=kept.last,
         units_apart=state.entries.units_apart,
