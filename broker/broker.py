@@ -11,6 +11,8 @@ from uuid import UUID
 
 from broker import descriptors
 from broker.access.known_acls import KnownAcls
+from broker.access.known_entities import KnownEntities
+from broker.access.known_users import KnownUsers
 from broker.access.listeners import EVERY_INTERFACE
 from broker.base.address import Address
 from broker.base.clock import steady_ms
@@ -38,7 +40,7 @@ from broker.coordination.coordinators import Coordinators
 from broker.coordination.damage import damage_hint
 from broker.coordination.host import InternalTopic, TopicShape
 from broker.coordination.internal_log import TRANSACTIONS_TOPIC, StateLog
-from broker.coordination.internal_topics import make_internal_topic
+from broker.coordination.internal_topics import make_internal_topic, offsets_topic, transactions_topic
 from broker.data_dir import DataDirectory
 from broker.errors import BrokerError
 from broker.groups.coordinator import GroupCoordinator
@@ -80,7 +82,9 @@ STARTING_TOLD_S: Final = 10
 class Broker:
     """What the handlers work on. One event loop owns it; nothing here may be called from another thread."""
 
-    def __init__(self, config: BrokerConfig, outside: Outside, data: DataDirectory, store: MetadataStore) -> None:
+    def __init__(
+        self, config: BrokerConfig, outside: Outside, data: DataDirectory, store: MetadataStore, users: KnownUsers
+    ) -> None:
         """Use `open`."""
         self.config = config
         clock = self.clock = outside.clock
@@ -112,6 +116,8 @@ class Broker:
         )
         self.fetch_sessions = FetchSessions(clock, lambda: self._rng.randrange(1, 2**31))
         self.acls = KnownAcls(store, config.authorizer(clock), clock)
+        self.users, self.entities = users, KnownEntities(store, clock)
+        self.entities.listeners.append(users.take)
         self.openings = Openings()
         # What connections hold of answers that their clients do not take.
         self.unsent_bytes = 0
@@ -120,13 +126,13 @@ class Broker:
         self._producer_ids = range(0)
         self._making_internal = asyncio.Lock()
         self._joined = asyncio.Event()
-        self.groups = GroupCoordinators(self, _offsets_topic(config), self._group_coordinator)
+        self.groups = GroupCoordinators(self, offsets_topic(config), self._group_coordinator)
         self.markers = LocalMarkers(self, self.groups.end_transaction)
         self.marker_channels = ReceivedChannels()
         self._cluster_markers = ClusterMarkers(
             self, self.markers, self.view, lambda: (config.node_id, store.broker_epoch), self.peers.connect, clock
         )
-        self.transactions = Coordinators(self, _transactions_topic(config), self._transaction_coordinator)
+        self.transactions = Coordinators(self, transactions_topic(config), self._transaction_coordinator)
         self._found_damage = FoundDamage(store, config.node_id, clock)
         self.replicas.damage_listeners.append(self._found_damage.note)
         self.verification = Verification(self.transactions, self.view, self.peers)
@@ -134,13 +140,15 @@ class Broker:
         self.view.deletion_listeners.append(self.groups.forget_topic)
 
     @classmethod
-    async def open(cls, config: BrokerConfig, outside: Outside, data: DataDirectory) -> Broker:
+    async def open(
+        cls, config: BrokerConfig, outside: Outside, data: DataDirectory, users: KnownUsers | None = None
+    ) -> Broker:
         """Opens the metadata. `data` is the broker's from then on, and closed with it.
 
         Raises DataDirectoryError, MetadataUnreadable, LogStorageError, TooFewDescriptors, ZooKeeperError.
         """
         descriptors.require(data.folders.segments(), f"the logs in {config.data_dir}")
-        return cls(config, outside, data, await open_store(config, outside, data))
+        return cls(config, outside, data, await open_store(config, outside, data), users or config.users())
 
     @property
     def advertised(self) -> Address:
@@ -172,6 +180,7 @@ class Broker:
     async def _join(self, registration: BrokerRegistration) -> None:
         await self.broker_configs.learn()
         await self.acls.learn()
+        await self.entities.learn()
         if self.config.site_start_frozen:
             await self.broker_configs.freeze_where_nobody_was()
         # Before any controller can know of this life of ours: one that was followed may not have noticed yet.
@@ -333,6 +342,7 @@ class Broker:
             tasks.create_task(self.topic_configs.run())
             tasks.create_task(self.broker_configs.run())
             tasks.create_task(self.acls.run())
+            tasks.create_task(self.entities.run())
             tasks.create_task(self.groups.run())
             tasks.create_task(self.transactions.run())
             tasks.create_task(self._cluster_markers.run())
@@ -378,18 +388,6 @@ class Broker:
             self.groups.leads(where.partition, leader_epoch)
         elif where.topic == TRANSACTIONS_TOPIC:
             self.transactions.leads(where.partition, leader_epoch)
-
-
-def _offsets_topic(config: BrokerConfig) -> InternalTopic:
-    return InternalTopic(OFFSETS_TOPIC, config.offsets_topic_num_partitions, config.offsets_topic_replication_factor)
-
-
-def _transactions_topic(config: BrokerConfig) -> InternalTopic:
-    replicas = config.transaction_state_log_replication_factor
-    # transaction.state.log.min.isr; with two replicas either broker may be missing.
-    min_isr = min(2, max(1, replicas - 1))
-    partitions = config.transaction_state_log_num_partitions
-    return InternalTopic(TRANSACTIONS_TOPIC, partitions, replicas, min_insync_replicas=min_isr)
 
 
 def _replica(node_id: int, store: MetadataStore) -> ReplicaState:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from broker.access.authorizer import Authorizer
+from broker.access.known_users import KnownUsers
 from broker.access.listeners import EVERY_INTERFACE, Listener, SecurityProtocol, named_listeners
 from broker.access.logins import SERVED_MECHANISMS, Logins
 from broker.access.principals import DEFAULT_RULES, PrincipalRules
@@ -238,13 +239,17 @@ class BrokerConfig:
         if self.has_inter_broker_tls and self.zookeeper is None:
             raise ValueError("security_inter_broker_protocol is there, and the broker is alone: nobody comes by it")
 
-    def logins(self, clock: Clock) -> Logins | None:
-        """What listeners with logins have in common; None: there are none. Raises AccessInvalid."""
+    def users(self) -> KnownUsers:
+        """Those of the file. Raises AccessInvalid."""
         file = self.sasl_users_file
-        if file is None:
+        return KnownUsers(None if file is None else Reloaded([file], lambda: read_users(file)))
+
+    def logins(self, users: KnownUsers, clock: Clock) -> Logins | None:
+        """What listeners with logins have in common; None: there are none."""
+        if not self.sasl_enabled_mechanisms:
             return None
         mechanisms = [Mechanism(each) for each in self.sasl_enabled_mechanisms]
-        return Logins(mechanisms, Reloaded([file], lambda: read_users(file)), self.connections_max_reauth_ms, clock)
+        return Logins(mechanisms, users, self.connections_max_reauth_ms, clock)
 
     def _check_logins(self) -> None:
         for mechanism in self.sasl_enabled_mechanisms:

@@ -14,10 +14,10 @@ from typing import Any, Final
 
 from broker import descriptors
 from broker.access.listeners import Entrance, SecurityProtocol
+from broker.access.logins import Logins
 from broker.access.principals import PrincipalRules
 from broker.access.tls import ServerContext
 from broker.base.address import Address
-from broker.base.clock import Clock
 from broker.broker import Broker
 from broker.client.security.settings import Mechanism
 from broker.cluster.metadata import INTER_BROKER_LISTENER
@@ -187,8 +187,9 @@ async def serving(config: BrokerConfig, outside: Outside | None = None) -> Async
         listeners = _Listeners()
         unstarted.callback(listeners.close)
         # Before all that a start waits for: a port that another program has is known now.
-        clients, brokers = await listeners.bind_all(config, outside.clock)
-        broker = await Broker.open(config, outside, data)
+        users = config.users()
+        clients, brokers = await listeners.bind_all(config, config.logins(users, outside.clock))
+        broker = await Broker.open(config, outside, data, users)
         unstarted.pop_all()
     try:
         async with asyncio.TaskGroup() as tasks:
@@ -247,13 +248,12 @@ class _Listeners:
         self._clients: list[_Bound] = []
         self._brokers: list[_Bound] = []
 
-    async def bind_all(self, config: BrokerConfig, clock: Clock) -> tuple[list[Address], Address | None]:
+    async def bind_all(self, config: BrokerConfig, logins: Logins | None) -> tuple[list[Address], Address | None]:
         """-> where it listens for clients, and for other brokers, if there may be any. Raises CannotListen,
         AccessInvalid.
         """
         tls = config.server_tls()
         context = None if tls is None else ServerContext.of(tls, time.monotonic)
-        logins = config.logins(clock)
         rules = PrincipalRules(config.ssl_principal_mapping_rules)
         clients = []
         for each in config.client_listeners():

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from math import inf
 from typing import Final, NamedTuple, Protocol
 
-from broker.access.reloaded import Reloaded
+from broker.access.known_users import KnownUsers
 from broker.access.scram import LoginRefused, ScramServer
-from broker.access.users import ITERATIONS, Credential, Users
+from broker.access.users import ITERATIONS, Credential
 from broker.base.clock import Clock
 from broker.client.security.scram import HASHES
 from broker.client.security.settings import Mechanism
@@ -47,7 +47,7 @@ class Answer(NamedTuple):
 class Logins:
     """What the connections of the listeners with logins share."""
 
-    def __init__(self, mechanisms: Sequence[Mechanism], users: Reloaded[Users], session_ms: int, clock: Clock) -> None:
+    def __init__(self, mechanisms: Sequence[Mechanism], users: KnownUsers, session_ms: int, clock: Clock) -> None:
         self.mechanisms, self.session_ms, self.clock = tuple(mechanisms), session_ms, clock
         self._users = users
         self._made_up = secrets.token_bytes()
@@ -63,7 +63,7 @@ class Logins:
 
     def credential(self, mechanism: Mechanism, user: str) -> Credential:
         """A made-up one, the same each time, for who is not known: asking does not tell who there is."""
-        found = self._users.current().get(user, {}).get(mechanism)
+        found = self._users.of(user).get(mechanism)
         if found is not None:
             return found
         made_up = hmac.digest(self._made_up, f"{mechanism} {user}".encode(), HASHES[mechanism])
@@ -72,7 +72,7 @@ class Logins:
 
     async def is_password(self, user: str, password: str) -> bool:
         """One at a time, in a thread: it takes milliseconds on purpose."""
-        known = self._users.current().get(user, {})
+        known = self._users.of(user)
         mechanism = next(iter(known), Mechanism.SCRAM_SHA_512)
         one = self.credential(mechanism, user)
         async with self._turn:

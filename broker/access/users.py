@@ -33,8 +33,13 @@ class Credential:
     @classmethod
     def of(cls, mechanism: Mechanism, password: str, salt: bytes, iterations: int = ITERATIONS) -> Credential:
         """Takes milliseconds: that is its purpose."""
+        salted = hashlib.pbkdf2_hmac(HASHES[mechanism], password.encode(), salt, iterations)
+        return cls.of_salted(mechanism, salted, salt, iterations)
+
+    @classmethod
+    def of_salted(cls, mechanism: Mechanism, salted: bytes, salt: bytes, iterations: int) -> Credential:
+        """Of a password that was salted already: who has it may log in by it."""
         name = HASHES[mechanism]
-        salted = hashlib.pbkdf2_hmac(name, password.encode(), salt, iterations)
         stored_key = hashlib.new(name, hmac.digest(salted, b"Client Key", name)).digest()
         return cls(salt, stored_key, hmac.digest(salted, b"Server Key", name), iterations)
 
@@ -79,13 +84,43 @@ def _credentials(file: Path, user: str, document: Any) -> dict[Mechanism, Creden
     except (AttributeError, KeyError, TypeError, ValueError, binascii.Error):
         raise AccessInvalid(f"user {user!r} in {file} has no credentials that can be read") from None
     for mechanism, one in found.items():
-        size = hashlib.new(HASHES[mechanism]).digest_size if mechanism in HASHES else -1
-        whole = isinstance(one.iterations, int) and ITERATIONS_MIN <= one.iterations <= ITERATIONS_MAX and one.salt
-        if not whole or {len(one.stored_key), len(one.server_key)} != {size}:
+        if not _is_whole(mechanism, one):
             raise AccessInvalid(f"user {user!r} in {file} has credentials for {mechanism} that are none")
     if not found or not user:
         raise AccessInvalid(f"user {user!r} in {file} has no credentials")
     return found
+
+
+def _is_whole(mechanism: Mechanism, one: Credential) -> bool:
+    size = hashlib.new(HASHES[mechanism]).digest_size if mechanism in HASHES else -1
+    if not isinstance(one.iterations, int) or not ITERATIONS_MIN <= one.iterations <= ITERATIONS_MAX:
+        return False
+    return bool(one.salt) and {len(one.stored_key), len(one.server_key)} == {size}
+
+
+def text_of(one: Credential) -> str:
+    """As Kafka keeps it on a user, by the mechanism's name."""
+    salt, stored_key, server_key = (
+        base64.b64encode(each).decode() for each in (one.salt, one.stored_key, one.server_key)
+    )
+    return f"salt={salt},stored_key={stored_key},server_key={server_key},iterations={one.iterations}"
+
+
+def credential_of(mechanism: Mechanism, text: str) -> Credential:
+    """Of `text_of`. Raises AccessInvalid, which shows nothing of it."""
+    try:
+        given = dict(part.split("=", 1) for part in text.split(","))
+        one = Credential(
+            base64.b64decode(given["salt"], validate=True),
+            base64.b64decode(given["stored_key"], validate=True),
+            base64.b64decode(given["server_key"], validate=True),
+            int(given["iterations"]),
+        )
+    except (KeyError, ValueError):
+        one = None
+    if one is None or not _is_whole(mechanism, one):
+        raise AccessInvalid("what stands there is no credential", hint="set the password anew: kafka-configs --alter")
+    return one
 
 
 def write_users(file: Path, users: Users) -> None:

@@ -143,6 +143,9 @@ class EmbeddedMetadataStore:
             return Configs({}, UNWRITTEN) if topic is None else Configs(topic.configs, topic.config_version)
         return self._contents.configs.get(resource.path, Configs({}, UNWRITTEN))
 
+    async def config_names(self, entity_type: str) -> Collection[str]:
+        return [path.split("/", 1)[1] for path in self._contents.configs if path.startswith(f"{entity_type}/")]
+
     async def acls(self, patterns: Collection[ResourcePattern] | None = None) -> Mapping[ResourcePattern, PatternAcls]:
         known = self._contents.acls
         return known if patterns is None else {pattern: known.get(pattern, PatternAcls()) for pattern in patterns}

@@ -21,7 +21,7 @@ FORMAT: Final = 1
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """`configs` are those of brokers, by ConfigResource.path; a topic has its own."""
+    """`configs` are those of all but topics, by ConfigResource.path; a topic has its own."""
 
     cluster_id: str
     next_producer_id: int = 0

@@ -132,7 +132,9 @@ class Controller(NamedTuple):
 
 
 class ConfigResource(NamedTuple):
-    """`entity_type` is "topics" or "brokers"; `entity_name` a topic, a node id or DEFAULT_ENTITY."""
+    """`entity_type` is "topics", "brokers", "users", "clients" or "ips"; `entity_name` a topic, a node id, a name as
+    `broker/access/entities.py` has it ("USER/clients/CLIENT", too), or DEFAULT_ENTITY.
+    """
 
     entity_type: str
     entity_name: str

@@ -41,6 +41,13 @@ class MetadataConflict(BrokerError):
     hint = "read it again and repeat the change"
 
 
+class NameUnstorable(BrokerError):
+    """The store cannot keep anything of a resource that is called so."""
+
+    error_code = ErrorCode.INVALID_REQUEST
+    hint = "take another name"
+
+
 class OutcomeUnknown(BrokerError):
     """The change was asked for, and it is not known whether it was made: read again."""
 
@@ -127,6 +134,10 @@ class MetadataStore(Protocol):
         ...
 
     async def configs(self, resource: ConfigResource) -> Configs: ...
+
+    async def config_names(self, entity_type: str) -> Collection[str]:
+        """ConfigResource.entity_name of all users, clients or addresses on which something is set, or was."""
+        ...
 
     async def acls(self, patterns: Collection[ResourcePattern] | None = None) -> Mapping[ResourcePattern, PatternAcls]:
         """Of all patterns that have any, or of each of `patterns`, as they were when this was asked or later."""
@@ -224,7 +235,7 @@ class MetadataStore(Protocol):
 
     async def set_configs(self, resource: ConfigResource, configs: Configs) -> Configs:
         """`configs.values` are all that is set from now on. Raises MetadataConflict when others were set since
-        `configs.version`, or the topic is gone.
+        `configs.version`, or the topic is gone, and NameUnstorable.
         """
         ...
 

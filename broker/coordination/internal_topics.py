@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from broker.config import BrokerConfig
 from broker.controller.requests import ControllerRequests, NewTopic
 from broker.coordination.host import InternalTopic
-from broker.coordination.internal_log import INTERNAL_TOPIC_CONFIGS
+from broker.coordination.internal_log import INTERNAL_TOPIC_CONFIGS, TRANSACTIONS_TOPIC
 from broker.errors import BrokerError
 from broker.limits import INTERNAL_TOPIC_TIMEOUT_MS
 from broker.topics.errors import TopicExists
+from broker.wire.coordinator_keys import OFFSETS_TOPIC
 from broker.wire.errors import ErrorCode
 
 
@@ -35,3 +37,15 @@ async def make_internal_topic(topic: InternalTopic, controller: ControllerReques
             # The controller misses one that was there when it last told.
             raise TooFewBrokersYet(str(error)) from error
         raise
+
+
+def offsets_topic(config: BrokerConfig) -> InternalTopic:
+    return InternalTopic(OFFSETS_TOPIC, config.offsets_topic_num_partitions, config.offsets_topic_replication_factor)
+
+
+def transactions_topic(config: BrokerConfig) -> InternalTopic:
+    replicas = config.transaction_state_log_replication_factor
+    # transaction.state.log.min.isr; with two replicas either broker may be missing.
+    min_isr = min(2, max(1, replicas - 1))
+    partitions = config.transaction_state_log_num_partitions
+    return InternalTopic(TRANSACTIONS_TOPIC, partitions, replicas, min_insync_replicas=min_isr)

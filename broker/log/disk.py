@@ -95,8 +95,10 @@ class OsDisk:
 
     def write_file(self, path: Path, data: bytes, *, durable: bool) -> None:
         temporary = path.with_name(path.name + ".tmp")
-        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+        # The metadata have keys of users; and a crash may have left it with other rights.
+        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         try:
+            os.fchmod(fd, 0o600)
             write_all(lambda view, position: os.pwrite(fd, view, position), data, 0)
             if durable:
                 os.fsync(fd)

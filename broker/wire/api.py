@@ -11,10 +11,15 @@ from typing import Final
 from broker.wire.errors import UnsupportedVersion
 from broker.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 from broker.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnResponse
+from broker.wire.messages.alter_client_quotas import AlterClientQuotasRequest, AlterClientQuotasResponse
 from broker.wire.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
 from broker.wire.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
+)
+from broker.wire.messages.alter_user_scram_credentials import (
+    AlterUserScramCredentialsRequest,
+    AlterUserScramCredentialsResponse,
 )
 from broker.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from broker.wire.messages.consumer_group_describe import (
@@ -34,6 +39,7 @@ from broker.wire.messages.delete_groups import DeleteGroupsRequest, DeleteGroups
 from broker.wire.messages.delete_records import DeleteRecordsRequest, DeleteRecordsResponse
 from broker.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
 from broker.wire.messages.describe_acls import DescribeAclsRequest, DescribeAclsResponse
+from broker.wire.messages.describe_client_quotas import DescribeClientQuotasRequest, DescribeClientQuotasResponse
 from broker.wire.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 from broker.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResponse
 from broker.wire.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
@@ -44,6 +50,10 @@ from broker.wire.messages.describe_topic_partitions import (
     DescribeTopicPartitionsResponse,
 )
 from broker.wire.messages.describe_transactions import DescribeTransactionsRequest, DescribeTransactionsResponse
+from broker.wire.messages.describe_user_scram_credentials import (
+    DescribeUserScramCredentialsRequest,
+    DescribeUserScramCredentialsResponse,
+)
 from broker.wire.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse
 from broker.wire.messages.end_txn import EndTxnRequest, EndTxnResponse
 from broker.wire.messages.fetch import FetchRequest, FetchResponse
@@ -126,6 +136,10 @@ class ApiKey(IntEnum):
     ALTER_PARTITION_REASSIGNMENTS = 45
     LIST_PARTITION_REASSIGNMENTS = 46
     OFFSET_DELETE = 47
+    DESCRIBE_CLIENT_QUOTAS = 48
+    ALTER_CLIENT_QUOTAS = 49
+    DESCRIBE_USER_SCRAM_CREDENTIALS = 50
+    ALTER_USER_SCRAM_CREDENTIALS = 51
     DESCRIBE_CLUSTER = 60
     DESCRIBE_PRODUCERS = 61
     DESCRIBE_TRANSACTIONS = 65
@@ -203,6 +217,14 @@ _ROWS: Final = (
     _api(ApiKey.ALTER_PARTITION_REASSIGNMENTS, AlterPartitionReassignmentsRequest, AlterPartitionReassignmentsResponse),
     _api(ApiKey.LIST_PARTITION_REASSIGNMENTS, ListPartitionReassignmentsRequest, ListPartitionReassignmentsResponse),
     _api(ApiKey.OFFSET_DELETE, OffsetDeleteRequest, OffsetDeleteResponse),
+    _api(ApiKey.DESCRIBE_CLIENT_QUOTAS, DescribeClientQuotasRequest, DescribeClientQuotasResponse),
+    _api(ApiKey.ALTER_CLIENT_QUOTAS, AlterClientQuotasRequest, AlterClientQuotasResponse),
+    _api(
+        ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS,
+        DescribeUserScramCredentialsRequest,
+        DescribeUserScramCredentialsResponse,
+    ),
+    _api(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, AlterUserScramCredentialsRequest, AlterUserScramCredentialsResponse),
     _api(ApiKey.DESCRIBE_CLUSTER, DescribeClusterRequest, DescribeClusterResponse),
     _api(ApiKey.DESCRIBE_PRODUCERS, DescribeProducersRequest, DescribeProducersResponse),
     _api(ApiKey.DESCRIBE_TRANSACTIONS, DescribeTransactionsRequest, DescribeTransactionsResponse),

@@ -41,6 +41,7 @@ class Kind(Enum):
     INT16 = "h"
     INT32 = "i"
     INT64 = "q"
+    FLOAT64 = "d"
     BOOL = "?"
     UUID = "16s"
     STRING = "string"
@@ -55,6 +56,7 @@ FIXED_WIDTH_BYTES: dict[Kind, int] = {
     Kind.INT16: 2,
     Kind.INT32: 4,
     Kind.INT64: 8,
+    Kind.FLOAT64: 8,
     Kind.BOOL: 1,
     Kind.UUID: 16,
 }
@@ -144,6 +146,10 @@ def int32(*, default: int = 0, since: int = 0, until: int = NEWEST, tag: int | N
 
 def int64(*, default: int = 0, since: int = 0, until: int = NEWEST, tag: int | None = None) -> Any:
     return FieldSpec(Kind.INT64, default, since, until, tag=tag)
+
+
+def float64() -> Any:
+    return FieldSpec(Kind.FLOAT64, 0.0)
 
 
 def boolean(*, default: bool = False, since: int = 0, until: int = NEWEST, tag: int | None = None) -> Any:

@@ -44,6 +44,8 @@ ANY_HOST: Final = "*"
 EVERY_RESOURCE: Final = "*"
 """The name of a literal pattern that stands for all names."""
 EVERYBODY: Final = "User:*"
+SCRAM_MECHANISMS: Final = {1: "SCRAM-SHA-256", 2: "SCRAM-SHA-512"}
+"""By the number that requests name them by."""
 CLUSTER_NAME: Final = "kafka-cluster"
 """The name that the cluster has in ACLs."""
 

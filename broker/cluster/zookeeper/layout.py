@@ -113,9 +113,12 @@ def reading(path: str) -> Iterator[None]:
     try:
         yield
     except (KeyError, ValueError, TypeError, AttributeError) as error:
+        # Errors name what they are about: of a user that may be a key.
+        is_secret = path.startswith(f"{CONFIGS}/users/")
+        why = type(error).__name__ if is_secret else repr(error)
         raise MetadataUnreadable(
-            f"znode {path} cannot be read: {error!r}", hint="restore it with ZooKeeper's own tools"
-        ) from error
+            f"znode {path} cannot be read: {why}", hint="restore it with ZooKeeper's own tools"
+        ) from (None if is_secret else error)
 
 
 # -- /cluster/id -------------------------------------------------------------------------------------------------------

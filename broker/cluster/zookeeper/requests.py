@@ -8,11 +8,11 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Final
 
 from broker.cluster.metadata import UNWRITTEN, ConfigResource, Configs, Controller
-from broker.cluster.metadata_store import MetadataConflict, MetadataUnreadable
+from broker.cluster.metadata_store import MetadataConflict, MetadataUnreadable, NameUnstorable
 from broker.cluster.zookeeper import layout
 from broker.cluster.zookeeper.errors import BadVersion, NodeExists, NoNode
 from broker.cluster.zookeeper.session import Check, Create, Delete, Operation, SetData, ZooKeeper
-from broker.cluster.zookeeper.topics import fenced
+from broker.cluster.zookeeper.topics import fenced, read_each
 from broker.wire.vocabulary import TopicPartition
 
 CHANGE_KEPT_MS: Final = 15 * 60 * 1000
@@ -33,6 +33,38 @@ async def read_configs(zk: ZooKeeper, resource: ConfigResource) -> Configs:
     return Configs(layout.decode_configs(path, data), stat.version)
 
 
+async def read_config_names(zk: ZooKeeper, entity_type: str) -> list[str]:
+    """With those of clients below a user."""
+    folder = f"{layout.CONFIGS}/{entity_type}"
+    names = await zk.children(folder)
+    below = await read_each(names, lambda name: _below(zk, f"{folder}/{name}"))
+    return [*names, *(f"{name}/{rest}" for name, rests in zip(names, below, strict=True) for rest in rests)]
+
+
+async def _below(zk: ZooKeeper, path: str) -> list[str]:
+    found = []
+    for folder in await _children(zk, path):
+        found += [f"{folder}/{name}" for name in await _children(zk, f"{path}/{folder}")]
+    return found
+
+
+async def _children(zk: ZooKeeper, path: str) -> list[str]:
+    try:
+        return list(await zk.children(path))
+    except NoNode:
+        return []
+
+
+async def _make_parents(zk: ZooKeeper, resource: ConfigResource) -> None:
+    """Of a client of a user, as Kafka has it."""
+    parts = resource.entity_name.split("/")
+    if {".", ".."} & {*parts}:
+        raise NameUnstorable(f"ZooKeeper can keep nothing of {resource.entity_name!r}: it has no such names")
+    for count in range(1, len(parts)):
+        with contextlib.suppress(NodeExists):
+            await zk.create(layout.config(f"{resource.entity_type}/{'/'.join(parts[:count])}"))
+
+
 async def set_configs(zk: ZooKeeper, resource: ConfigResource, configs: Configs, now_ms: int, again: bool) -> Configs:
     """The change and its notification by one transaction; notifications that everybody has seen go."""
     path = layout.config(resource.path)
@@ -45,6 +77,8 @@ async def set_configs(zk: ZooKeeper, resource: ConfigResource, configs: Configs,
         # A topic that is gone must not leave configs to a later one of its name.
         stat = await zk.exists(layout.topic(resource.entity_name))
         operations.append(Check(layout.topic(resource.entity_name), stat.version if stat else 0))
+    elif configs.version == UNWRITTEN:
+        await _make_parents(zk, resource)
     operations.append(Create(path, data) if configs.version == UNWRITTEN else SetData(path, data, configs.version))
     operations.append(Create(layout.CONFIG_CHANGE_PREFIX, layout.encode_config_change(resource.path), sequence=True))
     try:

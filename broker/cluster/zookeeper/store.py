@@ -283,6 +283,9 @@ class ZooKeeperMetadataStore:
     async def configs(self, resource: ConfigResource) -> Configs:
         return await self._asked(lambda zk, again: requests.read_configs(zk, resource))
 
+    async def config_names(self, entity_type: str) -> Collection[str]:
+        return await self._asked(lambda zk, again: requests.read_config_names(zk, entity_type))
+
     async def acls(self, patterns: Collection[ResourcePattern] | None = None) -> Mapping[ResourcePattern, PatternAcls]:
         return await self._asked(lambda zk, again: acls.read_acls(zk, patterns))
 
@@ -368,9 +371,8 @@ class ZooKeeperMetadataStore:
     # -- requests --------------------------------------------------------------------------------------------
 
     async def set_configs(self, resource: ConfigResource, configs: Configs) -> Configs:
-        return await self._asked(
-            lambda zk, again: requests.set_configs(zk, resource, configs, self._clock.now_ms(), again)
-        )
+        now_ms = self._clock.now_ms()
+        return await self._asked(lambda zk, again: requests.set_configs(zk, resource, configs, now_ms, again))
 
     async def set_acls(self, changed: Mapping[ResourcePattern, PatternAcls]) -> frozenset[ResourcePattern]:
         return await self._asked(lambda zk, again: acls.set_acls(zk, changed, self._clock.now_ms(), again))

@@ -225,6 +225,32 @@ class MetadataStoreContract:
         with pytest.raises(MetadataConflict):
             await store.set_configs(ConfigResource("topics", "none"), Configs({}, UNWRITTEN))
 
+    async def test_what_is_set_on_users_and_clients_is_listed_and_told(self, open: Open) -> None:
+        store = await open()
+        paths = {
+            "users": ["a%2Fb", DEFAULT_ENTITY, "u/clients/c"],
+            "clients": ["c"],
+            "ips": ["::1".replace(":", "%3A")],
+        }
+        async with store.watch(ChangeKind.CONFIGS) as changes:
+            for kind, names in paths.items():
+                assert list(await store.config_names(kind)) == []
+                for name in names:
+                    resource = ConfigResource(kind, name)
+                    await store.set_configs(resource, Configs({"x": name}, UNWRITTEN))
+                    assert await next_change(changes) == Change(ChangeKind.CONFIGS, resource.path)
+                    with pytest.raises(MetadataConflict):
+                        await store.set_configs(resource, Configs({"x": "y"}, UNWRITTEN))
+        await store.set_configs(
+            ConfigResource("users", "u"),
+            Configs({"x": "u"}, (await store.configs(ConfigResource("users", "u"))).version),
+        )
+        store = await open()
+        for kind, names in {**paths, "users": [*paths["users"], "u"]}.items():
+            assert set(await store.config_names(kind)) == set(names)
+            for name in names:
+                assert (await store.configs(ConfigResource(kind, name))).values == {"x": name}
+
     async def test_broker_epochs_rise_over_restarts(self, open: Open) -> None:
         epochs = [await (await open()).register_broker(registration(1)) for _ in range(2)]
         store = await open()

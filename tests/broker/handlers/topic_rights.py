@@ -21,9 +21,14 @@ from broker.wire.messages import offset_for_leader_epoch as epochs
 from broker.wire.messages.alter_configs import AlterConfigsRequest
 from broker.wire.messages.alter_configs import AlterConfigsResource as Altered
 from broker.wire.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest
+from broker.wire.messages.alter_user_scram_credentials import (
+    AlterUserScramCredentialsRequest,
+    ScramCredentialDeletion,
+)
 from broker.wire.messages.controlled_shutdown import ControlledShutdownRequest
 from broker.wire.messages.describe_cluster import DescribeClusterRequest
 from broker.wire.messages.describe_log_dirs import DescribeLogDirsRequest
+from broker.wire.messages.describe_user_scram_credentials import DescribeUserScramCredentialsRequest
 from broker.wire.messages.leader_and_isr import LeaderAndIsrRequest
 from broker.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from broker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
@@ -287,6 +292,20 @@ TOPIC_CASES: Final = [
         0,
         lambda: moving.ListPartitionReassignmentsRequest(1000, None),
         one(cluster(Op.DESCRIBE)),
+        C31,
+    ),
+    Case(
+        ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS,
+        0,
+        DescribeUserScramCredentialsRequest,
+        one(cluster(Op.DESCRIBE)),
+        C31,
+    ),
+    Case(
+        ApiKey.ALTER_USER_SCRAM_CREDENTIALS,
+        0,
+        lambda: AlterUserScramCredentialsRequest([ScramCredentialDeletion("nobody", 1)]),
+        one(cluster(Op.ALTER)),
         C31,
     ),
     Case(ApiKey.LEADER_AND_ISR, 7, LeaderAndIsrRequest, one(cluster(Op.CLUSTER_ACTION)), C31),

@@ -46,6 +46,8 @@ def _one(spec: FieldSpec) -> st.SearchStrategy[Any]:
         return st.uuids(allow_nil=True)
     if spec.kind is Kind.BOOL:
         return st.booleans()
+    if spec.kind is Kind.FLOAT64:
+        return st.floats(allow_nan=False)
     if spec.kind is Kind.STRUCT:
         assert spec.struct is not None
         return structs(spec.struct)

@@ -1,0 +1,58 @@
+"""Who may log in: who stands in the broker's file, and all others as the metadata has them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Final
+
+from broker.access.entities import USERS, Entity, entity_of
+from broker.access.reloaded import AccessInvalid, Reloaded
+from broker.access.users import Credential, Users, credential_of
+from broker.client.security.scram import HASHES
+from broker.client.security.settings import Mechanism
+
+_NOBODY: Final[Mapping[Mechanism, Credential]] = {}
+
+log = logging.getLogger(__name__)
+
+
+class KnownUsers:
+    """The file goes first, so that nobody who may change the metadata becomes a user who stands there."""
+
+    def __init__(self, file: Reloaded[Users] | None = None) -> None:
+        self._file = file
+        self.stored: dict[str, Mapping[Mechanism, Credential]] = {}
+
+    def of(self, user: str) -> Mapping[Mechanism, Credential]:
+        found = None if self._file is None else self._file.current().get(user)
+        return self.stored.get(user, _NOBODY) if found is None else found
+
+    def is_in_file(self, user: str) -> bool:
+        return self._file is not None and user in self._file.current()
+
+    def take(self, changed: Mapping[str, Mapping[str, str]]) -> None:
+        """What is set on users now, by ConfigResource.path."""
+        for path, values in changed.items():
+            user = _user(path)
+            if user is not None:
+                self.stored.pop(user, None)
+                if found := _credentials(path, values):
+                    self.stored[user] = found
+
+
+def _user(path: str) -> str | None:
+    """None: it is about another one, or about nobody by his name."""
+    entity: Entity = entity_of(path) if path.startswith(f"{USERS}/") else {}
+    return entity["user"] if len(entity) == 1 else None
+
+
+def _credentials(path: str, values: Mapping[str, str]) -> dict[Mechanism, Credential]:
+    found = {}
+    for mechanism in HASHES:
+        if mechanism in values:
+            try:
+                found[mechanism] = credential_of(mechanism, values[mechanism])
+            except AccessInvalid as error:
+                log.error("nobody logs in by %s of %s: %s", mechanism, path, error)  # noqa: TRY400 - the text says all
+    return found
