@@ -48,6 +48,7 @@ from broker.groups.coordinators import GroupCoordinators
 from broker.limits import CONTROLLED_SHUTDOWN_MS, PRODUCER_ID_BLOCK
 from broker.openings import Openings
 from broker.outside import Outside
+from broker.quotas.client_quotas import ClientQuotas
 from broker.replicas.configs import BrokerConfigs, TopicConfigs
 from broker.replicas.damage import FoundDamage
 from broker.replicas.files import PartitionFiles
@@ -117,7 +118,8 @@ class Broker:
         self.fetch_sessions = FetchSessions(clock, lambda: self._rng.randrange(1, 2**31))
         self.acls = KnownAcls(store, config.authorizer(clock), clock)
         self.users, self.entities = users, KnownEntities(store, clock)
-        self.entities.listeners.append(users.take)
+        self.quotas = ClientQuotas(clock)
+        self.entities.listeners += [users.take, self.quotas.take]
         self.openings = Openings()
         # What connections hold of answers that their clients do not take.
         self.unsent_bytes = 0

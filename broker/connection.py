@@ -15,8 +15,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from typing import Final, NamedTuple, Protocol, cast
 
 from broker.access.authorizer import EVERYTHING, NotAuthorized
@@ -24,7 +23,7 @@ from broker.access.listeners import Entrance
 from broker.access.logins import Login
 from broker.access.principals import ANONYMOUS
 from broker.broker import Broker
-from broker.errors import BrokerError
+from broker.connection_errors import ended_by_errors
 from broker.handlers.api_versions import unsupported_version
 from broker.handlers.handler import Handler, RequestContext, Unfinished
 from broker.handlers.table import HANDLERS, INTER_BROKER_HANDLERS
@@ -38,9 +37,11 @@ from broker.limits import (
     WRITE_HIGH_WATER_BYTES,
 )
 from broker.memory import RequestMemory
+from broker.quotas.client_quotas import ClientQuota
+from broker.quotas.muting import Muted
 from broker.wire.api import API, ApiKey
 from broker.wire.buffers import Buffer, grow_buffer
-from broker.wire.errors import MalformedMessage, UnsupportedVersion, WireError
+from broker.wire.errors import MalformedMessage, UnsupportedVersion
 from broker.wire.frame_head import BegunFrame, FrameHead, FrameRefused
 from broker.wire.frames import decode_request_header, encode_response
 
@@ -72,6 +73,8 @@ class _Begun(NamedTuple):
     api_version: int
     correlation_id: int
     unfinished: Unfinished
+    quota: ClientQuota | None
+    size_bytes: int
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -108,6 +111,7 @@ class Connection(asyncio.BufferedProtocol):
         self._closed = False
         self._unsent_bytes = 0
         self._handling = False
+        self._muted = Muted(self._go_on)
         # Begun, in the order in which they are to be answered; `_reply` runs while there are any.
         self._unfinished: deque[_Begun] = deque()
         self._replied = asyncio.Event()
@@ -122,7 +126,7 @@ class Connection(asyncio.BufferedProtocol):
         peer = transport.get_extra_info("peername")
         self.host = peer[0] if peer else ""
         self._server.opened(self)
-        with self._ended_by_errors():
+        with ended_by_errors(self):
             self.identified(self._entrance.principal(transport))
 
     def identified(self, principal: str) -> None:
@@ -233,7 +237,7 @@ class Connection(asyncio.BufferedProtocol):
         if self._closed or self._transport is None:
             return
         room = not self._awaited_bytes and len(self._requests) < self._queued_max
-        wanted = room and not self._held
+        wanted = room and not self._held and not self._muted
         if wanted != self._reading:
             self._reading = wanted
             if wanted:
@@ -269,24 +273,14 @@ class Connection(asyncio.BufferedProtocol):
         self._held = False
         self._pace_reading()
         async with asyncio.TaskGroup() as tasks:
-            with self._ended_by_errors():
+            with ended_by_errors(self):
                 while not self._closed:
                     await self._writable.wait()
-                    while not self._requests and not self._closed:
+                    while (not self._requests or self._muted) and not self._closed:
                         self._arrived.clear()
                         await self._arrived.wait()
                     if self._requests:
                         await self._serve_one(self._requests.popleft(), tasks)
-
-    @contextmanager
-    def _ended_by_errors(self) -> Iterator[None]:
-        try:
-            yield
-        except (WireError, BrokerError) as error:
-            self.abort(str(error))
-        except Exception:  # one request that we cannot handle must not stop the broker: close and tell
-            log.exception("a request of %s failed; its connection is closed", self.host)
-            self.abort("internal error")
 
     async def _serve_one(self, frame: bytearray, tasks: asyncio.TaskGroup) -> None:
         self._handling = True
@@ -303,10 +297,12 @@ class Connection(asyncio.BufferedProtocol):
 
     async def _reply(self) -> None:
         """Answers what is unfinished, in turn."""
-        with self._ended_by_errors():
+        with ended_by_errors(self):
             while self._unfinished and not self._closed:
                 begun = self._unfinished[0]
                 response = await begun.unfinished.wait()
+                if begun.quota is not None:
+                    self._muted.note(begun.quota, begun.api_key, begun.size_bytes, response)
                 await self._writable.wait()
                 self.active_at = self._broker.clock.monotonic()
                 self._write(encode_response(begun.api_key, begun.api_version, begun.correlation_id, response))
@@ -351,16 +347,26 @@ class Connection(asyncio.BufferedProtocol):
         if end > len(frame):
             raise MalformedMessage(f"{handler.api.name} v{version} reads beyond its frame")
         behind, waiters = self._requests if self.inter_broker else (), self._behind_waiters
-        who = self._entrance.name, self._login, self.rights
+        quotas, quota = self._broker.quotas, None
+        if quotas.is_any and not (self.inter_broker or self.is_stranger):
+            quota = quotas.of(self.principal, header.client_id)
+        who = self._entrance.name, self._login, self.rights, quota
         context = RequestContext(version, header.client_id, self.host, served, self.inter_broker, behind, waiters, *who)
-        response = await (begin or handler.handle)(self._broker, request, context)
+        handling = (begin or handler.handle)(self._broker, request, context)
+        response = await (handling if quota is None else quota.timed(handling))
         if isinstance(response, Unfinished):
-            self._unfinished.append(_Begun(key, version, header.correlation_id, response))
+            self._unfinished.append(_Begun(key, version, header.correlation_id, response, quota, len(frame)))
             if len(self._unfinished) == 1:
                 tasks.create_task(self._reply())
             return []
         await self._until_replied()
+        if quota is not None:
+            self._muted.note(quota, key, len(frame), response)
         return [] if response is None else encode_response(key, version, header.correlation_id, response)
+
+    def _go_on(self) -> None:
+        self._arrived.set()
+        self._pace_reading()
 
     def _taken(self) -> None:
         """The client took what it was sent, or is gone."""

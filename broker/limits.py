@@ -91,6 +91,9 @@ CLIENTS_REFUSED_WARN_MS = 60 * 1000
 # How often it is said of one principal that he was denied something, and of how many that is remembered.
 DENIALS_TOLD_MS = 60 * 1000
 DENIALS_REMEMBERED_MAX = 10_000
+# How often it is said, at most, that quotas hold clients back, and of how many who share one its use is remembered.
+THROTTLED_TOLD_MS = 60 * 1000
+QUOTA_RATES_MAX = 10_000
 # How often idle and stalled connections are looked for.
 CONNECTION_CHECK_MS = 1000
 

@@ -35,6 +35,7 @@ from broker.limits import (
 from broker.login_connection import LoginConnection
 from broker.memory import RequestMemory
 from broker.outside import Outside
+from broker.quotas.settings import QuotaKey
 from broker.topics.broker_configs import MAX_CONNECTIONS, MAX_CONNECTIONS_PER_IP
 from broker.wire.errors import ErrorCode
 
@@ -99,6 +100,12 @@ class Server:
             self._refuse(connection, f"{STRANGERS_MAX} connections have not logged in yet")
         elif self._of_host[connection.host] > self._most_of_host:
             self._refuse(connection, f"{self._most_of_host} connections come from there ({MAX_CONNECTIONS_PER_IP})")
+        elif rest_ms := self.broker.quotas.rest_of_address_ms(connection.host):
+            # Later than it is known: who connects again at once waits first.
+            connection.hold()
+            self.connections[connection] = None
+            why = f"more connections come from there than {QuotaKey.CONNECTION_CREATION_RATE} lets"
+            asyncio.get_running_loop().call_later(rest_ms / 1000, connection.abort, why)
         elif len(self.connections) < self._most:
             self._serve(connection)
         elif len(self._waiting) < CONNECTIONS_WAITING_MAX:

@@ -87,6 +87,10 @@ async def handle(broker: Broker, request: FetchRequest, context: RequestContext)
             if answer.is_stale():
                 answer = _read(broker, request, plan, context)
             break
+    if context.quota is not None and (rest_ms := context.quota.fetched(answer.size_bytes)):
+        # Nothing of it counts as told: it is read again.
+        session_id = NO_SESSION if plan.session is None else plan.session.session_id
+        return FetchResponse(rest_ms, session_id=session_id)
     if answer.throttled_bytes:
         broker.leader_quota.record(answer.throttled_bytes, steady_ms(broker.clock))
     return _response(broker, plan, answer, context)
@@ -96,6 +100,8 @@ def _read(broker: Broker, request: FetchRequest, plan: FetchPlan, context: Reque
     answer = _Answer()
     room_bytes = max(0, UNSENT_ANSWERS_BYTES_MAX - broker.unsent_bytes)
     limit_bytes = min(request.max_bytes, broker.config.fetch_max_bytes, room_bytes)
+    if context.quota is not None:
+        limit_bytes = int(min(limit_bytes, context.quota.fetch_bytes_max))
     version, inter_broker = context.api_version, context.inter_broker
     now_ms = steady_ms(broker.clock)
     for fetched in plan.partitions.values():

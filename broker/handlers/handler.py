@@ -14,6 +14,7 @@ from broker.cluster.metadata import CLIENT_LISTENER
 from broker.controller.requests import ControllerRequests
 from broker.errors import BrokerError
 from broker.limits import ITEMS_PER_TURN
+from broker.quotas.client_quotas import ClientQuota
 from broker.wire.api import ApiKey
 
 T = TypeVar("T")
@@ -39,6 +40,8 @@ class RequestContext:
     login: Login | None = None
     """At listeners that ask for one."""
     rights: Rights = EVERYTHING
+    quota: ClientQuota | None = None
+    """None: nobody is held back."""
 
 
 @dataclass(frozen=True, slots=True)

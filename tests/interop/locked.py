@@ -100,7 +100,7 @@ class AuthorizingBroker(FarshoreBroker):
             f'[sites.east]\nbootstrap_servers = "{self.bootstrap}"\n[sites.east.broker]\ndata_dir = "data"\n'
             f'listeners = ["PLAINTEXT://{self.bootstrap}", "WORDS://{self.at("WORDS")}"]\n'
             'listener_security_protocol_map = { WORDS = "SASL_PLAINTEXT" }\n'
-            'sasl_enabled_mechanisms = ["PLAIN"]\nsasl_users_file = "users.json"\n'
+            f'sasl_enabled_mechanisms = {["PLAIN", *SCRAM]}\nsasl_users_file = "users.json"\n'
             f'authorizer_enable = true\nsuper_users = ["User:ANONYMOUS", "User:{USER}"]\n'
         )
 

@@ -18,6 +18,7 @@ from broker.wire.messages import elect_leaders as elect
 from broker.wire.messages import incremental_alter_configs as incremental
 from broker.wire.messages import list_partition_reassignments as moving
 from broker.wire.messages import offset_for_leader_epoch as epochs
+from broker.wire.messages.alter_client_quotas import AlterClientQuotasRequest, QuotaAlteration
 from broker.wire.messages.alter_configs import AlterConfigsRequest
 from broker.wire.messages.alter_configs import AlterConfigsResource as Altered
 from broker.wire.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest
@@ -26,6 +27,7 @@ from broker.wire.messages.alter_user_scram_credentials import (
     ScramCredentialDeletion,
 )
 from broker.wire.messages.controlled_shutdown import ControlledShutdownRequest
+from broker.wire.messages.describe_client_quotas import DescribeClientQuotasRequest, EntityData
 from broker.wire.messages.describe_cluster import DescribeClusterRequest
 from broker.wire.messages.describe_log_dirs import DescribeLogDirsRequest
 from broker.wire.messages.describe_user_scram_credentials import DescribeUserScramCredentialsRequest
@@ -292,6 +294,14 @@ TOPIC_CASES: Final = [
         0,
         lambda: moving.ListPartitionReassignmentsRequest(1000, None),
         one(cluster(Op.DESCRIBE)),
+        C31,
+    ),
+    Case(ApiKey.DESCRIBE_CLIENT_QUOTAS, 1, DescribeClientQuotasRequest, one(cluster(Op.DESCRIBE_CONFIGS)), C31),
+    Case(
+        ApiKey.ALTER_CLIENT_QUOTAS,
+        1,
+        lambda: AlterClientQuotasRequest([QuotaAlteration([EntityData("user", "nobody")])]),
+        one(cluster(Op.ALTER_CONFIGS)),
         C31,
     ),
     Case(

@@ -173,7 +173,7 @@ async def test_what_is_set_at_one_broker_holds_at_all(tmp_path: Path) -> None:
             assert await alter(owner, upsertion("new", FIRST, SHA_256)) == {"new": ErrorCode.NONE}
             assert await gets_in(first, "new", FIRST, sha)
             for other in others:
-                await until(lambda server=other: gets_in(server, "new", FIRST, sha))  # type: ignore[misc]
+                await until(lambda server=other: gets_in(server, "new", FIRST, sha))
         async with client_of(others[0], "reader") as owner:
             assert await alter(owner, ScramCredentialDeletion("new", SHA_256)) == {"new": ErrorCode.NONE}
 

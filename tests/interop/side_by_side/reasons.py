@@ -42,6 +42,10 @@ REASONS: Final = {
         "Kafka takes offsets of an epoch that nobody has; no marker would ever end them"
     ),
     "fetch_by_id: deleted while in a session/*": "Kafka still knows the name of the id that is gone; ours does not",
+    # -- users -----------------------------------------------------------------------------------------------------
+    "scram_credentials: no salt/*": "Kafka keeps a credential by which nobody can log in",
+    "scram_credentials: no password/*": "what is wrong with a request is no UNKNOWN_SERVER_ERROR",
+    "client_quotas: bytes: tiny/*": "Kafka makes 0 bytes a second of it, after which nothing is ever answered",
     # -- configs ---------------------------------------------------------------------------------------------------
     "*/configs/message.timestamp.after.max.ms/value": "our default is that of Kafka 4: an hour (KIP-1030)",
     "create_topics_configs: min.cleanable.dirty.ratio='0*": "Java's own ways to write a number: 0.25f, 0x1p-1",

@@ -19,6 +19,7 @@ from tests.interop.side_by_side import (
     session_cases,
     topic_cases,
     transaction_cases,
+    user_cases,
 )
 from tests.interop.side_by_side.asking import Case, answers_of, differences
 from tests.interop.side_by_side.reasons import REASONS, REASONS_OF_KAFKA_43
@@ -31,11 +32,13 @@ CASES = [
     *transaction_cases.CASES,
     *session_cases.CASES,
     *frame_cases.CASES,
+    *user_cases.CASES,
 ]
 CASES_OF_KAFKA_43 = [*session_cases.CASES_OF_KAFKA_43, *consumer_group_cases.CASES_OF_KAFKA_43]
 # What 3.9 has too, where 4 might answer otherwise.
 ALSO_OF_KAFKA_43: list[Case] = [
     *session_cases.CASES,
+    *user_cases.CASES,
     topic_cases.describe_topic_partitions,
     data_cases.list_offsets,
     transaction_cases.describe_transactions,
