@@ -21,7 +21,7 @@ from tests.ports import free_port
 
 TIMEOUT_MS = 6000
 SHA = Mechanism.SCRAM_SHA_512
-THEIRS, OURS = "kafka's clerk, =/+", "our clerk é*~"
+THEIRS, OURS = "kafka's clerk, =/+é", "our clerk, =/+*~"
 SECRET = "canary-secret-6Mt"
 
 
@@ -32,9 +32,11 @@ class LockedKafka(KafkaOnZooKeeper):
 
     def properties(self) -> dict[str, str]:
         found = super().properties()
+        listeners = f"{found['listeners']},SASL_PLAINTEXT://{self.locked}"
         return {
             **found,
-            "listeners": f"{found['listeners']},SASL_PLAINTEXT://{self.locked}",
+            "listeners": listeners,
+            "advertised.listeners": listeners,
             "sasl.enabled.mechanisms": SHA,
             "listener.name.sasl_plaintext.scram-sha-512.sasl.jaas.config": (
                 "org.apache.kafka.common.security.scram.ScramLoginModule required;"

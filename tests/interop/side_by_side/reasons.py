@@ -45,7 +45,7 @@ REASONS: Final = {
     # -- users -----------------------------------------------------------------------------------------------------
     "scram_credentials: no salt/*": "Kafka keeps a credential by which nobody can log in",
     "scram_credentials: no password/*": "what is wrong with a request is no UNKNOWN_SERVER_ERROR",
-    "client_quotas: bytes: tiny/*": "Kafka makes 0 bytes a second of it, after which nothing is ever answered",
+    "wrong_client_quotas: bytes: tiny/*": "Kafka makes 0 bytes a second of it, after which nothing is ever answered",
     # -- configs ---------------------------------------------------------------------------------------------------
     "*/configs/message.timestamp.after.max.ms/value": "our default is that of Kafka 4: an hour (KIP-1030)",
     "create_topics_configs: min.cleanable.dirty.ratio='0*": "Java's own ways to write a number: 0.25f, 0x1p-1",

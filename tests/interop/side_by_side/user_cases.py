@@ -111,6 +111,11 @@ def _entity(who: Who) -> list[EntityData]:
     return [EntityData(kind, name) for kind, name in who.items()]
 
 
+async def _alter(peer: Peer, label: str, who: Who, values: Mapping[str, float | None], version: int = 1) -> None:
+    ops = [OpData(key, value or 0.0, value is None) for key, value in values.items()]
+    await peer.ask(label, AlterClientQuotasRequest([QuotaAlteration(_entity(who), ops)]), version)
+
+
 async def client_quotas(peer: Peer) -> None:
     user, client, other = peer.name("u"), peer.name("c é/*"), peer.name("other")
     ours: list[Who] = [
@@ -121,54 +126,26 @@ async def client_quotas(peer: Peer) -> None:
         {"ip": "10.1.2.3"},
     ]
 
-    async def alter(label: str, who: Who, values: Mapping[str, float | None], version: int = 1) -> None:
-        ops = [OpData(key, value or 0.0, value is None) for key, value in values.items()]
-        await peer.ask(label, AlterClientQuotasRequest([QuotaAlteration(_entity(who), ops)]), version)
+    for version, who in enumerate(ours):
+        key = "connection_creation_rate" if "ip" in who else "producer_byte_rate"
+        await _alter(peer, f"set on {'-'.join(who)} {version}", who, {key: 1000.0}, version % 2)
+    await _alter(
+        peer, "more", ours[0], {"request_percentage": 12.5, "consumer_byte_rate": 7.0, "controller_mutation_rate": 0.5}
+    )
+    await _alter(peer, "taken away", ours[0], {"consumer_byte_rate": None})
+    await _alter(peer, "taken away in vain", {"user": other}, {"consumer_byte_rate": None})
+    await _alter(peer, "nothing", {"user": other}, {})
+    await _until_quota(peer, ours[-1])
+    await _ask_for_quotas(peer, user, client)
+    for who in ours:
+        key = "connection_creation_rate" if "ip" in who else "producer_byte_rate"
+        await _alter(peer, f"gone from {list(who.items())}", who, {key: None})
 
+
+async def _ask_for_quotas(peer: Peer, user: str, client: str) -> None:
     async def describe(label: str, *parts: tuple[str, int, str | None], strict: bool = False) -> None:
         await peer.ask(label, DescribeClientQuotasRequest([ComponentData(*part) for part in parts], strict), 1)
 
-    for version, who in enumerate(ours):
-        key = "connection_creation_rate" if "ip" in who else "producer_byte_rate"
-        await alter(f"set on {'-'.join(who)} {version}", who, {key: 1000.0}, version % 2)
-    await alter(
-        "more", ours[0], {"request_percentage": 12.5, "consumer_byte_rate": 7.0, "controller_mutation_rate": 0.5}
-    )
-    await alter("taken away", ours[0], {"consumer_byte_rate": None})
-    await alter("taken away in vain", {"user": other}, {"consumer_byte_rate": None})
-    await alter("nothing", {"user": other}, {})
-    for label, value in {
-        "zero": 0.0, "negative": -1.0, "a fraction": 1.5, "nearly whole": 1000.0000001, "tiny": 1e-9, "large": 1e15,
-    }.items():  # fmt: skip
-        await alter(f"bytes: {label}", {"user": other}, {"producer_byte_rate": value})
-        await alter(f"percentage: {label}", {"client-id": other}, {"request_percentage": value})
-    await alter("unknown key", {"user": other}, {"bytes": 1.0})
-    await alter("unknown key taken away", {"user": other}, {"bytes": None})
-    await alter("one right, one wrong", {"user": other}, {"producer_byte_rate": 5.0, "bytes": 1.0})
-    await alter("a user's on an address", {"ip": "10.1.2.4"}, {"producer_byte_rate": 1.0})
-    await alter("an address's on a user", {"user": other}, {"connection_creation_rate": 1.0})
-    strange: dict[str, Who] = {
-        "nobody": {},
-        "empty user": {"user": ""},
-        "empty client": {"user": user, "client-id": ""},
-        "unknown type": {"group": "x"},
-        "user and address": {"user": user, "ip": "10.1.2.4"},
-        "no address": {"ip": "no such host!"},
-    }
-    for label, who in strange.items():
-        await alter(label, who, {"producer_byte_rate": 1.0, "connection_creation_rate": 1.0})
-    twice = [QuotaAlteration(_entity({"user": other}), [OpData("producer_byte_rate", value)]) for value in (3.0, 4.0)]
-    await peer.ask("an entity twice", AlterClientQuotasRequest(twice), 1)
-    keys = QuotaAlteration(_entity({"user": other}), [OpData("producer_byte_rate", value) for value in (3.0, 4.0)])
-    await peer.ask("a key twice", AlterClientQuotasRequest([keys]), 1)
-    await peer.ask(
-        "only looked at",
-        AlterClientQuotasRequest(
-            [QuotaAlteration(_entity({"user": other}), [OpData("producer_byte_rate", 9.0)])], True
-        ),
-        1,
-    )
-    await _until_quota(peer, ours[-1])
     await describe("by user", ("user", 0, user))
     await describe("by user alone", ("user", 0, user), strict=True)
     await describe("by user and client", ("user", 0, user), ("client-id", 0, client))
@@ -180,8 +157,6 @@ async def client_quotas(peer: Peer) -> None:
     await describe("nobody's", ("user", 0, peer.name("nobody")))
     await describe("default users", ("user", 1, None), strict=True)
     await describe("strictly nothing", strict=True)
-    await describe("what is left of the other", ("user", 0, other))
-    await describe("what is left of the other client", ("client-id", 0, other))
     await describe("wrong: no type", ("", 0, "x"))
     await describe("wrong: a type of no kind", ("group", 0, "x"))
     await describe("wrong: twice", ("user", 0, "x"), ("user", 0, "y"))
@@ -190,9 +165,44 @@ async def client_quotas(peer: Peer) -> None:
     await describe("wrong: any by name", ("user", 2, "x"))
     await describe("wrong: match type 3", ("user", 3, None))
     await describe("wrong: user and address", ("user", 0, "x"), ("ip", 0, "10.1.2.3"))
-    for who in ours:
-        key = "connection_creation_rate" if "ip" in who else "producer_byte_rate"
-        await alter(f"gone from {list(who.items())}", who, {key: None})
+
+
+async def wrong_client_quotas(peer: Peer) -> None:
+    user, other = peer.name("u"), peer.name("other")
+    for label, value in {
+        "zero": 0.0, "negative": -1.0, "a fraction": 1.5, "nearly whole": 1000.0000001, "tiny": 1e-9, "large": 1e15,
+    }.items():  # fmt: skip
+        await _alter(peer, f"bytes: {label}", {"user": other}, {"producer_byte_rate": value})
+        await _alter(peer, f"percentage: {label}", {"client-id": other}, {"request_percentage": value})
+    await _alter(peer, "unknown key", {"user": other}, {"bytes": 1.0})
+    await _alter(peer, "unknown key taken away", {"user": other}, {"bytes": None})
+    await _alter(peer, "one right, one wrong", {"user": other}, {"producer_byte_rate": 5.0, "bytes": 1.0})
+    await _alter(peer, "a user's on an address", {"ip": "10.1.2.4"}, {"producer_byte_rate": 1.0})
+    await _alter(peer, "an address's on a user", {"user": other}, {"connection_creation_rate": 1.0})
+    strange: dict[str, Who] = {
+        "nobody": {},
+        "empty user": {"user": ""},
+        "empty client": {"user": user, "client-id": ""},
+        "unknown type": {"group": "x"},
+        "user and address": {"user": user, "ip": "10.1.2.4"},
+        "no address": {"ip": "no such host!"},
+    }
+    for label, who in strange.items():
+        await _alter(peer, label, who, {"producer_byte_rate": 1.0, "connection_creation_rate": 1.0})
+    twice = [QuotaAlteration(_entity({"user": other}), [OpData("producer_byte_rate", value)]) for value in (3.0, 4.0)]
+    await peer.ask("an entity twice", AlterClientQuotasRequest(twice), 1)
+    keys = QuotaAlteration(_entity({"user": other}), [OpData("producer_byte_rate", value) for value in (3.0, 4.0)])
+    await peer.ask("a key twice", AlterClientQuotasRequest([keys]), 1)
+    await peer.ask(
+        "only looked at",
+        AlterClientQuotasRequest(
+            [QuotaAlteration(_entity({"user": other}), [OpData("producer_byte_rate", 9.0)])], True
+        ),
+        1,
+    )
+    await _until_quota(peer, {"ip": "10.1.2.5"})
+    for kind in ("user", "client-id"):
+        await peer.ask(f"what is left by {kind}", DescribeClientQuotasRequest([ComponentData(kind, 0, other)]), 1)
 
 
 async def _until_quota(peer: Peer, who: Who) -> None:
@@ -209,4 +219,4 @@ async def _until_quota(peer: Peer, who: Who) -> None:
         await asyncio.sleep(POLL_SECONDS)
 
 
-CASES: tuple[Case, ...] = (scram_credentials, client_quotas)
+CASES: tuple[Case, ...] = (scram_credentials, client_quotas, wrong_client_quotas)
