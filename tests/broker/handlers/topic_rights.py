@@ -30,7 +30,7 @@ from broker.wire.messages.controlled_shutdown import ControlledShutdownRequest
 from broker.wire.messages.describe_client_quotas import DescribeClientQuotasRequest, EntityData
 from broker.wire.messages.describe_cluster import DescribeClusterRequest
 from broker.wire.messages.describe_log_dirs import DescribeLogDirsRequest
-from broker.wire.messages.describe_user_scram_credentials import DescribeUserScramCredentialsRequest
+from broker.wire.messages.describe_user_scram_credentials import DescribeUserScramCredentialsRequest, UserName
 from broker.wire.messages.leader_and_isr import LeaderAndIsrRequest
 from broker.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from broker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
@@ -307,7 +307,7 @@ TOPIC_CASES: Final = [
     Case(
         ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS,
         0,
-        DescribeUserScramCredentialsRequest,
+        lambda: DescribeUserScramCredentialsRequest([UserName("nobody")]),
         one(cluster(Op.DESCRIBE)),
         C31,
     ),
