@@ -144,6 +144,7 @@ class Connection(asyncio.BufferedProtocol):
         self._taken()
         self._frame = None
         self._requests.clear()
+        self._muted.end()
         self._server.lost(self, self._held_bytes)
         self._held_bytes = 0
 

@@ -30,7 +30,10 @@ async def handle(
     try:
         context.rights.require(AclOperation.DESCRIBE, AclResource.CLUSTER)
     except BrokerError as error:
-        return DescribeUserScramCredentialsResponse(error_code=error.error_code, error_message=str(error))
+        code, text = error.error_code, str(error)
+        # One for each who was asked for, and without his name, as Kafka has it.
+        results = [DescribeUserScramCredentialsResult("", code, text) for _ in request.users or ()]
+        return DescribeUserScramCredentialsResponse(error_code=code, error_message=text, results=results)
     named = Counter(asked.name for asked in request.users or ()) or Counter(dict.fromkeys(broker.users.stored, 1))
     return DescribeUserScramCredentialsResponse(
         error_message=None, results=[_described(broker, user, count) for user, count in sorted(named.items())]

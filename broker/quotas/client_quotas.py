@@ -7,6 +7,8 @@ from collections.abc import Awaitable, Callable, Generator, Mapping
 from math import inf
 from typing import Any, Final
 
+from broker.access.acls import host_of
+from broker.access.entities import IP, entity_of, path_of
 from broker.base.clock import Clock, steady_ms
 from broker.limits import QUOTA_RATES_MAX, THROTTLED_TOLD_MS
 from broker.quotas.precedence import limit_of, limit_of_address
@@ -35,8 +37,8 @@ class ClientQuotas:
 
     def take(self, changed: Mapping[str, Mapping[str, str]]) -> None:
         """What is set on users, clients and addresses now, by ConfigResource.path."""
-        for path, values in changed.items():
-            found = quotas_in(values)
+        for written, values in changed.items():
+            path, found = _one_way(written), quotas_in(values)
             for key, limits in self.limits.items():
                 limits.pop(path, None)
                 if key in found:
@@ -60,7 +62,7 @@ class ClientQuotas:
 
     def rest_of_address_ms(self, address: str) -> float:
         """How long a connection from there is to wait for its end; 0: it may stay, and counts."""
-        limits = self.limits[QuotaKey.CONNECTION_CREATION_RATE]
+        limits, address = self.limits[QuotaKey.CONNECTION_CREATION_RATE], host_of(address)
         limit = limit_of_address(limits, address) if limits else None
         if limit is None:
             return 0.0
@@ -77,6 +79,12 @@ class ClientQuotas:
         if now_ms - self._told_ms >= THROTTLED_TOLD_MS:
             self._told_ms = now_ms
             log.info("clients are held back by their quotas: %s (said once in %d s)", who, THROTTLED_TOLD_MS // 1000)
+
+
+def _one_way(path: str) -> str:
+    """An address may be written in several; sockets have one."""
+    address = entity_of(path).get(IP)
+    return path if address is None else path_of({IP: host_of(address)})
 
 
 class ClientQuota:

@@ -121,7 +121,12 @@ async def test_connections_are_counted_by_address_where_they_stay() -> None:
     assert [quotas.rest_of_address_ms("10.0.0.1") for _ in range(10)] == [0.0] * 10
     assert quotas.rest_of_address_ms("10.0.0.1") == 1000
     assert quotas.rest_of_address_ms("10.0.0.1") == 1000
+    assert quotas.rest_of_address_ms("::ffff:10.0.0.1") == 1000
     assert quotas.rest_of_address_ms("10.0.0.2") == 0
+    quotas.take({"ips/0%3A0%3A0%3A0%3A0%3A0%3A0%3A1": {CONNECTED: "0.05"}, "ips/<default>": {}})
+    assert [quotas.rest_of_address_ms(each) for each in ("10.0.0.1", "::1", "::1")] == [0, 1000, 1000]
+    quotas.take({"ips/0%3A0%3A0%3A0%3A0%3A0%3A0%3A1": {}})
+    assert quotas.rest_of_address_ms("::1") == 0
 
 
 async def test_who_makes_up_names_is_not_remembered_for_ever(caplog: pytest.LogCaptureFixture) -> None:
