@@ -6,7 +6,7 @@ FailoverError
 │   │   ├── TransactionOpen   or transactions are open there, which nobody may be writing in
 │   │   └── OffsetsPending    or hold offsets of groups
 │   ├── NotMovable     also after the drain it is not known where a group goes on
-│   ├── SkipsMore      groups went on at the target, and would skip what the plan did not say
+│   ├── SkipsMore      groups went on at the target, or it lost records: they would skip what the plan did not say
 │   ├── GroupsRead     after the drain groups still read at the source
 │   ├── HookFailed     a hook of the operator's own did not do its part
 │   ├── FreezeNotAllowed   the site's ACLs are not farshore's to change
@@ -92,15 +92,17 @@ class OffsetsPending(NotDrained):
 
 
 class SkipsMore(GateRefused):
-    """With everything mirrored, groups stand further on at the target than the plan said; nothing was changed."""
+    """With everything mirrored, groups stand further on at the target than the plan said, or before what it still has;
+    nothing was changed.
+    """
 
     def __init__(self, places: Mapping[str, int], target: str) -> None:
         """`places`: group and partition, in words -> how many records it would skip."""
         self.groups = tuple(sorted({place.split(" on ")[0] for place in places}))
         told = ", ".join(f"{place} ({records})" for place, records in places.items())
         super().__init__(
-            f"since the plan was made groups went on at {target}, so that records would be skipped: {told}; nothing "
-            "was changed",
+            f"since the plan was made groups went on at {target}, or it lost what they read next, so that records "
+            f"would be skipped: {told}; nothing was changed",
             hint="see that nothing reads there as these groups; then again, with a plan that says so, or with "
             "--set-back GROUP",
         )

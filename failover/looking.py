@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TypeAlias, TypeVar
+from typing import NamedTuple, TypeAlias, TypeVar
 
 from broker.client.cluster import Cluster
 from broker.client.errors import ClientError, KafkaError
@@ -19,7 +19,7 @@ from broker.client.groups import (
     stable_offsets_of_groups,
 )
 from broker.client.model import CommittedOffset, Topic
-from broker.client.offsets import list_each_offset, list_offsets, log_end_offsets
+from broker.client.offsets import list_each_offset, list_offsets, log_end_offsets, log_start_offsets
 from broker.client.topics import list_topics
 from broker.wire.vocabulary import EARLIEST, LATEST, TopicPartition
 from failover.limits import TARGET_ANSWER_MS
@@ -152,6 +152,14 @@ def went_back(before: GroupOffsets, now: GroupOffsets) -> bool:
     )
 
 
+class TargetLogs(NamedTuple):
+    """Where logs end and begin, and why one does not say it."""
+
+    ends: Mapping[TopicPartition, int]
+    starts: Mapping[TopicPartition, int]
+    untold: Mapping[TopicPartition, ClientError]
+
+
 @dataclass(frozen=True, slots=True)
 class TargetLook:
     """How the target is asked: `in_part`, what of it does not answer holds up no other, and is told with the reason."""
@@ -201,12 +209,17 @@ class TargetLook:
             failures,
         )
 
-    async def ends(
-        self, partitions: Iterable[TopicPartition]
-    ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, ClientError]]:
-        """Where these logs end, and why one does not say it. Raises ClientError."""
+    async def logs(self, partitions: Iterable[TopicPartition]) -> TargetLogs:
+        """Raises ClientError."""
         wanted = list(partitions)
         if not self.in_part:
-            return await log_end_offsets(self.target, wanted), {}
-        found, failures = split_failures(await list_each_offset(self.target, dict.fromkeys(wanted, LATEST)))
+            ends, starts = await both(log_end_offsets(self.target, wanted), log_start_offsets(self.target, wanted))
+            return TargetLogs(ends, starts, {})
+        (ends, no_end), (starts, no_start) = await both(self._each(wanted, LATEST), self._each(wanted, EARLIEST))
+        return TargetLogs(ends, starts, {**no_start, **no_end})
+
+    async def _each(
+        self, partitions: Iterable[TopicPartition], timestamp: int
+    ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, ClientError]]:
+        found, failures = split_failures(await list_each_offset(self.target, dict.fromkeys(partitions, timestamp)))
         return {where: at.offset for where, at in found.items()}, failures

@@ -15,6 +15,7 @@ class MoveKind(StrEnum):
 
     TRANSLATED = "translated"
     AT_END = "at_end"
+    AT_START = "at_start"
     ALREADY_THERE = "already_there"
     AHEAD = "ahead"
     SET_BACK_THERE = "set_back_there"
@@ -28,6 +29,8 @@ class GroupMove:
     """One group's offset on one partition: `target_offset` will be committed, or already is (None: cannot be known).
 
     AT_END: the group had read further at the source than was mirrored, so it goes on at the end of what is there.
+    AT_START: what the group would read next the target has no more (retention took it, say), so it goes on at the first
+    record that is there; left where it was, a consumer would begin at the log's end, or wherever it is set to.
     KEPT: the source cannot be asked; the offset that the mirror last synced stays. What the group read at the
     source after `synced_at_ms` (None: no sync was recorded) it reads again, and what it was set back by, it skips.
     AHEAD: the group stands further on at the target than at the source, and was not set back there: it stays.
@@ -64,7 +67,7 @@ class GroupMove:
 
     @property
     def commits(self) -> bool:
-        return self.kind in (MoveKind.TRANSLATED, MoveKind.AT_END, MoveKind.BY_TIMESTAMP)
+        return self.kind in (MoveKind.TRANSLATED, MoveKind.AT_END, MoveKind.AT_START, MoveKind.BY_TIMESTAMP)
 
     def of_one_at(self, stands_at: int | None) -> GroupMove:
         """As it is to be made of a group that stands there by now: it goes back over nothing that it has read since."""
@@ -78,7 +81,9 @@ class GroupMove:
 
 @dataclass(frozen=True, slots=True)
 class UnplannedSkip:
-    """A group skips so many records, of which the plan said that it skips none: it went on at the target since."""
+    """A group skips so many records, of which the plan said that it skips none: since then it went on at the target, or
+    that lost them.
+    """
 
     group: str
     topic: str
@@ -132,9 +137,11 @@ def plan_moves(snapshot: Snapshot, set_back_groups: Container[str] = ()) -> Iter
     ends = {(view.topic, view.partition): view for view in snapshot.partitions}
     for group in snapshot.groups:
         for at in group.partitions:
-            move = _left(group, at) if group.unanswered else _move(group, at, ends.get((at.topic, at.partition)))
+            view = ends.get((at.topic, at.partition))
+            move = _left(group, at) if group.unanswered else _move(group, at, view)
             counted = _counted(move, at, may_go_back=group.group in set_back_groups)
-            yield _left_back(counted, at) if snapshot.is_promoted and at.is_set_back_there else counted
+            placed = _left_back(counted, at) if snapshot.is_promoted and at.is_set_back_there else counted
+            yield _within_log(placed, view)
 
 
 def _counted(move: GroupMove, at: GroupPartitionView, *, may_go_back: bool) -> GroupMove:
@@ -165,6 +172,25 @@ def _left_back(move: GroupMove, at: GroupPartitionView) -> GroupMove:
         return move
     return replace(
         move, kind=MoveKind.SET_BACK_THERE, target_offset=at.target_offset, read_again_records=0, skipped_records=0
+    )
+
+
+def _within_log(move: GroupMove, view: PartitionView | None) -> GroupMove:
+    """Forward to where the target's log begins, if that lies behind the place; what is in between is skipped, but for
+    what the mirror's markers take behind its last record.
+    """
+    goes_to, start = move.target_offset, view.target_start if view is not None else None
+    if view is None or goes_to is None or start is None or goes_to >= start:
+        return move
+    end = view.mirrored_target_next
+    lost = max(0, (start if end is None or view.has_local_writers else min(start, end)) - goes_to)
+    again, skipped = move.read_again_records, move.skipped_records
+    return replace(
+        move,
+        kind=MoveKind.AT_START,
+        target_offset=start,
+        read_again_records=None if again is None else max(0, again - (start - goes_to)),
+        skipped_records=(skipped or 0) + lost if lost else skipped,
     )
 
 

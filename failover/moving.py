@@ -261,7 +261,7 @@ def _pairs(moves: Iterable[GroupMove], stand: _Stand) -> dict[str, dict[tuple[st
     pairs: dict[str, dict[tuple[str, int], MovedPair]] = {}
     for move in moves:
         is_same = move.kind in (MoveKind.TRANSLATED, MoveKind.ALREADY_THERE)
-        is_known = is_same or (move.turn and move.kind in (MoveKind.AHEAD, MoveKind.AT_END))
+        is_known = is_same or (move.turn and move.kind in (MoveKind.AHEAD, MoveKind.AT_END, MoveKind.AT_START))
         if not is_known or move.source_offset is None or move.target_offset is None:
             continue
         if move.commits and move.group not in stand:

@@ -20,6 +20,7 @@ from failover.looking import (
     GroupsSeen,
     LogsSeen,
     NamesSeen,
+    TargetLogs,
     TargetLook,
     group_names,
     is_asked,
@@ -87,7 +88,7 @@ async def observe(
         _target_ends(link, _told_partitions(link, state, at_source, kept) | unmapped, at_target, of_target),
     )
     known = kept if source is None or of_source.missed else None
-    partitions = _partitions(link, state, known, logs, (at_target, *target_ends), unmapped)
+    partitions = _partitions(link, state, known, logs, (at_target, target_ends), unmapped)
     places, sites = Places.of(link, mirrored_partitions(state) | unmapped), (group_source, target)
     seen_groups = await _groups(link, state, partitions, sites, wanted, listed, seen, of_source, places)
     return Snapshot(
@@ -169,14 +170,14 @@ async def _target_ends(
     told: Iterable[TopicPartition],
     target_topics: Mapping[str, Topic],
     target: TargetLook,
-) -> tuple[dict[TopicPartition, int], dict[TopicPartition, ClientError]]:
-    """By what they are called at the target, of those that it has; and why one does not say it."""
+) -> TargetLogs:
+    """By what they are called at the target, of those that it has."""
     existing = [
         TopicPartition(link.target_topic(at.topic), at.partition)
         for at in sorted(told)
         if (topic := target_topics.get(link.target_topic(at.topic))) and at.partition < len(topic.partitions)
     ]
-    return await target.ends(existing)
+    return await target.logs(existing)
 
 
 def _partitions(
@@ -184,14 +185,13 @@ def _partitions(
     state: LinkState,
     kept: Observation | None,
     logs: LogsSeen,
-    at_target: tuple[Mapping[str, Topic], Mapping[TopicPartition, int], Mapping[TopicPartition, ClientError]],
+    at_target: tuple[Mapping[str, Topic], TargetLogs],
     unmapped: AbstractSet[TopicPartition],
 ) -> tuple[PartitionView, ...]:
     """`kept`: what the target keeps of the source's ends; None: the source told all, and a partition of the link's
-    topics that it does not tell of is not there any more. `at_target`: the topics, where their logs end, and why one
-    does not say it.
+    topics that it does not tell of is not there any more. `at_target`: its topics and logs.
     """
-    entries, (there, ends, untold) = state.entries, at_target
+    entries, (there, (ends, starts, untold)) = state.entries, at_target
     whole, observation = kept is None, kept or Observation()
     doubted = entries.doubts(logs.topics).keys() if logs.topics or whole else entries.in_doubt(asks_source=False).keys()
     returned = Returned(link, state, observation, ends)
@@ -231,6 +231,7 @@ def _partitions(
                 returned_at_most=returned.at_most(at, _unmirrored(seen, end) if source_end is None else None),
                 unanswered="" if why is None else str(why),
                 last_mirrored=_last_mirrored(state, at),
+                target_start=starts.get(TopicPartition(target_topic, at.partition)) if why is None else None,
             )
         )
     return tuple(views)

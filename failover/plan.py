@@ -40,7 +40,7 @@ class RefusalReason(StrEnum):
     NO_CONSENT = "no_consent"
     GROUP_NOT_MOVABLE = "group_not_movable"
     GROUP_WENT_ON = "group_went_on"
-    """At the target, since the plan said that it skips nothing."""
+    """At the target, or that lost its next records, since the plan said that it skips nothing."""
     HOOK_FAILED = "hook_failed"
     FROZEN_FOR_OTHERS = "frozen_for_others"
     CLOSED_AT_TARGET = "closed_at_target"

@@ -42,6 +42,8 @@ class PartitionView:
     returned_at_most: int | None = 0
     unanswered: str = ""
     last_mirrored: tuple[int, int] | None = None
+    target_start: int | None = None
+    """The first offset that the target's log still has; None: not told."""
 
     @property
     def is_to_come(self) -> bool:

@@ -26,6 +26,8 @@ class DifferenceKind(StrEnum):
     """What the check found that should not be."""
 
     GROUP_OFFSET = "group_offset"
+    GROUP_BEFORE_LOG = "group_before_log"
+    """The target's log begins behind the group's offset by now: a consumer would begin anywhere."""
     GROUP_NOT_MOVED = "group_not_moved"
     """Since the plan the group's offset there has become unknown, and nobody consented to that."""
     READS_AT_SOURCE = "reads_at_source"
@@ -84,8 +86,11 @@ def verify_readers(after: Snapshot) -> list[VerificationDifference]:
 def verify_groups(
     after: Snapshot, moves: Iterable[GroupMove], left_groups: Container[str] = ()
 ) -> Iterable[VerificationDifference]:
-    """Every offset that was to be at the target is there; of `left_groups` it may be unknown what that is. Pure."""
+    """Every offset that was to be at the target is there, and so is what a consumer reads at it; of `left_groups` it
+    may be unknown what that is. Pure.
+    """
     found = offsets_at_target(after)
+    starts = {(view.topic, view.partition): view.target_start or 0 for view in after.partitions}
     for move in moves:
         at_target = found.get((move.group, move.topic, move.partition))
         subject = f"{move.group} on {move.topic}"
@@ -101,6 +106,9 @@ def verify_groups(
                 move.target_offset,
                 at_target,
             )
+        elif (goes_to := move.target_offset) is not None and goes_to < starts.get((move.topic, move.partition), 0):
+            start = starts[move.topic, move.partition]
+            yield VerificationDifference(DifferenceKind.GROUP_BEFORE_LOG, subject, move.partition, start, goes_to)
 
 
 class Compared(NamedTuple):

@@ -58,8 +58,8 @@ class Change:
     now: str
 
 
-SETTLED = frozenset({MoveKind.TRANSLATED, MoveKind.AT_END, MoveKind.ALREADY_THERE})
-"""As the mirror and the group go on, a move may become another one of these."""
+SETTLED = frozenset({MoveKind.TRANSLATED, MoveKind.AT_END, MoveKind.AT_START, MoveKind.ALREADY_THERE})
+"""As the mirror and the group go on, and logs lose their beginning, a move may become another one of these."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -78,6 +78,10 @@ _DIFFERENCES = {
         "not_compared: the last record of the partition cannot be read at one of the sites, so nobody knows whether "
         "it is the same; is the topic there, and its log whole?"
     ),
+    DifferenceKind.GROUP_BEFORE_LOG: (
+        "group_before_log: the target's log begins behind the group's offset by now (expected: where it begins), so "
+        "its consumer would begin anywhere; move the group again: --group GROUP"
+    ),
     DifferenceKind.SOURCE_NOT_COMPARED: (
         "source_not_compared: the source did not answer when the ends were to be compared; `farshore stranded list` "
         "says what only it has, when it does again"
@@ -121,6 +125,12 @@ def show_plan(plan: OperationPlan, *, to_stderr: bool = True) -> None:
         text = (
             f"{', '.join(kept)}: offsets of the mirror's last sync; what was read after it is read again, and what a "
             "group was set back by after it is skipped: how much that is cannot be known"
+        )
+        click.echo(filled(text), err=to_stderr)
+    if gone := sorted({move.group for move in plan.moves if move.kind is MoveKind.AT_START and move.skipped_records}):
+        text = (
+            f"{', '.join(gone)}: {snapshot.target} has no more all that they would read next (at_start): they skip it, "
+            "and go on where its log begins"
         )
         click.echo(filled(text), err=to_stderr)
     if lossy := _with_loss(plan.losses):

@@ -60,13 +60,12 @@ def readers_line(result: OperationResult) -> str:
 
 
 def unplanned_skips_line(result: OperationResult) -> str:
-    """Of groups that went on at the target since the plan, in one line."""
+    """Of groups that went on at the target since the plan, or whose records it lost, in one line."""
     found = result.unplanned_skips
     places = [f"{one.group} on {one.topic}-{one.partition} {one.skipped_records:,}" for one in found[:OTHERS_SHOWN]]
     more = ", ..." if len(found) > OTHERS_SHOWN else ""
-    return f"groups went on at {result.target} since the plan was made, and skip records that it did not say: " + (
-        ", ".join(places) + more
-    )
+    since = f"since the plan was made groups went on at {result.target}, or it lost what they read next"
+    return f"{since}: they skip records that it did not say: {', '.join(places)}{more}"
 
 
 def _names(groups: Sequence[str]) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -11,26 +10,23 @@ import pytest
 
 from broker.base.errors import FarshoreError
 from broker.broker import Broker
-from broker.client.cluster import Cluster
-from broker.client.groups import commit_offsets, committed_offsets, delete_groups
+from broker.client.groups import commit_offsets, delete_groups
 from broker.client.model import CommittedOffset
 from broker.client.offsets import log_start_offsets
-from broker.client.topics import delete_records, delete_topics
+from broker.client.topics import delete_records
 from broker.handlers.handler import Handler, RequestContext
 from broker.wire.api import ApiKey
 from broker.wire.errors import ErrorCode
 from broker.wire.vocabulary import TopicPartition
-from failover.losses import Certainty
 from failover.plan import OperationPlan, plan_failover, plan_switchover
 from failover.result import OperationResult
 from failover.sites import Sites
 from tests.broker.faults import Faults, injected
-from tests.failover.stage import GROUP, PARTITIONS, TOPIC, Stage, commit_group, mirrored, two_sites
-from tests.mirror.harness import QUICK, eventually, make_topic, some_records, wait_for_records, write
+from tests.failover.stage import GROUP, PARTITIONS, Stage, commit_group, mirrored, two_sites
+from tests.mirror.harness import QUICK
 
 RARE = replace(QUICK, group_sync_interval_ms=600_000)
 """One pass over groups, and no other while the test runs."""
-ORDERS = TopicPartition("orders", 0)
 BUYERS = "buyers"
 
 
@@ -68,49 +64,6 @@ async def test_a_group_does_not_stand_before_what_the_target_still_has(tmp_path:
         stands = await stage.group_at(stage.target)
         before = {at: (stands[at], starts[at]) for at in PARTITIONS if stands[at] < starts[at]}
         assert not (before and _unplanned(plan)), f"verified, 0 to skip; offset, and where the log begins: {before}"
-
-
-async def test_what_is_mirrored_and_not_in_the_file_any_more_is_not_stated_as_complete(tmp_path: Path) -> None:
-    """The file of this machine has fewer topics than that of the worker, which has died: nobody asks the source where
-    the others' logs end, and their groups are moved.
-    """
-    async with two_sites(tmp_path) as stage:
-        await make_topic(stage.source, ORDERS.topic)
-        await write(stage.source, ORDERS, some_records(0, 30))
-        await commit_offsets(stage.source, BUYERS, {ORDERS: CommittedOffset(7)})
-        here = stage.link
-        stage.link = replace(here, topics=(TOPIC, ORDERS.topic))
-        async with mirrored(stage):
-            await wait_for_records(stage.target, ORDERS, 30)
-            await eventually(lambda: _has_offsets(stage.target, BUYERS), "the other group at the target")
-        await write(stage.source, ORDERS, some_records(500, 5))
-        stage.link = here
-        plan = plan_switchover(await stage.sites.look())
-        said = {loss.topic: (loss.certainty, loss.records) for loss in plan.losses}
-        assert said.get(ORDERS.topic) != (Certainty.EXACT, 0), "5 records are at the source alone"
-        result = await _carried(stage, plan, stage.sites)
-        moved = {move.group for move in result.moves} if result is not None and _ends_with_0(result) else set()
-        assert BUYERS not in moved, "verified, nothing stranded"
-
-
-async def test_a_switchover_that_ends_with_0_leaves_no_such_records(tmp_path: Path) -> None:
-    """As before, to its end."""
-    async with two_sites(tmp_path) as stage:
-        await make_topic(stage.source, ORDERS.topic)
-        await write(stage.source, ORDERS, some_records(0, 30))
-        here = stage.link
-        stage.link = replace(here, topics=(TOPIC, ORDERS.topic))
-        async with mirrored(stage):
-            await wait_for_records(stage.target, ORDERS, 30)
-        await write(stage.source, ORDERS, some_records(500, 5))
-        stage.link = here
-        result = await _carried(stage, plan_switchover(await stage.sites.look()), stage.sites)
-        ended = None if result is None else (result.verified, result.has_findings, result.stranded)
-        assert ended != (True, False, ()), "5 records of a topic that the fence ends are at the source alone"
-
-
-async def _has_offsets(cluster: Cluster, group: str) -> bool:
-    return bool(await committed_offsets(cluster, group))
 
 
 async def test_a_group_that_the_target_lost_is_not_forgotten_with_a_dead_source(tmp_path: Path) -> None:
@@ -182,43 +135,3 @@ async def test_a_group_does_not_go_back_unasked_since_the_plan(tmp_path: Path) -
         stands = await stage.group_at(stage.target)
         is_0 = result is not None and _ends_with_0(result)
         assert not is_0 or stands == goes_to, f"verified, exit code 0; planned {goes_to}, stands {stands}"
-
-
-Change = Callable[[Stage], Any]
-
-
-async def _made_anew(stage: Stage) -> None:
-    await delete_topics(stage.target, [TOPIC])
-    await make_topic(stage.target, TOPIC, len(PARTITIONS))
-    for at in PARTITIONS:
-        await write(stage.target, at, some_records(90_000, 80))
-    await commit_group(stage.target, 60, 70)
-
-
-async def _called_otherwise(stage: Stage) -> None:
-    """By this machine's file."""
-    other = f"east.{TOPIC}"
-    await make_topic(stage.target, other, len(PARTITIONS))
-    for at in PARTITIONS:
-        await write(stage.target, of_topic(at, other), some_records(90_000, 80))
-    await commit_offsets(stage.target, GROUP, {of_topic(at, other): CommittedOffset(60) for at in PARTITIONS})
-    stage.link = replace(stage.link, topic_names="prefixed")
-
-
-def of_topic(at: TopicPartition, topic: str) -> TopicPartition:
-    return TopicPartition(topic, at.partition)
-
-
-@pytest.mark.parametrize("change", [_made_anew, _called_otherwise])
-async def test_what_the_mirror_never_wrote_is_not_kept_as_its_last_sync(tmp_path: Path, change: Change) -> None:
-    """The state says that 50 records of each partition are there, of another topic than the one that is there now."""
-    async with two_sites(tmp_path) as stage:
-        async with mirrored(stage):
-            pass
-        await change(stage)
-        sites = stage.without_source
-        plan = plan_failover(await sites.look_past_source(), allow_data_loss=True, even_if_source_answers=False)
-        trusted = [view.name for view in plan.snapshot.partitions if view.trusted]
-        result = await _carried(stage, plan, sites)
-        is_0 = result is not None and _ends_with_0(result)
-        assert not (trusted and is_0), f"trusted {trusted}; verified: {[str(move.kind) for move in plan.moves]}"

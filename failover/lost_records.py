@@ -1,0 +1,29 @@
+"""Records that groups have not read and the target has no more, where the source has them still. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from failover.moves import GroupMove, MoveKind
+from failover.snapshot import Snapshot
+
+
+def lost_at_target(moves: Iterable[GroupMove], live: Snapshot | None) -> dict[str, int]:
+    """Per group how many it would skip. What the source has lost, too, as `live` tells it, nobody has."""
+    lost: dict[str, int] = {}
+    gone = _gone_at_source(live) if live is not None else set()
+    for move in moves:
+        if move.kind is MoveKind.AT_START and move.skipped_records and (move.group, move.place) not in gone:
+            lost[move.group] = lost.get(move.group, 0) + move.skipped_records
+    return dict(sorted(lost.items()))
+
+
+def _gone_at_source(live: Snapshot) -> set[tuple[str, str]]:
+    """By group and partition, where a group stands before the beginning of the source's log."""
+    starts = {(view.topic, view.partition): view.source_start or 0 for view in live.partitions}
+    return {
+        (group.group, f"{at.topic}:{at.partition}")
+        for group in live.groups
+        for at in group.partitions
+        if at.source_offset is not None and at.source_offset < starts.get((at.topic, at.partition), 0)
+    }
