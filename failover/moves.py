@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterable
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Any
+from typing import Any, Final
 
 from failover.snapshot import GroupPartitionView, GroupView, PartitionView, Snapshot
 
@@ -21,7 +21,15 @@ class MoveKind(StrEnum):
     SET_BACK_THERE = "set_back_there"
     BY_TIMESTAMP = "by_timestamp"
     KEPT = "kept"
+    RESTORED = "restored"
     UNKNOWN = "unknown"
+
+
+COMMITTING: Final = frozenset(
+    {MoveKind.TRANSLATED, MoveKind.AT_END, MoveKind.AT_START, MoveKind.RESTORED, MoveKind.BY_TIMESTAMP}
+)
+AS_BROUGHT: Final = frozenset({MoveKind.KEPT, MoveKind.RESTORED})
+"""Nobody knows what the group read at the source, or was set back to there, since the mirror last saw it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +41,10 @@ class GroupMove:
     record that is there; left where it was, a consumer would begin at the log's end, or wherever it is set to.
     KEPT: the source cannot be asked; the offset that the mirror last synced stays. What the group read at the
     source after `synced_at_ms` (None: no sync was recorded) it reads again, and what it was set back by, it skips.
-    AHEAD: the group stands further on at the target than at the source, and was not set back there: it stays.
+    RESTORED: the source cannot be asked, and the target has lost the offset, or the group is to be set back: it goes on
+    where the link's state says that the mirror last brought it (`brought_offset`; None: it does not say). As for KEPT.
+    AHEAD: the group stands further on at the target than at the source, and was not set back there: it stays. Where the
+    source cannot be asked: further on than where the mirror last brought it, from where is counted what it skips.
     SET_BACK_THERE: behind an earlier move the group was set back at the target, by hand or to a time: it stays.
     UNKNOWN: no offset of the target is known to mean the same record, or nothing can be asked or set of the group
     there; what stands there is left as it is.
@@ -55,6 +66,7 @@ class GroupMove:
     """As counts of the target's offsets, markers among them; None where it cannot be known."""
     stood_at: int | None = None
     turn: int = 0
+    brought_offset: int | None = None
 
     def document(self) -> dict[str, Any]:
         """Its fields by name."""
@@ -67,7 +79,7 @@ class GroupMove:
 
     @property
     def commits(self) -> bool:
-        return self.kind in (MoveKind.TRANSLATED, MoveKind.AT_END, MoveKind.AT_START, MoveKind.BY_TIMESTAMP)
+        return self.kind in COMMITTING
 
     def of_one_at(self, stands_at: int | None) -> GroupMove:
         """As it is to be made of a group that stands there by now: it goes back over nothing that it has read since."""
@@ -116,8 +128,8 @@ def group_totals(moves: Iterable[GroupMove]) -> tuple[GroupTotal, ...]:
 
 
 def unplanned_skips(planned: Iterable[GroupMove], made: Iterable[GroupMove]) -> Iterable[UnplannedSkip]:
-    """What is skipped where the plan had a move that skips nothing, or none."""
-    told = {(move.group, move.place): move.skipped_records for move in planned}
+    """What is skipped where the plan had a move that skips nothing at the target, or none."""
+    told = {(one.group, one.place): 0 if one.kind in AS_BROUGHT else one.skipped_records for one in planned}
     for move in made:
         if move.skipped_records and told.get((move.group, move.place), 0) == 0:
             yield UnplannedSkip(move.group, move.topic, move.partition, move.skipped_records)
@@ -150,8 +162,13 @@ def _counted(move: GroupMove, at: GroupPartitionView, *, may_go_back: bool) -> G
     A group that has read further in both directions goes on, and is told what only the target saw it read.
     """
     stands_at, goes_to = at.target_offset, move.target_offset
-    if move.kind in (MoveKind.KEPT, MoveKind.UNKNOWN):
+    if move.kind in AS_BROUGHT or move.kind is MoveKind.UNKNOWN:
         return replace(move, read_again_records=None, skipped_records=None)
+    if move.source_offset is None and stands_at is not None and at.brought_offset is not None:
+        if may_go_back:
+            back, to = MoveKind.RESTORED, at.brought_offset
+            return replace(move, kind=back, target_offset=to, read_again_records=None, skipped_records=None)
+        return replace(move, read_again_records=None, skipped_records=stands_at - at.brought_offset)
     if stands_at is None or goes_to is None or at.set_back:
         return move
     ahead_from = goes_to if at.ahead_from is None else at.ahead_from
@@ -197,7 +214,7 @@ def _within_log(move: GroupMove, view: PartitionView | None) -> GroupMove:
 def _move(group: GroupView, at: GroupPartitionView, view: PartitionView | None) -> GroupMove:
     target_offset: int | None = at.translated_offset
     if at.source_offset is None:
-        kind, target_offset = (MoveKind.KEPT, at.target_offset) if _stands(at, view) else (MoveKind.UNKNOWN, None)
+        kind, target_offset = _without_source(at, view)
     elif at.translated_offset is not None:
         same = at.translated_offset == at.target_offset
         kind = MoveKind.ALREADY_THERE if same else MoveKind.TRANSLATED
@@ -224,7 +241,20 @@ def _move(group: GroupView, at: GroupPartitionView, view: PartitionView | None) 
         group.synced_at_ms,
         stood_at=at.target_offset,
         turn=at.turn,
+        brought_offset=at.brought_offset,
     )
+
+
+def _without_source(at: GroupPartitionView, view: PartitionView | None) -> tuple[MoveKind, int | None]:
+    """Where both sites write, the link's state may be older than what a link back did with the group since."""
+    stands_at, brought = at.target_offset, at.brought_offset
+    is_last_word = brought is not None and view is not None and not view.has_local_writers
+    if stands_at is None and is_last_word and _is_within(brought, view):
+        return MoveKind.RESTORED, brought
+    if not _is_within(stands_at, view):
+        return MoveKind.UNKNOWN, None
+    is_ahead = is_last_word and stands_at is not None and brought is not None and stands_at > brought
+    return MoveKind.AHEAD if is_ahead else MoveKind.KEPT, stands_at
 
 
 def _left(group: GroupView, at: GroupPartitionView) -> GroupMove:
@@ -242,11 +272,11 @@ def _left(group: GroupView, at: GroupPartitionView) -> GroupMove:
     )
 
 
-def _stands(at: GroupPartitionView, view: PartitionView | None) -> bool:
-    """Whether the target's offset is within its log, and that log still the one that it was committed for."""
-    if at.target_offset is None or view is None or not view.trusted:
+def _is_within(target_offset: int | None, view: PartitionView | None) -> bool:
+    """Whether the target's log has come to the offset, and is still the one that it was committed for."""
+    if target_offset is None or view is None or not view.trusted:
         return False
-    return view.target_end is not None and at.target_offset <= view.target_end
+    return view.target_end is not None and target_offset <= view.target_end
 
 
 def _has_read_all(source_offset: int, view: PartitionView) -> bool:

@@ -286,6 +286,8 @@ async def _groups(
         written = entry.written if entry is not None else {}
         unanswered = at_target.unanswered.get(name)
         waiting = set(entry.waiting) if entry is not None and name not in at_source.offsets else set()
+        if name not in at_source.offsets:  # where the link brought it, also if the target has lost that since
+            waiting |= written.keys() & places.mirrored
         waiting |= set(written) if unanswered is not None else set()
         offsets = at_source.offsets.get(name, {}), at_target.offsets.get(name, {})
         partitions = tuple(group_partitions(name, places, trusted, offset_map, written, offsets, waiting))

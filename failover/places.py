@@ -62,6 +62,8 @@ def group_partitions(
         there = at_target.get(TopicPartition(target_topic, at.partition))
         committed = here or there
         translated, set_back, ahead_from, turn, set_back_there = None, False, None, 0, False
+        pair = written.get(at) if here is None and at in trusted else None
+        is_as_brought = pair is not None and there is not None and pair.stands(there.offset)
         if here is not None and at in trusted:
             stands_at = there.offset if there else None
             found = carried_offset(offset_map, group, at, here.offset, stands_at, written.get(at))
@@ -86,4 +88,5 @@ def group_partitions(
             ahead_from,
             turn,
             set_back_there,
+            there.offset if there is not None and is_as_brought else pair and pair.target_offset,
         )

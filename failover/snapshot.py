@@ -65,6 +65,8 @@ class GroupPartitionView:
     `ahead_from`: the first record at the target that the group read there and not at the source; None: there is none.
     `turn`: of the pair of offsets that a move writes into the link's state; 0: only the source has writers.
     `is_set_back_there`: the group stands at the source where the link carried it from, and was set back at the target.
+    `brought_offset`: of one whose source does not say where it is, where the link's state says that it brought it at
+    the target; None: it does not say.
     """
 
     topic: str
@@ -78,6 +80,7 @@ class GroupPartitionView:
     ahead_from: int | None = None
     turn: int = 0
     is_set_back_there: bool = False
+    brought_offset: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from broker.base.documents import iso_time, to_document
 from deploy.cli.failback_words import told_partings
 from deploy.cli.freezing_lines import freezing_lines
 from deploy.cli.gate_words import reason_of, refusal_of
-from deploy.cli.group_lines import MOVES_SHOWN, moves_line, tell_totals, unlike_others
+from deploy.cli.group_lines import MOVES_SHOWN, moves_line, place_lines, tell_totals, unlike_others
 from deploy.cli.late_lines import (
     found_lines,
     late_commits_line,
@@ -32,7 +32,7 @@ from deploy.cli.tables import print_table
 from deploy.cli.terminal import CommandRefused, Output, confirm_plan, emit
 from failover.contact import SiteFinding
 from failover.losses import LossTotal, PartitionLoss
-from failover.moves import GroupMove, MoveKind
+from failover.moves import AS_BROUGHT, GroupMove
 from failover.operation import GroupsStand
 from failover.plan import GateRefusal, OperationPlan, RefusalReason
 from failover.result import OperationResult
@@ -120,19 +120,8 @@ def show_plan(plan: OperationPlan, *, to_stderr: bool = True) -> None:
     tell_unanswered(plan, to_stderr=to_stderr)
     tell_lacks(plan.lacks, snapshot.target, to_stderr=to_stderr)
     tell_loss(plan.loss, snapshot.source, to_stderr=to_stderr)
-    kept = sorted({move.group for move in plan.moves if move.kind is MoveKind.KEPT})
-    if kept:
-        text = (
-            f"{', '.join(kept)}: offsets of the mirror's last sync; what was read after it is read again, and what a "
-            "group was set back by after it is skipped: how much that is cannot be known"
-        )
-        click.echo(filled(text), err=to_stderr)
-    if gone := sorted({move.group for move in plan.moves if move.kind is MoveKind.AT_START and move.skipped_records}):
-        text = (
-            f"{', '.join(gone)}: {snapshot.target} has no more all that they would read next (at_start): they skip it, "
-            "and go on where its log begins"
-        )
-        click.echo(filled(text), err=to_stderr)
+    for line in place_lines(plan.moves, snapshot.target):
+        click.echo(filled(line), err=to_stderr)
     if lossy := _with_loss(plan.losses):
         print_table(to_document(lossy), _loss_columns(lossy), "", to_stderr=to_stderr)
     tell_totals(plan.group_totals, to_stderr=to_stderr)
@@ -217,7 +206,7 @@ def _loss_columns(losses: Iterable[PartitionLoss]) -> Sequence[str]:
 
 def _move_columns(moves: Iterable[GroupMove]) -> Sequence[str]:
     """When it was synced has a column where that is all that is known of one."""
-    return (*MOVE_COLUMNS, "synced_at") if any(move.kind is MoveKind.KEPT for move in moves) else MOVE_COLUMNS
+    return (*MOVE_COLUMNS, "synced_at") if any(move.kind in AS_BROUGHT for move in moves) else MOVE_COLUMNS
 
 
 def tell_refused(plan: OperationPlan, output: str, *refusals: GateRefusal) -> None:

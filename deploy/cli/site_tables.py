@@ -21,7 +21,7 @@ from deploy.cli.failover_tables import (
     tell_unanswered,
 )
 from deploy.cli.gate_words import reason_of
-from deploy.cli.group_lines import group_line
+from deploy.cli.group_lines import group_line, place_lines
 from deploy.cli.late_lines import OTHERS_SHOWN, not_compared_line
 from deploy.cli.lines import filled
 from deploy.cli.loss_lines import headline
@@ -32,7 +32,7 @@ from failover.errors import GateRefused
 from failover.freezing import joined
 from failover.intent import Intent
 from failover.losses import LossTotal, sum_losses
-from failover.moves import GroupMove, MoveKind, group_totals
+from failover.moves import GroupMove, group_totals
 from failover.plan import GateRefusal, OperationPlan, RefusalReason
 from failover.result import OperationResult
 from failover.site_plan import SitePlan, Stay, StayKind, StayReason
@@ -130,10 +130,8 @@ def _tell_groups(moves: Sequence[GroupMove], *, to_stderr: bool) -> None:
     if plain:
         text = f"{counted(len(plain), 'group')} with nothing read again, and nothing skipped"
         click.echo(text, err=to_stderr)
-    kept = sorted({move.group for move in moves if move.kind is MoveKind.KEPT})
-    if kept:
-        text = f"{', '.join(kept)}: offsets of the mirror's last sync; what was read after it is read again"
-        click.echo(filled(text), err=to_stderr)
+    for line in place_lines(moves, "the target"):
+        click.echo(filled(line), err=to_stderr)
 
 
 def tell_stays(stays: Iterable[Mapping[str, Any]], source: str, *, to_stderr: bool) -> None:

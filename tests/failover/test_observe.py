@@ -80,7 +80,8 @@ async def test_both_sites_as_they_are(tmp_path: Path) -> None:
         )
         (kept,) = alone.groups
         assert kept.partitions == tuple(
-            GroupPartitionView(*at, TOPIC, None, None, at_target[at], metadata_of(at)) for at in PARTITIONS
+            GroupPartitionView(*at, TOPIC, None, None, at_target[at], metadata_of(at), brought_offset=at_target[at])
+            for at in PARTITIONS
         )
 
 
