@@ -6,6 +6,7 @@ FailoverError
 │   │   ├── TransactionOpen   or transactions are open there, which nobody may be writing in
 │   │   └── OffsetsPending    or hold offsets of groups
 │   ├── NotMovable     also after the drain it is not known where a group goes on
+│   ├── ReadsMore      the source lost offsets of groups: they would read again what the plan did not say
 │   ├── SkipsMore      groups went on at the target, or it lost records: they would skip what the plan did not say
 │   ├── GroupsRead     after the drain groups still read at the source
 │   ├── HookFailed     a hook of the operator's own did not do its part
@@ -105,6 +106,22 @@ class SkipsMore(GateRefused):
             f"would be skipped: {told}; nothing was changed",
             hint="see that nothing reads there as these groups; then again, with a plan that says so, or with "
             "--set-back GROUP",
+        )
+
+
+class ReadsMore(GateRefused):
+    """With everything mirrored, the source has lost where groups are, and they would go on behind where the plan said;
+    nothing was changed.
+    """
+
+    def __init__(self, places: Mapping[str, int], source: str) -> None:
+        """`places`: group and partition, in words -> how many records it would read again."""
+        self.groups = tuple(sorted({place.split(" on ")[0] for place in places}))
+        told = ", ".join(f"{place} ({records})" for place, records in places.items())
+        super().__init__(
+            f"since the plan was made {source} has lost offsets of groups (deleted, or expired), so that records would "
+            f"be read again: {told}; nothing was changed",
+            hint="commit them there again, as the plan has them; or look again with --dry-run, with what is left",
         )
 
 

@@ -5,7 +5,7 @@ fencing again raises the epoch again, a committed offset is committed again.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -17,11 +17,11 @@ from broker.wire.vocabulary import TopicPartition
 from failover.contact import SiteFinding
 from failover.draining import drain, settle
 from failover.ends_at_fence import ends_at_fence, last_seen_ends, stood_for
-from failover.errors import GroupsRead, NotMovable, OperationUnderWay, SkipsMore, TakenOver
+from failover.errors import GroupsRead, NotMovable, OperationUnderWay, ReadsMore, SkipsMore, TakenOver
 from failover.late_commits import LateCommit, SourceReader, late_commits
 from failover.left import LeftPartition, left_partitions, let_be
 from failover.limits import FENCED_TRIES_MAX, LATE_LOOK_S, LATE_WRITES_S
-from failover.moves import GroupMove, MoveKind, plan_moves, unplanned_skips
+from failover.moves import GroupMove, MoveKind, plan_moves, unplanned_read_again, unplanned_skips, with_gone
 from failover.moving import KeptGroups, committing, move_groups, promoted_again
 from failover.opposite import refuse_opposite
 from failover.patience import patiently
@@ -126,12 +126,8 @@ class LinkRun:
                 self.snapshot = await draining(self.sites, self._drain_timeout_s)
                 if reading := active_at_source(self.snapshot.groups):
                     raise GroupsRead([refusal.subject for refusal in reading])
-                self.moves = tuple(plan_moves(self.snapshot, plan.set_back_groups))
-                if refused := not_movable(self.moves, plan.left_groups):
-                    raise NotMovable([refusal.subject for refusal in refused])
-                if skips := list(unplanned_skips(plan.moves, self.moves)):
-                    places = {f"{one.group} on {one.topic}-{one.partition}": one.skipped_records for one in skips}
-                    raise SkipsMore(places, plan.snapshot.target)
+                self.moves = with_gone(plan.moves, plan_moves(self.snapshot, plan.set_back_groups))
+                _refuse_unplanned(plan, self.moves)
             case OperationStep.FENCE:
                 await self._fence()
             case OperationStep.MOVE_GROUPS:
@@ -152,7 +148,7 @@ class LinkRun:
             return
         back = self.plan.set_back_groups
         begun = {(one.group, one.topic, one.partition): one for one in self._move.begun_moves if one.group in back}
-        planned = plan_moves(self.snapshot, back)
+        planned = with_gone(self.plan.moves, plan_moves(self.snapshot, back))
         self.moves = tuple(begun.get((one.group, one.topic, one.partition), one) for one in planned)
 
     def moves_document(self) -> list[dict[str, Any]]:
@@ -252,6 +248,18 @@ class LinkRun:
             partial(stranded_ranges, self.sites.link, source, self.sites.target, self.snapshot)
         )
         self.late_commits = await patiently(partial(late_commits, *named))
+
+
+def _refuse_unplanned(plan: OperationPlan, moves: Collection[GroupMove]) -> None:
+    """Raise NotMovable, SkipsMore or ReadsMore where the moves are not those that were consented to."""
+    if refused := not_movable(moves, plan.left_groups):
+        raise NotMovable([refusal.subject for refusal in refused])
+    if skips := list(unplanned_skips(plan.moves, moves)):
+        places = {f"{one.group} on {one.topic}-{one.partition}": one.skipped_records for one in skips}
+        raise SkipsMore(places, plan.snapshot.target)
+    if again := list(unplanned_read_again(plan.moves, moves)):
+        places = {f"{one.group} on {one.topic}-{one.partition}": one.read_again_records for one in again}
+        raise ReadsMore(places, plan.snapshot.source)
 
 
 async def _refuse_other(plan: OperationPlan, sites: Sites, own_id: str) -> None:

@@ -104,6 +104,18 @@ class UnplannedSkip:
 
 
 @dataclass(frozen=True, slots=True)
+class UnplannedReadAgain:
+    """A group reads so many records again of which the plan said nothing: since then the source has lost its offset,
+    and it stays where it stood at the target.
+    """
+
+    group: str
+    topic: str
+    partition: int
+    read_again_records: int
+
+
+@dataclass(frozen=True, slots=True)
 class GroupTotal:
     """What a group's moves make it read again, and skip, in all its partitions; None where one of them is unknown."""
 
@@ -133,6 +145,28 @@ def unplanned_skips(planned: Iterable[GroupMove], made: Iterable[GroupMove]) -> 
     for move in made:
         if move.skipped_records and told.get((move.group, move.place), 0) == 0:
             yield UnplannedSkip(move.group, move.topic, move.partition, move.skipped_records)
+
+
+def unplanned_read_again(planned: Iterable[GroupMove], made: Iterable[GroupMove]) -> Iterable[UnplannedReadAgain]:
+    """Where the source said at the plan where a group is, and does not any more. One that a person set back there still
+    has an offset.
+    """
+    told = {(move.group, move.place): move.target_offset for move in planned if move.source_offset is not None}
+    for move in made:
+        goes_to = told.get((move.group, move.place))
+        if move.source_offset is None and move.target_offset is not None and (goes_to or 0) > move.target_offset:
+            records = (goes_to or 0) - move.target_offset
+            yield UnplannedReadAgain(move.group, move.topic, move.partition, records)
+
+
+def with_gone(planned: Iterable[GroupMove], made: Iterable[GroupMove]) -> tuple[GroupMove, ...]:
+    """With those that were planned of groups that stand at neither site by now, as unknown ones."""
+    found = tuple(made)
+    there = {(move.group, move.place) for move in found}
+    nothing: dict[str, Any] = dict.fromkeys(("source_offset", "target_offset", "stood_at", "brought_offset"))
+    uncounted: dict[str, Any] = dict.fromkeys(("read_again_records", "skipped_records"))
+    gone = [move for move in planned if (move.group, move.place) not in there]
+    return (*found, *(replace(move, kind=MoveKind.UNKNOWN, turn=0, **nothing, **uncounted) for move in gone))
 
 
 def _sum(counts: Iterable[int | None]) -> int | None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from broker.wire.site_role import SiteStanding
 from failover.link_run import LinkRun
 from failover.losses import PartitionLoss, total_loss
-from failover.moves import MoveKind, group_totals, unplanned_skips
+from failover.moves import MoveKind, group_totals, unplanned_read_again, unplanned_skips
 from failover.result import OperationResult
 from failover.steps import Operation
 
@@ -52,6 +52,7 @@ def result_of(
         source_readers=link.source_readers,
         lacks=link.plan.lacks,
         unplanned_skips=tuple(unplanned_skips(link.plan.moves, moves)),
+        unplanned_read_again=tuple(unplanned_read_again(link.plan.moves, moves)),
         is_loss_unconsented=_is_loss_unconsented(link, losses),
         read_on=link.read_on,
         not_compared_partitions=link.not_compared,

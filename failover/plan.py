@@ -41,6 +41,8 @@ class RefusalReason(StrEnum):
     GROUP_NOT_MOVABLE = "group_not_movable"
     GROUP_WENT_ON = "group_went_on"
     """At the target, or that lost its next records, since the plan said that it skips nothing."""
+    GROUP_OFFSET_LOST = "group_offset_lost"
+    """At the source, since the plan said where it goes on: it would read records again."""
     HOOK_FAILED = "hook_failed"
     FROZEN_FOR_OTHERS = "frozen_for_others"
     CLOSED_AT_TARGET = "closed_at_target"

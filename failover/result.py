@@ -9,7 +9,7 @@ from failover.late_commits import LateCommit, SourceReader
 from failover.left import LeftPartition
 from failover.link_run import LinkFailure
 from failover.losses import LossTotal, PartitionLoss
-from failover.moves import GroupMove, GroupTotal, UnplannedSkip
+from failover.moves import GroupMove, GroupTotal, UnplannedReadAgain, UnplannedSkip
 from failover.read_on import ReadOn
 from failover.steps import Operation
 from failover.stranded import StrandedRange
@@ -23,8 +23,8 @@ class OperationResult:
     came to the source after the fence, and is only there; nor in `late_commits`: who went on reading there; nor
     `is_unwatched`: the source was gone before that could be seen; nor `is_source_open`: a failover's source answered,
     and is not known to refuse writes, nor in `source_readers`: who reads on there; nor `is_loss_unconsented`: what the
-    plan had excluded; nor in `unplanned_skips`; and nothing was left that did not answer at the target
-    (`left_partitions`, `unanswered_groups`).
+    plan had excluded; nor in `unplanned_skips` or `unplanned_read_again`; and nothing was left that did not
+    answer at the target (`left_partitions`, `unanswered_groups`).
     `source_role`: what the source's brokers have taken; None: not told. `hook_error`: why the after_hook failed, ""
     where it did not. `failure`: why it was not brought to its end, as others of the operation were; the losses are
     those of the plan then.
@@ -76,6 +76,7 @@ class OperationResult:
     """Of a failover away from a source that answers."""
     is_loss_unconsented: bool = False
     unplanned_skips: tuple[UnplannedSkip, ...] = ()
+    unplanned_read_again: tuple[UnplannedReadAgain, ...] = ()
     lacks: tuple[SourceParting, ...] = ()
     """Of a failover: its target's own former records that it has no more, and the source has, as was consented to."""
     not_closed: str = ""
@@ -87,6 +88,6 @@ class OperationResult:
             (
                 *(self.stranded, self.is_unwatched, self.is_source_open, self.late_commits, self.source_readers),
                 *(self.left_partitions, self.unanswered_groups),
-                *(self.is_loss_unconsented, self.unplanned_skips, self.hook_error),
+                *(self.is_loss_unconsented, self.unplanned_skips, self.unplanned_read_again, self.hook_error),
             )
         )

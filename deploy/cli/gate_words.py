@@ -134,6 +134,10 @@ _REASONS: dict[RefusalReason, tuple[str, str]] = {
         "would be skipped",
         "see that nothing reads there as {subject}; then again, with a plan that says so, or with --set-back {subject}",
     ),
+    RefusalReason.GROUP_OFFSET_LOST: (
+        "since the plan was made the source has lost offsets of the group {subject}, and records would be read again",
+        "commit them there again, as the plan has them; or look again with --dry-run, with what is left",
+    ),
     RefusalReason.PARTITION_UNANSWERED: (
         "the partition {subject} does not answer at the target ({detail}), and groups that are to be moved read its "
         "topic",

@@ -48,6 +48,8 @@ def found_lines(result: OperationResult) -> Iterable[str]:
         )
     if result.unplanned_skips:
         yield unplanned_skips_line(result)
+    if result.unplanned_read_again:
+        yield unplanned_read_again_line(result)
 
 
 def readers_line(result: OperationResult) -> str:
@@ -66,6 +68,15 @@ def unplanned_skips_line(result: OperationResult) -> str:
     more = ", ..." if len(found) > OTHERS_SHOWN else ""
     since = f"since the plan was made groups went on at {result.target}, or it lost what they read next"
     return f"{since}: they skip records that it did not say: {', '.join(places)}{more}"
+
+
+def unplanned_read_again_line(result: OperationResult) -> str:
+    """Of groups whose offsets the source lost since the plan, in one line."""
+    found = result.unplanned_read_again
+    places = [f"{one.group} on {one.topic}-{one.partition} {one.read_again_records:,}" for one in found[:OTHERS_SHOWN]]
+    more = ", ..." if len(found) > OTHERS_SHOWN else ""
+    since = f"since the plan was made {result.source} has lost offsets of groups, or ceased to tell them"
+    return f"{since}: they read records again that it did not say: {', '.join(places)}{more}"
 
 
 def _names(groups: Sequence[str]) -> str:

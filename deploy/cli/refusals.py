@@ -17,6 +17,7 @@ from failover.errors import (
     OperationUnderWay,
     OtherFile,
     PromotedMeanwhile,
+    ReadsMore,
     ReplayRefused,
     SkipsMore,
     StrandedUnknown,
@@ -50,6 +51,8 @@ def refusals_of(refused: GateRefused, source: str = "", moved: str = "") -> list
             return [GateRefusal(RefusalReason.GROUP_NOT_MOVABLE, group) for group in refused.groups]
         case OffsetsPending():
             return [GateRefusal(RefusalReason.OFFSETS_PENDING, group) for group in refused.groups]
+        case ReadsMore():
+            return [GateRefusal(RefusalReason.GROUP_OFFSET_LOST, group) for group in refused.groups]
         case SkipsMore():
             return [GateRefusal(RefusalReason.GROUP_WENT_ON, group) for group in refused.groups]
     subject = source if isinstance(refused, FreezeNotAllowed | HookFailed) else moved

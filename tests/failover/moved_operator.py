@@ -232,7 +232,7 @@ class Operator:
     async def _ended(self, result: Any) -> list[Mapping[str, Any]] | None:
         if not result.verified or result.has_findings:
             at_source = (result.stranded, result.is_source_open, result.source_readers, result.late_commits)
-            found = (*at_source, result.unplanned_skips, result.is_loss_unconsented)
+            found = (*at_source, result.unplanned_skips, result.unplanned_read_again, result.is_loss_unconsented)
             self.tell(f"not verified: {result.differences} {found}", "not verified")
             if any(late.found_offset is None for late in result.late_commits):  # as he is told to
                 await self.world.released()

@@ -10,7 +10,7 @@ from broker.base.documents import to_document
 from deploy.cli.found_lines import found_in
 from failover.late_commits import LateCommit, SourceReader
 from failover.left import LeftPartition
-from failover.moves import UnplannedSkip
+from failover.moves import UnplannedReadAgain, UnplannedSkip
 from failover.result import OperationResult
 from failover.stranded import StrandedRange
 from tests.deploy.cli.test_next_steps import MOVED
@@ -25,6 +25,7 @@ FOUND = {
     "left_partitions": ((LeftPartition("flights", 0, "flights", "dead", (), True),), "left as they are: flights-0"),
     "unanswered_groups": (("second",), "left as they are: second"),
     "is_loss_unconsented": (True, "that the plan had excluded"),
+    "unplanned_read_again": ((UnplannedReadAgain("second", "flights", 0, 3),), "did not say: second on flights-0"),
     "unplanned_skips": ((UnplannedSkip("second", "flights", 0, 3),), "did not say: second on flights-0"),
 }
 
