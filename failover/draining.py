@@ -14,7 +14,7 @@ from failover.losses import Certainty, state_loss, total_loss
 from failover.open_transactions import Holding, open_transactions, pending_groups
 from failover.patience import patiently
 from failover.sites import Sites
-from failover.snapshot import PartitionView, Snapshot
+from failover.snapshot import Snapshot
 from failover.stranded import stranded_ranges
 
 PARTITIONS_NAMED = 5
@@ -32,12 +32,12 @@ async def drain(sites: Sites, timeout_s: float) -> Snapshot:
     quiet_since: float | None = None
     holding = Holding()
     ends: tuple[int | None, ...] = ()
-    partitions: tuple[PartitionView, ...] = ()
+    last: Snapshot | None = None
     pending: list[str] = []
     while True:
         asked_at_s = loop.time()
         try:
-            snapshot, pending = await _look(sites, partitions if pending or quiet_since is not None else ())
+            snapshot, pending = await _look(sites, last if pending or quiet_since is not None else None)
         except ClientError as error:
             if not error.retriable:
                 raise
@@ -55,7 +55,7 @@ async def drain(sites: Sites, timeout_s: float) -> Snapshot:
         now_ends = tuple(view.source_end for view in snapshot.partitions)
         to_come = [view.name for view in snapshot.partitions if view.is_to_come]
         is_mirrored = behind.certainty is Certainty.EXACT and not behind.offsets and not to_come
-        drained, partitions = is_mirrored and not pending, snapshot.partitions
+        drained, last = is_mirrored and not pending, snapshot
         if now_ends == ends and not is_mirrored and sites.source is not None:
             holding.note(await open_transactions(sites.source, snapshot.partitions), loop.time())
         if now_ends != ends or not drained:
@@ -93,14 +93,14 @@ def _not_made(snapshot: Snapshot, to_come: Sequence[str], timeout_s: float) -> N
     )
 
 
-async def _look(sites: Sites, partitions: Sequence[PartitionView]) -> tuple[Snapshot, list[str]]:
-    """A look, and the groups with offsets pending; with first ones, too, where partitions are named: the look that may
-    be the last one does, since that is a request of some size. Raises ClientError.
+async def _look(sites: Sites, last: Snapshot | None) -> tuple[Snapshot, list[str]]:
+    """A look, and the groups with offsets pending; with first ones, too, behind a `last` look: the one that may be the
+    last of all does so, since that is a request of some size. Raises ClientError.
     """
-    if not partitions:
+    if last is None:
         snapshot = await sites.look()
         return snapshot, sorted(snapshot.pending_groups)
-    snapshot, named = await both(sites.look(), pending_groups(sites, partitions))
+    snapshot, named = await both(sites.look(), pending_groups(sites, last))
     return snapshot, sorted(named.union(snapshot.pending_groups))
 
 
@@ -124,7 +124,7 @@ async def settle(sites: Sites, timeout_s: float) -> Snapshot:
     while True:
         snapshot = await patiently(sites.look)
         stranded = await patiently(partial(stranded_ranges, sites.link, sites.source, sites.target, snapshot))
-        pending = sorted(await patiently(partial(pending_groups, sites, snapshot.partitions)))
+        pending = sorted(await patiently(partial(pending_groups, sites, snapshot)))
         if not stranded and not pending:
             return snapshot
         counts, is_late = [one.records for one in stranded], loop.time() > deadline

@@ -166,7 +166,7 @@ def judge_drill(
         *_of_ends(status, blind, ends_age_ms),
         *(DrillFinding("not_mirrored", where, "nothing of it was ever mirrored") for where in not_mirrored),
         *_of_groups(groups, status.link),
-        *(() if plan is None else _of_lost_records(plan, live)),
+        *(DrillFinding("group_before_log", *told) for told in lost_at_target(plan, live)),
         *_of_unseen_groups(groups, live),
         *_of_pending(pending, status.source),
         *_of_audit(audit, status.link),
@@ -330,13 +330,6 @@ def _of_groups(groups: Sequence[GroupDrill], link: str) -> Iterable[DrillFinding
         elif is_old:
             text = f"{_seen(group.sync_age_ms)} to be equal at both sites"
             yield DrillFinding("group_sync_old", group.group, text, step)
-
-
-def _of_lost_records(plan: OperationPlan, live: Snapshot | None) -> Iterable[DrillFinding]:
-    link, target = plan.snapshot.link, plan.snapshot.target
-    for group, records in lost_at_target(plan.moves, live).items():
-        text = f"{target} has no more what it reads next: it would skip {records:,} records"
-        yield DrillFinding("group_before_log", group, text, f"farshore group describe --link {link} --group {group}")
 
 
 def _is_old(age_ms: int | None, limit_ms: int) -> bool:

@@ -76,7 +76,7 @@ async def _pending(sites: Sites, live: Snapshot) -> PendingOffsets:
     if live.is_promoted:
         return PendingOffsets(frozenset(live.pending_groups))
     return await watch_pending(
-        lambda groups: pending_groups(replace(sites, groups=tuple(groups)), live.partitions), DRILL_PENDING_S
+        lambda groups: pending_groups(replace(sites, groups=tuple(groups)), live), DRILL_PENDING_S
     )
 
 

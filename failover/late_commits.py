@@ -55,11 +55,13 @@ async def late_commits(
 ) -> tuple[LateCommit, ...]:
     """What groups committed at the source since their `moves` were made; `clusters`: source and target.
 
-    `asked_groups`: only these (empty: all that the link selects). What a link back committed there, because the group
-    went on at the target, does not count; nor what is unknown of `left_groups`, which may stay. Raises ClientError.
+    `asked_groups`: only these (empty: all that the link selects); one that was moved also where no broker lists it, as
+    its coordinator is away. What a link back committed there, because the group went on at the target, does not count;
+    nor what is unknown of `left_groups`, which may stay. Raises ClientError.
     """
     source, target = clusters
-    names = [name for name in await list_groups(source) if is_asked(link, name, asked_groups)]
+    listed = await list_groups(source)
+    names = {name for name in {*listed, *(move.group for move in moves)} if is_asked(link, name, asked_groups)}
     found, failures = split_failures(await stable_offsets_of_groups(source, sorted(names)))
     for error in failures.values():
         raise error

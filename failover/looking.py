@@ -21,7 +21,9 @@ from broker.client.groups import (
 from broker.client.model import CommittedOffset, Topic
 from broker.client.offsets import list_each_offset, list_offsets, log_end_offsets, log_start_offsets
 from broker.client.topics import list_topics
-from broker.wire.vocabulary import EARLIEST, LATEST, TopicPartition
+from broker.wire.coordinator_keys import OFFSETS_TOPIC
+from broker.wire.errors import ErrorCode
+from broker.wire.vocabulary import EARLIEST, LATEST, NO_LEADER, TopicPartition
 from failover.limits import TARGET_ANSWER_MS
 from mirror.api import Link, LinkState, MirrorError, StateReader, load_link_state, load_partial_state
 
@@ -119,6 +121,16 @@ def is_asked(link: Link, name: str, asked: Collection[str]) -> bool:
 async def group_names(cluster: Cluster | None, asking: Asking) -> set[str]:
     """The names of all groups; none of a site that is gone. Raises ClientError."""
     return set(await asking.ask(list_groups(cluster), {})) if cluster else set()
+
+
+def why_unlisted(site: str, topics: Mapping[str, Topic]) -> Iterable[KafkaError]:
+    """Why the site's brokers may not list all groups: they list those that they coordinate, and those in a partition of
+    committed offsets that nobody leads nobody coordinates.
+    """
+    partitions = topics[OFFSETS_TOPIC].partitions if OFFSETS_TOPIC in topics else ()
+    for away in (one for one in partitions if one.leader_id == NO_LEADER):
+        text = f"which groups {site} has ({OFFSETS_TOPIC}-{away.partition} has no leader)"
+        yield KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, text)
 
 
 async def look_at_source_groups(source: Cluster | None, names: Iterable[str], asking: Asking) -> GroupsSeen:

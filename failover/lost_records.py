@@ -4,18 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from failover.moves import GroupMove, MoveKind
+from failover.moves import MoveKind
+from failover.plan import OperationPlan
 from failover.snapshot import Snapshot
 
 
-def lost_at_target(moves: Iterable[GroupMove], live: Snapshot | None) -> dict[str, int]:
-    """Per group how many it would skip. What the source has lost, too, as `live` tells it, nobody has."""
+def lost_at_target(plan: OperationPlan | None, live: Snapshot | None) -> Iterable[tuple[str, str, str]]:
+    """Each group that would skip some, how many, and what tells more. What `live` tells that the source lost, too,
+    nobody has.
+    """
+    if plan is None:
+        return
     lost: dict[str, int] = {}
     gone = _gone_at_source(live) if live is not None else set()
-    for move in moves:
+    for move in plan.moves:
         if move.kind is MoveKind.AT_START and move.skipped_records and (move.group, move.place) not in gone:
             lost[move.group] = lost.get(move.group, 0) + move.skipped_records
-    return dict(sorted(lost.items()))
+    for group, records in sorted(lost.items()):
+        said = f"{plan.snapshot.target} has no more what it reads next: it would skip {records:,} records"
+        yield group, said, f"farshore group describe --link {plan.snapshot.link} --group {group}"
 
 
 def _gone_at_source(live: Snapshot) -> set[tuple[str, str]]:

@@ -29,6 +29,7 @@ from failover.looking import (
     look_at_source_groups,
     topics_of,
     went_back,
+    why_unlisted,
 )
 from failover.places import Places, group_partitions, mirrored_partitions
 from failover.readers import Readers
@@ -76,11 +77,11 @@ async def observe(
     link, group_source = loaded.link, source if loaded.is_whole else None
     if loaded.is_another_source:  # what that says is not of the site that was mirrored
         source, listed = None, set()
-    wanted = _wanted(link, state, groups, listed, there, is_all_listed=source is not None and not in_part)
+    wanted = _wanted(link, state, groups, listed, there)
     # Groups' offsets before logs' ends, so that none can seem to be beyond. Without links back nothing translates.
     seen, (at_source, at_target) = await both(
         both(look_at_source_groups(group_source, wanted, of_source), of_target.groups(wanted)),
-        both(_source_topics(link, source, of_source), topics_of(target)),
+        both(_source_topics(link, source, of_source, all_groups=not groups), topics_of(target)),
     )
     unmapped = await unmapped_partitions(link, state, target, at_target)
     logs, target_ends = await both(
@@ -109,18 +110,12 @@ async def observe(
 
 
 def _wanted(
-    link: Link,
-    state: LinkState,
-    asked: tuple[str, ...],
-    listed: AbstractSet[str],
-    there: NamesSeen,
-    *,
-    is_all_listed: bool,
+    link: Link, state: LinkState, asked: tuple[str, ...], listed: AbstractSet[str], there: NamesSeen
 ) -> list[str]:
-    """The groups that are looked at. What nobody lists is known from the link's memory alone."""
-    names = listed | there.names
-    if not is_all_listed or there.error:
-        names |= {*state.entries.groups.by_group, *(asked if there.error else ())}
+    """The groups that are looked at. Brokers list those that they coordinate: what nobody lists, as its coordinator is
+    away, is known from the link's memory alone.
+    """
+    names = listed | there.names | state.entries.groups.by_group.keys() | {*(asked if there.error else ())}
     return sorted(name for name in names if is_asked(link, name, asked))
 
 
@@ -149,9 +144,13 @@ async def _nothing_kept() -> Observation:
     return Observation()
 
 
-async def _source_topics(link: Link, source: Cluster | None, asking: Asking) -> dict[str, Topic]:
-    """The topics that are to be mirrored; none where the source does not list them."""
+async def _source_topics(link: Link, source: Cluster | None, asking: Asking, *, all_groups: bool) -> dict[str, Topic]:
+    """The topics that are to be mirrored; none where the source does not list them. `all_groups`: it is asked which
+    groups it has, and has to be able to tell.
+    """
     topics = await asking.ask(topics_of(source), {})
+    if all_groups and link.groups:
+        asking.note(why_unlisted(link.source.name, topics))
     return {name: topic for name, topic in topics.items() if link.selects_topic(name) and name != link.canary_topic}
 
 

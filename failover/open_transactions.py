@@ -17,7 +17,7 @@ from broker.wire.vocabulary import IsolationLevel, TopicPartition
 from failover.errors import TransactionOpen
 from failover.limits import DRAIN_POLL_S, QUIET_S
 from failover.sites import Sites
-from failover.snapshot import PartitionView
+from failover.snapshot import PartitionView, Snapshot
 
 
 async def open_transactions(source: Cluster, views: Iterable[PartitionView]) -> dict[TopicPartition, int]:
@@ -29,14 +29,16 @@ async def open_transactions(source: Cluster, views: Iterable[PartitionView]) -> 
     return {}
 
 
-async def pending_groups(sites: Sites, views: Iterable[PartitionView]) -> frozenset[str]:
-    """The groups of which an offset in these partitions is pending at the source, asked for by name: else Kafka does
-    not say it of a group's first one. Raises ClientError.
+async def pending_groups(sites: Sites, last: Snapshot) -> frozenset[str]:
+    """The groups of which an offset in the partitions of the `last` look is pending at the source, asked for by name:
+    else Kafka does not say it of a group's first one. Those that it saw are asked for also where no broker lists them,
+    as their coordinator is away. Raises ClientError.
     """
     assert sites.source is not None
-    names = [name for name in await list_groups(sites.source) if sites.selects_group(name)]
-    partitions = [TopicPartition(view.topic, view.partition) for view in views]
-    found, failures = split_failures(await stable_offsets_of_groups(sites.source, names, partitions))
+    listed = await list_groups(sites.source)
+    names = {name for name in {*listed, *(group.group for group in last.groups)} if sites.selects_group(name)}
+    partitions = [TopicPartition(view.topic, view.partition) for view in last.partitions]
+    found, failures = split_failures(await stable_offsets_of_groups(sites.source, sorted(names), partitions))
     for error in failures.values():
         raise error
     return frozenset(name for name, offsets in found.items() if offsets.pending)

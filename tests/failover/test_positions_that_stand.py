@@ -16,6 +16,7 @@ from broker.client.offsets import log_start_offsets
 from broker.client.topics import delete_records
 from broker.handlers.handler import Handler, RequestContext
 from broker.wire.api import ApiKey
+from broker.wire.coordinator_keys import OFFSETS_TOPIC
 from broker.wire.errors import ErrorCode
 from broker.wire.vocabulary import TopicPartition
 from failover.plan import OperationPlan, plan_failover, plan_switchover
@@ -96,6 +97,10 @@ class Unlisting(Faults):
         apis = (ApiKey.DESCRIBE_GROUPS, ApiKey.OFFSET_FETCH)
         self.groups |= {(api, group): ErrorCode.COORDINATOR_NOT_AVAILABLE for api in apis}
 
+    def offsets_topic_loses_leader(self) -> None:
+        """As metadata has it."""
+        self.leaderless.add(TopicPartition(OFFSETS_TOPIC, 0))
+
     async def answer(self, handler: Handler, served: Broker, request: Any, context: RequestContext) -> Any:
         response = await super().answer(handler, served, request, context)
         if handler.api is ApiKey.LIST_GROUPS:
@@ -114,6 +119,7 @@ async def test_a_switchover_does_not_leave_a_group_out_whose_coordinator_is_away
                 await commit_offsets(stage.source, BUYERS, {PARTITIONS[0]: CommittedOffset(7)})
                 assert BUYERS in {group.group for group in (await stage.sites.look()).groups}
                 east.coordinator_goes(BUYERS)
+                east.offsets_topic_loses_leader()
                 try:
                     plan = plan_switchover(await stage.sites.look())
                 except FarshoreError:
