@@ -223,7 +223,7 @@ class MovedWorld:
                         continue
                 allowed = self.synced[group, where] if is_dead or kind == "unknown" else {read}
                 stood = self.stood[group].get(where, 0)
-                if kind == "unknown":
+                if kind == "unknown" or (kind == "kept" and stood > min(allowed)):  # the mirror carries nobody back
                     allowed = {*allowed, stood}
                 if kind == "ahead" and stood > read and (group, where) not in self.moved:
                     allowed = {stood}
