@@ -36,13 +36,15 @@ class SiteFinding(StrEnum):
     """Something of it answered, and something that was asked of it did not."""
     DEAD = "dead"
     """No broker of it answered anything within SOURCE_PROBE_MS."""
+    UNREACHABLE = "unreachable_from_here"
+    """No broker of it answered this machine anything, and meanwhile some answered a link's worker."""
     REPLACED = "replaced"
     """Another cluster answers in its place than the mirrored records came from."""
 
     @property
     def is_gone(self) -> bool:
-        """Nothing of it can be asked for any more."""
-        return self in (SiteFinding.DEAD, SiteFinding.REPLACED)
+        """Nothing of it can be asked for any more, from here."""
+        return self in (SiteFinding.DEAD, SiteFinding.UNREACHABLE, SiteFinding.REPLACED)
 
 
 @dataclass(frozen=True, slots=True)

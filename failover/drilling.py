@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
 
@@ -11,7 +11,7 @@ from broker.client.cluster import Cluster
 from broker.client.fanout import both
 from broker.client.site_start import brokers_starting_active
 from failover.contact import CLIENT_ID
-from failover.drill import NONE_PENDING, OPEN, AuditNote, LinkDrill, TargetGates, judge_drill
+from failover.drill import NONE_PENDING, OPEN, AuditNote, DrillFinding, LinkDrill, TargetGates, judge_drill
 from failover.elsewhere import look_elsewhere
 from failover.errors import NewerVersion, OperationUnderWay
 from failover.freezing import known_standing, read_roles, with_denials
@@ -20,6 +20,8 @@ from failover.limits import DRILL_PENDING_S
 from failover.observe import observe
 from failover.open_transactions import PendingOffsets, pending_groups, watch_pending
 from failover.partings import target_lacks
+from failover.plan import RefusalReason
+from failover.seen_by_worker import WorkersSight, watching
 from failover.sites import Sites
 from failover.snapshot import Snapshot
 from failover.standing import refuse_second
@@ -34,7 +36,15 @@ async def drill_link(
     """
     status, looks = await both(link_status(link, heartbeats), _looks(link, links, now_ms))
     seen = (looks.blind, looks.live, looks.syncs, audit, now_ms(), looks.trouble, looks.gates)
-    return judge_drill(status, *seen, returns_active=looks.returns_active, pending=looks.pending)
+    drill = judge_drill(status, *seen, returns_active=looks.returns_active, pending=looks.pending)
+    return replace(drill, findings=(*drill.findings, *_seen(link))) if looks.is_seen_by_worker else drill
+
+
+def _seen(link: Link) -> Iterable[DrillFinding]:
+    """Beside the lost site."""
+    text = f"no broker of it answers here, and meanwhile it answered the worker of {link.name}: it is not lost"
+    step = "see why this machine does not reach it, and run commands where it is reached"
+    yield DrillFinding(RefusalReason.SOURCE_SEEN_BY_WORKER.value, link.source.name, text, step)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +58,7 @@ class _Looks:
     gates: TargetGates = OPEN
     returns_active: tuple[int, ...] = ()
     pending: PendingOffsets = NONE_PENDING
+    is_seen_by_worker: bool = False
 
 
 async def _looks(link: Link, links: Sequence[Link], now_ms: Callable[[], int]) -> _Looks:
@@ -59,8 +70,10 @@ async def _looks(link: Link, links: Sequence[Link], now_ms: Callable[[], int]) -
             seen = _Looks(blind, None, syncs, "", await _gates(link, links, target, blind, now_ms))
         except FarshoreError as error:
             return _Looks(trouble=str(error))
+        sight = WorkersSight([link], target)
         try:
-            source = await stack.enter_async_context(_cluster(link, at_source=True))
+            async with watching(sight):
+                source = await stack.enter_async_context(_cluster(link, at_source=True))
             live = await observe(link, source, target, (), now_ms(), target_in_part=True)
             lacks = await target_lacks(await complete_link(link, source, target), source, target)
             active = await _returning_active(link, source)
@@ -68,7 +81,7 @@ async def _looks(link: Link, links: Sequence[Link], now_ms: Callable[[], int]) -
             gates = replace(seen.gates, lacks=lacks)
             return replace(seen, live=live, gates=gates, returns_active=active, pending=pending)
         except FarshoreError as error:
-            return replace(seen, trouble=str(error))
+            return replace(seen, trouble=str(error), is_seen_by_worker=bool(sight.links))
 
 
 async def _pending(sites: Sites, live: Snapshot) -> PendingOffsets:

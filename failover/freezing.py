@@ -20,6 +20,7 @@ from failover.denials import SiteDenials
 from failover.errors import FreezeNotAllowed
 from failover.hooks import Hooks
 from failover.limits import SOURCE_ROLE_S
+from failover.steps import OperationStep
 from mirror.api import Link
 
 
@@ -170,3 +171,14 @@ async def known_standing(cluster: Cluster) -> SiteStanding | None:
         if error.code is ErrorCode.CLUSTER_AUTHORIZATION_FAILED:  # ours ask no rights
             return None
         raise
+
+
+def first_steps(freezing: Freezing) -> list[OperationStep]:
+    return [OperationStep.BEFORE_HOOK] if freezing.hooks.before else []
+
+
+def moving_steps(freezing: Freezing) -> tuple[OperationStep, ...]:
+    """From the fence on, as both verbs do it."""
+    hand_over = [OperationStep.HAND_OVER] if freezing.hands_over else []
+    after = [OperationStep.AFTER_HOOK] if freezing.hooks.after else []
+    return (OperationStep.FENCE, OperationStep.MOVE_GROUPS, *hand_over, OperationStep.VERIFY, *after)

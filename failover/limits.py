@@ -9,6 +9,8 @@ SOURCE_PROBE_MS: Final = 10_000
 REFUSED_MS: Final = 3_000
 """How long a connection that is refused is tried again: nobody listens there, and silence would be something else."""
 RECONNECT_PAUSE_S: Final = 0.2
+WORKER_LOOK_POLL_S: Final = 0.5
+"""While a source is called in vain, how often it is read whether its worker sees it."""
 SOURCE_ANSWER_MS: Final = 10_000
 """How long a source may take for each of its answers."""
 WHOLE_LOOK_S: Final = 2.0

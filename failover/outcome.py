@@ -63,6 +63,7 @@ def result_of(
         failure=link.failure,
         denied_principals=at_source.denied_principals,
         is_source_open=_is_source_open(link, at_source),
+        seen_by=link.sites.seen_by,
         not_closed=at_source.not_closed,
     )
 
@@ -78,7 +79,8 @@ def _is_source_open(link: LinkRun, at_source: SourceEnd) -> bool:
     freezing = link.plan.freezing
     was_closed = freezing.source is not None and freezing.source.covers(freezing.topics)
     is_closed = was_closed or at_source.role is not None or bool(at_source.denied_principals)
-    return _is_failover(link) and link.sites.source is not None and not is_closed
+    is_there = link.sites.source is not None or bool(link.sites.seen_by)
+    return _is_failover(link) and is_there and not is_closed
 
 
 def _is_loss_unconsented(link: LinkRun, losses: tuple[PartitionLoss, ...]) -> bool:

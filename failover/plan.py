@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from failover.contact import SiteFinding
-from failover.freezing import UNFROZEN, Freezing
+from failover.freezing import UNFROZEN, Freezing, first_steps, moving_steps
 from failover.losses import LossTotal, PartitionLoss, state_loss, total_loss
 from failover.moves import GroupMove, GroupTotal, MoveKind, group_totals, plan_moves
 from failover.snapshot import GroupView, Snapshot
@@ -21,6 +21,7 @@ class RefusalReason(StrEnum):
     SOURCE_UNREACHABLE = "source_unreachable"
     SOURCE_ANSWERS = "source_answers"
     SOURCE_PARTLY_THERE = "source_partly_there"
+    SOURCE_SEEN_BY_WORKER = "source_seen_by_worker"
     LINK_NOT_RUNNING = "link_not_running"
     LINK_PAUSED = "link_paused"
     TOPIC_PAUSED = "topic_paused"
@@ -84,6 +85,11 @@ _ANSWERED = {
     SiteFinding.REPLACED: RefusalReason.SOURCE_REPLACED,
 }
 """Why a failover is refused at first of a source where somebody answers everything."""
+_THERE_IN_PART = {
+    SiteFinding.PARTLY_THERE: RefusalReason.SOURCE_PARTLY_THERE,
+    SiteFinding.UNREACHABLE: RefusalReason.SOURCE_SEEN_BY_WORKER,
+}
+"""And of one that lives, and does not answer here, or not everything."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,6 +170,8 @@ def plan_switchover(
         refusals += [GateRefusal(RefusalReason.TOPIC_PAUSED, topic) for topic in snapshot.paused_topics]
     if snapshot.source_finding is SiteFinding.REPLACED:
         refusals.append(GateRefusal(RefusalReason.SOURCE_REPLACED, snapshot.source))
+    elif snapshot.source_finding is SiteFinding.UNREACHABLE:
+        refusals.append(GateRefusal(RefusalReason.SOURCE_SEEN_BY_WORKER, snapshot.source, ", ".join(snapshot.seen_by)))
     elif not snapshot.source_answers:
         refusals.append(GateRefusal(RefusalReason.SOURCE_UNREACHABLE, snapshot.source))
     refusals += [
@@ -179,10 +187,10 @@ def plan_switchover(
         Operation.SWITCHOVER,
         snapshot,
         (
-            *_first(freezing),
+            *first_steps(freezing),
             *([OperationStep.FREEZE] if freezing.is_enforced or freezing.hooks.freeze else []),
             OperationStep.DRAIN,
-            *_moving(freezing),
+            *moving_steps(freezing),
         ),
         tuple(state_loss(view, snapshot.taken_at_ms) for view in snapshot.partitions),
         moves,
@@ -205,17 +213,6 @@ def _lacking(snapshot: Snapshot, lacks: Iterable[SourceParting]) -> Iterable[Gat
     for one in lacks:
         reason = RefusalReason.TARGET_LACKS if one.is_known else RefusalReason.TARGET_NOT_COMPARED
         yield GateRefusal(reason, str(one.where), one.in_words(snapshot.target))
-
-
-def _first(freezing: Freezing) -> list[OperationStep]:
-    return [OperationStep.BEFORE_HOOK] if freezing.hooks.before else []
-
-
-def _moving(freezing: Freezing) -> tuple[OperationStep, ...]:
-    """From the fence on, as both verbs do it."""
-    hand_over = [OperationStep.HAND_OVER] if freezing.hands_over else []
-    after = [OperationStep.AFTER_HOOK] if freezing.hooks.after else []
-    return (OperationStep.FENCE, OperationStep.MOVE_GROUPS, *hand_over, OperationStep.VERIFY, *after)
 
 
 def plan_failover(
@@ -246,8 +243,8 @@ def plan_failover(
         refusals = [refusal for refusal in refusals if refusal.reason is not RefusalReason.MAP_LOST]
     if said := None if even_if_source_answers else _ANSWERED.get(snapshot.source_finding):
         refusals.append(GateRefusal(said, snapshot.source))
-    if snapshot.source_finding is SiteFinding.PARTLY_THERE and not even_if_source_partly_there:
-        refusals.append(GateRefusal(RefusalReason.SOURCE_PARTLY_THERE, snapshot.source))
+    if said := None if even_if_source_partly_there else _THERE_IN_PART.get(snapshot.source_finding):
+        refusals.append(GateRefusal(said, snapshot.source, ", ".join(snapshot.seen_by)))
     if not allow_data_loss and not all(loss.is_none for loss in losses):
         refusals.append(GateRefusal(RefusalReason.DATA_LOSS_NOT_ALLOWED, snapshot.source))
     if not allow_data_loss:
@@ -255,7 +252,7 @@ def plan_failover(
     return OperationPlan(
         Operation.FAILOVER,
         snapshot,
-        (*_first(freezing), *_moving(freezing)),
+        (*first_steps(freezing), *moving_steps(freezing)),
         losses,
         planned,
         (

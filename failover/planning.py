@@ -28,6 +28,7 @@ from failover.observe import kept_brokers
 from failover.partings import target_lacks
 from failover.plan import Elsewhere, plan_failover, plan_switchover
 from failover.readers import Readers
+from failover.seen_by_worker import WorkersSight
 from failover.site_plan import SourceNames
 from failover.sites import Sites
 from failover.snapshot import Snapshot
@@ -56,25 +57,37 @@ def this_process() -> str:
 
 
 async def enter_sites(
-    stack: AsyncExitStack, link: Link, groups: tuple[str, ...], now_ms: Callable[[], int], *, looks_ahead: bool = False
+    stack: AsyncExitStack,
+    link: Link,
+    groups: tuple[str, ...],
+    now_ms: Callable[[], int],
+    *,
+    looks_ahead: bool = False,
+    beside: Sequence[Link] = (),
 ) -> Sites:
     """Both clusters; the source is None when none of its brokers lets it be asked, also of those that the link's worker
-    knew and the file does not name. `looks_ahead`: the target is looked at while the source is called.
+    knew and the file does not name. `looks_ahead`: the target is looked at while the source is called. Meanwhile it is
+    watched whether the workers of the link, and of those `beside` it, see the source.
 
     Raises ClientError where the target does not answer: nothing can be planned then, nor any journal be read.
     """
     target = await stack.enter_async_context(Cluster(link.target, client_id=CLIENT_ID))
     readers = Readers()
     alone = Sites(link, None, target, groups, now_ms, readers=readers)
+    sight = WorkersSight((link, *beside), target)
     try:
         async with asyncio.TaskGroup() as tasks:
             begun = tasks.create_task(readers.begin(link, target))
             looking = tasks.create_task(_look_ahead(begun, alone)) if looks_ahead else None
+            watching = tasks.create_task(sight.watch())
             source, answers = await reach(stack, link.source, now_ms, lambda: kept_brokers(link, target))
+            watching.cancel()
             if source is not None and looking is not None:
                 looking.cancel()
     except BaseExceptionGroup as errors:
         raise first_of(errors) from None
+    if source is None and sight.links:  # it grows: what was told of it at first is old
+        return replace(alone, answers=answers, seen_by=sight.links)
     ahead = looking.result() if looking is not None and source is None else None
     return replace(alone, source=source, answers=answers, ahead=ahead)
 
@@ -101,7 +114,7 @@ async def enter_links(
     if intent.no_groups:
         links = [replace(link, groups=()) for link in links]
     is_failover = intent.operation is Operation.FAILOVER
-    first = await enter_sites(stack, links[0], intent.groups, now_ms, looks_ahead=is_failover)
+    first = await enter_sites(stack, links[0], intent.groups, now_ms, looks_ahead=is_failover, beside=links[1:])
     return [
         replace(first, link=link, links=declared, ahead=first.ahead if link is links[0] else None) for link in links
     ]

@@ -72,6 +72,8 @@ class OperationResult:
     denied_principals: tuple[str, ...] = ()
     """Whom the source's ACLs keep from writing to the moved topics."""
     is_source_open: bool = False
+    seen_by: tuple[str, ...] = ()
+    """Links whose workers saw the source while it was called in vain from where it was left."""
     source_readers: tuple[SourceReader, ...] = ()
     """Of a failover away from a source that answers."""
     is_loss_unconsented: bool = False

@@ -27,6 +27,7 @@ SITE_WIDE: Final = frozenset(
         RefusalReason.SOURCE_UNREACHABLE,
         RefusalReason.SOURCE_ANSWERS,
         RefusalReason.SOURCE_PARTLY_THERE,
+        RefusalReason.SOURCE_SEEN_BY_WORKER,
         RefusalReason.DATA_LOSS_NOT_ALLOWED,
         RefusalReason.FROZEN_FOR_OTHERS,
     }

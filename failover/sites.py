@@ -23,8 +23,8 @@ class Sites:
     """The two ends of the link; `source` is None when it does not answer, `answers` what its brokers said at first.
 
     `in_part`: the source was found to be there in part, and is not asked for the whole again. `links`: all of the file.
-    `ahead`: what the target told while the source was called in vain, which serves for the first look. `within`: the
-    failback that the move is a step of.
+    `ahead`: what the target told while the source was called in vain, which serves for the first look. `seen_by`: links
+    whose workers saw the source meanwhile. `within`: the failback that the move is a step of.
     """
 
     link: Link
@@ -38,6 +38,7 @@ class Sites:
     readers: Readers = field(default_factory=Readers, compare=False)
     ahead: Snapshot | None = None
     within: str = ""
+    seen_by: tuple[str, ...] = ()
 
     def selects_group(self, name: str) -> bool:
         """Whether it is looked at."""
@@ -131,15 +132,16 @@ class Sites:
         """The sites as the looks that follow may rely on them."""
         if snapshot.source_finding is SiteFinding.REPLACED:
             return replace(self, source=None, ahead=None, answers=())
-        if snapshot.source_finding is SiteFinding.DEAD:
+        if snapshot.source_finding in (SiteFinding.DEAD, SiteFinding.UNREACHABLE):
             return replace(self, source=None, ahead=None)
         in_part = snapshot.source_finding is SiteFinding.PARTLY_THERE
         return replace(self, in_part=in_part, answers=snapshot.evidence if in_part else self.answers, ahead=None)
 
-    @staticmethod
-    def _with_evidence(snapshot: Snapshot, answers: tuple[BrokerAnswer, ...]) -> Snapshot:
-        """A source of which nothing but a first word came is not dead."""
+    def _with_evidence(self, snapshot: Snapshot, answers: tuple[BrokerAnswer, ...]) -> Snapshot:
+        """A source of which nothing but a first word came is not dead, nor one that others see."""
         finding = snapshot.source_finding
         if finding is SiteFinding.DEAD and any(answer.may_live for answer in answers):
             finding = SiteFinding.PARTLY_THERE
-        return replace(snapshot, source_finding=finding, evidence=answers)
+        if finding is SiteFinding.DEAD and self.seen_by:
+            finding = SiteFinding.UNREACHABLE
+        return replace(snapshot, source_finding=finding, evidence=answers, seen_by=self.seen_by)

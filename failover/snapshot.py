@@ -139,6 +139,8 @@ class Snapshot:
     """
     declared_otherwise: tuple[DeclaredOtherwise, ...] = ()
     """What of the link this file declares otherwise than the link's worker ran it."""
+    seen_by: tuple[str, ...] = ()
+    """Links whose workers saw the source while it was called from here in vain."""
 
     @property
     def is_promoted(self) -> bool:

@@ -14,6 +14,7 @@ from mirror.offsets.fence import fence_groups
 from mirror.offsets.fence_ends import FenceEnd
 from mirror.offsets.group_entries import GroupAction, GroupSync, GroupSyncs, Written
 from mirror.offsets.intervals import End
+from mirror.offsets.last_looks import LastLooks
 from mirror.offsets.offset_map import OffsetMap
 from mirror.offsets.operations import Promotion, leave_stranded, promote_link, refuse_promotion, resume_link
 from mirror.offsets.promotion_entries import BackPromotion
@@ -66,6 +67,7 @@ __all__ = [
     "Heartbeat",
     "HeartbeatWatch",
     "LastLook",
+    "LastLooks",
     "Link",
     "LinkCondition",
     "LinkFenced",

@@ -145,6 +145,11 @@ def tell_source(plan: OperationPlan, *, to_stderr: bool) -> None:
             said = answer.error.removeprefix(f"{answer.address} ") or "answered"
             when = f"called at {iso_time(answer.asked_at_ms)}, after {answer.seconds:.1f} s"
             click.echo(filled(f"  {answer.address}: {said} ({when})", "    "), err=to_stderr)
+    if snapshot.seen_by:
+        said = (
+            f"  meanwhile it answered the worker of {', '.join(snapshot.seen_by)}, which says so at {snapshot.target}"
+        )
+        click.echo(filled(said, "    "), err=to_stderr)
     for one in plan.elsewhere:
         if one.is_active is None:
             said = f"whether {one.site} took over topics of it ({one.link}) is not known: it does not say"

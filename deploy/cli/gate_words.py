@@ -20,6 +20,12 @@ _REASONS: dict[RefusalReason, tuple[str, str]] = {
         "the source site {subject} is there in part: it answers, but not everything that was asked",
         "see which brokers answer; to leave it as it is, add --even-if-source-partly-there",
     ),
+    RefusalReason.SOURCE_SEEN_BY_WORKER: (
+        "no broker of the source site {subject} answers here, and meanwhile it answered the worker of {detail}: it is "
+        "not lost, and may take writes",
+        "see why this machine does not reach it; move from a machine that does, by `farshore switchover`; to leave it "
+        "as it is, `farshore failover` with --even-if-source-partly-there",
+    ),
     RefusalReason.LINK_NOT_RUNNING: (
         "the link {subject} was already moved, by {detail}: its target is promoted",
         "`farshore operation show {detail}` says what it did; where groups stayed behind, name them with --group; to "

@@ -29,10 +29,10 @@ def unwatched_line(result: OperationResult) -> str:
 
 def open_line(result: OperationResult) -> str:
     """Of a source that was left and may go on taking writes, in one line."""
-    return (
-        f"{result.source} answers, and is not known to refuse writes: what clients write there from now on is only "
-        "there"
-    )
+    seen = f"{result.source} answers"
+    if result.seen_by:
+        seen = f"{result.source} answered the worker of {_names(result.seen_by)}, though not this machine"
+    return f"{seen}, and is not known to refuse writes: what clients write there from now on is only there"
 
 
 def found_lines(result: OperationResult) -> Iterable[str]:

@@ -260,6 +260,8 @@ def test_what_was_found_of_the_source_is_gone_by_from_then_on() -> None:
         SiteFinding.ALIVE: sites,
         SiteFinding.PARTLY_THERE: replace(sites, in_part=True),
         SiteFinding.DEAD: replace(sites, source=None),
+        SiteFinding.UNREACHABLE: replace(sites, source=None),
+        SiteFinding.REPLACED: replace(sites, source=None),
     }
     in_part = found[SiteFinding.PARTLY_THERE]
     assert in_part.as_found(snapshot) == sites, "it is there again"
