@@ -381,7 +381,9 @@ async def tell_results(app: AppContext, ended: Ended, output: str) -> int:
 async def _next_steps(app: AppContext, result: OperationResult) -> tuple[NextStep, ...]:
     link: Link = app.link(result.link)
     back = links_back(link, app.links())
-    conditions = await conditions_of(back) if result.operation is Operation.SWITCHOVER else {}
+    is_there = result.is_source_open or result.source_role is not None or bool(result.denied_principals)
+    is_asked = result.operation is Operation.SWITCHOVER or is_there  # one that is lost would be waited for
+    conditions = await conditions_of(back) if is_asked else {}
     return next_steps(result, link, back, conditions, app.links())
 
 

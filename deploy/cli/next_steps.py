@@ -14,7 +14,7 @@ from deploy.cli.left_lines import groups_not_moved, groups_to_move
 from failover.result import OperationResult
 from failover.steps import Operation
 from failover.verification import DifferenceKind
-from mirror.api import Link, LinkCondition
+from mirror.api import STATUS_LIMITS, Link, LinkCondition
 from mirror.offsets.state import read_entries
 from mirror.status import condition_of
 
@@ -39,7 +39,7 @@ async def conditions_of(links: Sequence[Link]) -> dict[str, LinkCondition]:
     found = dict.fromkeys((link.name for link in links), LinkCondition.UNKNOWN)
     for link in links:
         try:
-            async with Cluster(link.target, client_id="farshore-cli") as target:
+            async with Cluster(link.target, client_id="farshore-cli", limits=STATUS_LIMITS) as target:
                 found[link.name] = condition_of(await read_entries(link, target))
         except FarshoreError:
             continue
@@ -85,8 +85,12 @@ def next_steps(
     carried = f"{'then, ' if lost else ''}so that {here} gets what is written at {there}"
     names = [one.name for one in back]
     for name in names:
-        verb = "link resume" if conditions.get(name) in (LinkCondition.PROMOTED, LinkCondition.PAUSED) else "mirror run"
-        steps.append(NextStep(f"{carried}, unless link {name} runs", f"farshore {verb} --link {name}"))
+        condition = conditions.get(name, LinkCondition.UNKNOWN)
+        verb = "link resume" if condition in (LinkCondition.PROMOTED, LinkCondition.PAUSED) else "mirror run"
+        unless = f"unless link {name} runs"
+        if lost and condition is LinkCondition.UNKNOWN:  # its state is at the site that is lost
+            unless += f"; was it promoted or paused, `farshore link resume --link {name}` first"
+        steps.append(NextStep(f"{carried}, {unless}", f"farshore {verb} --link {name}"))
     if not back and link.topic_names == "same":
         names = [name_back(link, links)]
         steps.append(NextStep(f"{carried}, add a link to farshore.toml", toml=table_back(link, names[0])))

@@ -45,6 +45,12 @@ def test_a_declared_link_back_is_run_or_resumed_and_switched_over() -> None:
     assert commands(MOVED, BACK, back=LinkCondition.PROMOTED) == ["", "link resume --link back", *way_back]
     back_from_loss = ["stranded list --link there", "mirror run --link back", "failback --link there"]
     assert commands(LOST, BACK) == ["", *back_from_loss]
+    told = [step.what for step in next_steps(LOST, LINK, (BACK,), {}) if "link back" in step.what]
+    assert told == [
+        "then, so that east gets what is written at west, unless link back runs; was it promoted or paused, "
+        "`farshore link resume --link back` first"
+    ], "its state is at the site that is lost"
+    assert commands(LOST, BACK, back=LinkCondition.PROMOTED)[2] == "link resume --link back"
 
 
 def test_a_lost_source_that_could_refuse_writes_is_to_do_so_before_a_producer_comes() -> None:
@@ -70,6 +76,10 @@ def test_a_source_that_was_left_and_may_take_writes_is_told_with_the_loss_and_is
     told = "east answers, and is not known to refuse writes: what clients write there from now on is only there"
     assert summary(left_open) == f"{summary(LOST)}; {told}"
     assert next_steps(left_open, LINK, (BACK,), {})[0].what.startswith("stop what writes at east")
+    assert summary(replace(left_open, seen_by=("there",))).endswith(
+        "; east answered the worker of there, though not this machine, and is not known to refuse writes: what clients "
+        "write there from now on is only there"
+    )
 
 
 def test_who_read_on_at_the_target_since_it_was_verified_is_told_and_is_no_finding() -> None:
