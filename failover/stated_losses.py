@@ -38,6 +38,15 @@ async def stated_losses(sites: Sites, snapshot: Snapshot) -> tuple[PartitionLoss
     return tuple(edges.get((loss.topic, loss.partition), loss) for loss in counted)
 
 
+def says_too_much(losses: Iterable[PartitionLoss], snapshot: Snapshot) -> bool:
+    """Whether offsets that a living source has, and the target has not, may hold what a link back brought from there:
+    then only counting tells how many records are at the source alone. Pure.
+    """
+    shared = {(view.topic, view.partition) for view in snapshot.partitions if view.returned_at_most != 0}
+    told = (loss for loss in losses if loss.offsets and loss.certainty is Certainty.EXACT)
+    return any((loss.topic, loss.partition) in shared for loss in told)
+
+
 async def _carried(sites: Sites) -> CarriedCounter | None:
     """None: what came from the target cannot be told, and is not counted then."""
     with suppress(ClientError):

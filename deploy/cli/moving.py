@@ -37,7 +37,7 @@ from failover.result import OperationResult
 from failover.site_plan import SitePlan, plan_site
 from failover.sites import Sites
 from failover.standing import refuse_second
-from failover.stated_losses import stated_losses
+from failover.stated_losses import says_too_much, stated_losses
 from failover.steps import Operation
 from failover.taking_up import begin
 from failover.world import ChangeKind, world_of
@@ -305,21 +305,24 @@ async def _look_alone(app: AppContext, intent: Intent, sites: Sequence[Sites]) -
 
 
 async def _look(app: AppContext, intent: Intent, sites: Sequence[Sites], *, counting: bool) -> Looked:
-    """`counting`: the records of a loss are counted; who goes on counts them when it is known how it ended."""
+    """`counting`: the records of a loss are counted; who goes on counts them when it is known how it ended, but where
+    offsets would say too much.
+    """
     if not intent.is_site:
         move = await plan_link(intent, sites[0], app.hooks())
-        found = [await _counted(move) if counting else move]
+        found = [await _counted(move, counting=counting)]
         return LookedAtLink(found, found, intent)
     moves, failed = await plan_links(intent, sites, app.hooks())
-    if counting:
-        moves = await side_by_side(_counted(move) for move in moves)
+    moves = await side_by_side(_counted(move, counting=counting) for move in moves)
     plan = plan_site(intent, moves, failed, app.links(), await source_names(sites[0].source))
     going = [move for move in moves if move.sites.link.name in plan.moving]
     going = [replace(move, plan=one) for move, one in zip(going, plan.going, strict=True)]
     return LookedAtSite(going, moves, replace(intent, links=plan.moving, refused_links=plan.refused), plan)
 
 
-async def _counted(move: LinkMove) -> LinkMove:
+async def _counted(move: LinkMove, *, counting: bool) -> LinkMove:
+    if not counting and not says_too_much(move.plan.losses, move.plan.snapshot):
+        return move
     return replace(move, plan=replace(move.plan, losses=await stated_losses(move.sites, move.plan.snapshot)))
 
 

@@ -16,6 +16,7 @@ from broker.client.log import read_records
 from broker.client.model import CommittedOffset
 from broker.client.offsets import log_end_offsets
 from broker.client.site import Site
+from deploy.cli.terminal import ExitCode
 from tests.deploy.cli.test_failback import command
 from tests.deploy.cli.test_stranded import WHERE, Operator
 from tests.interop.servers import FarshoreBroker
@@ -148,3 +149,15 @@ async def forget(group: str, *sites: Site) -> None:
     for site in sites:
         async with Cluster(site) as cluster:
             assert await delete_groups(cluster, [group]) == {}
+
+
+def test_the_plan_of_a_second_wave_does_not_call_what_came_back_only_at_the_source(operator: Operator) -> None:
+    """A real run printed "exact", and as many records as the link back had brought, where a dry run said 0."""
+    with command(operator, "mirror", "run"):
+        asyncio.run(begin(operator))
+        operator.run("switchover --link east-west --group a --yes")
+        asyncio.run(write_at_west(operator))
+        line = "switchover --link east-west --group b"
+        refused = operator.run(f"{line} -o json", ExitCode.REFUSED)  # nobody consented: what would be done is printed
+        told = [json.loads(operator.run(f"{line} --dry-run -o json").stdout), json.loads(refused.stdout)]
+        assert [(plan["loss"]["records"], plan["loss"]["certainty"]) for plan in told] == [(0, "exact")] * 2
