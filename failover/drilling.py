@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
@@ -37,7 +38,8 @@ async def drill_link(
     status, looks = await both(link_status(link, heartbeats), _looks(link, links, now_ms))
     seen = (looks.blind, looks.live, looks.syncs, audit, now_ms(), looks.trouble, looks.gates)
     drill = judge_drill(status, *seen, returns_active=looks.returns_active, pending=looks.pending)
-    return replace(drill, findings=(*drill.findings, *_seen(link))) if looks.is_seen_by_worker else drill
+    more = (*(_seen(link) if looks.is_seen_by_worker else ()), *_other_types(looks.live))
+    return replace(drill, findings=(*drill.findings, *more), is_ready=drill.is_ready and not more)
 
 
 def _seen(link: Link) -> Iterable[DrillFinding]:
@@ -45,6 +47,15 @@ def _seen(link: Link) -> Iterable[DrillFinding]:
     text = f"no broker of it answers here, and meanwhile it answered the worker of {link.name}: it is not lost"
     step = "see why this machine does not reach it, and run commands where it is reached"
     yield DrillFinding(RefusalReason.SOURCE_SEEN_BY_WORKER.value, link.source.name, text, step)
+
+
+def _other_types(live: Snapshot | None) -> Iterable[DrillFinding]:
+    """What refuses a switchover, and no failover."""
+    for group in live.groups if live is not None and not live.is_promoted else ():
+        if group.other_type:
+            text = f"it is of type {group.other_type}, and nobody tells what its members at the source read"
+            step = f"a switchover wants it stopped, or --leave-group {shlex.quote(group.group)}"
+            yield DrillFinding(RefusalReason.GROUP_OF_OTHER_TYPE.value, group.group, text, step)
 
 
 @dataclass(frozen=True, slots=True)

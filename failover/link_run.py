@@ -100,6 +100,11 @@ class LinkRun:
         return (seen.link_state, seen.operation_id) == ("promoted", self._operation_id)
 
     @property
+    def is_fenced(self) -> bool:
+        """By this run, or an earlier one."""
+        return self.is_promoted or self._fenced is not None
+
+    @property
     def is_given_up(self) -> bool:
         return self.failure is not None and self.failure.is_given_up
 
@@ -124,7 +129,7 @@ class LinkRun:
             case OperationStep.DRAIN:
                 draining = settle if plan.snapshot.is_promoted else drain
                 self.snapshot = await draining(self.sites, self._drain_timeout_s)
-                if reading := active_at_source(self.snapshot.groups):
+                if reading := active_at_source(self.snapshot.groups, plan.left_groups):
                     raise GroupsRead([refusal.subject for refusal in reading])
                 self.moves = with_gone(plan.moves, plan_moves(self.snapshot, plan.set_back_groups))
                 _refuse_unplanned(plan, self.moves)

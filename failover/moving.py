@@ -17,7 +17,8 @@ from typing import Protocol
 from broker.client.cluster import Cluster
 from broker.client.errors import ClientError, KafkaError
 from broker.client.fanout import both, split_failures
-from broker.client.groups import commit_offsets_of_groups, committed_offsets_of_groups
+from broker.client.group_commits import commit_offsets_of_groups
+from broker.client.groups import committed_offsets_of_groups
 from broker.client.model import CommittedOffset
 from broker.client.producers import ProducerIdAndEpoch
 from broker.wire.vocabulary import TopicPartition

@@ -9,7 +9,7 @@ from dataclasses import replace
 from broker.client.cluster import Cluster
 from broker.client.errors import ClientError, KafkaError
 from broker.client.fanout import both
-from broker.client.groups import DescribedConsumerGroup
+from broker.client.groups import SHARE_TYPE, DescribedConsumerGroup, GroupOfOtherType
 from broker.client.model import Topic
 from broker.wire.vocabulary import TopicPartition
 from failover.contact import SiteFinding
@@ -307,6 +307,8 @@ async def _groups(
                 partitions,
                 "" if unanswered is None else str(unanswered),
                 is_pending,
+                here.group_type if isinstance(here, GroupOfOtherType) else "",
+                not any(_is_share(found) for found in (here, there)),
             )
         )
     return tuple(groups)
@@ -330,6 +332,12 @@ async def _mapped(
         at_source = replace(at_source, offsets=now)
 
 
+def _is_share(group: DescribedConsumerGroup | KafkaError | None) -> bool:
+    if isinstance(group, GroupOfOtherType):
+        return group.group_type == SHARE_TYPE
+    return isinstance(group, DescribedConsumerGroup) and group.protocol_type == SHARE_TYPE
+
+
 def _members(group: DescribedConsumerGroup | KafkaError | None) -> int | None:
     return len(group.members) if isinstance(group, DescribedConsumerGroup) else None
 
@@ -339,4 +347,5 @@ def _reads(link: Link, group: DescribedConsumerGroup | KafkaError | None) -> boo
     if not isinstance(group, DescribedConsumerGroup) or not group.members:
         return False
     assigned = {where.topic for member in group.members for where in member.assignment}
+    assigned.update(topic for member in group.members for topic in member.subscribed)
     return not assigned or any(link.selects_topic(topic) for topic in assigned)

@@ -34,6 +34,7 @@ class RefusalReason(StrEnum):
     DATA_LOSS_NOT_ALLOWED = "data_loss_not_allowed"
     MEMBERS_UNKNOWN_AT_SOURCE = "members_unknown_at_source"
     MEMBERS_UNKNOWN_AT_TARGET = "members_unknown_at_target"
+    GROUP_OF_OTHER_TYPE = "group_of_other_type"
     GROUP_NOT_FOUND = "group_not_found"
     NOT_DRAINED = "not_drained"
     OFFSETS_PENDING = "offsets_pending"
@@ -180,7 +181,7 @@ def plan_switchover(
         if not view.trusted
     ]
     refusals += _lacking(snapshot, lacks)
-    refusals += active_at_source(snapshot.groups)
+    refusals += active_at_source(snapshot.groups, left)
     if freezing.is_in_the_way:
         refusals.append(GateRefusal(RefusalReason.FROZEN_FOR_OTHERS, snapshot.source))
     return OperationPlan(
@@ -366,15 +367,21 @@ def _link_refusals(snapshot: Snapshot) -> Iterable[GateRefusal]:
         yield GateRefusal(RefusalReason.NOTHING_MIRRORED, snapshot.link)
 
 
-def active_at_source(groups: Iterable[GroupView]) -> tuple[GateRefusal, ...]:
-    """The groups that read at the source, or of which that cannot be told."""
-    members = {group.group: group.source_members for group in groups}
-    return _active(members, RefusalReason.GROUP_ACTIVE_AT_SOURCE, RefusalReason.MEMBERS_UNKNOWN_AT_SOURCE)
+def active_at_source(groups: Iterable[GroupView], left_groups: Container[str] = ()) -> tuple[GateRefusal, ...]:
+    """The groups that read at the source, or of which that cannot be told, but for those of `left_groups` of which
+    nothing is to be moved.
+    """
+    seen = [group for group in groups if not (group.may_be_let_be and group.group in left_groups)]
+    members = {group.group: group.source_members for group in seen if not group.other_type}
+    other = [
+        GateRefusal(RefusalReason.GROUP_OF_OTHER_TYPE, one.group, one.other_type) for one in seen if one.other_type
+    ]
+    return (*_active(members, RefusalReason.GROUP_ACTIVE_AT_SOURCE, RefusalReason.MEMBERS_UNKNOWN_AT_SOURCE), *other)
 
 
 def _active_at_target(groups: Iterable[GroupView]) -> tuple[GateRefusal, ...]:
     """A group with members at the target cannot be moved: Kafka refuses commits from outside the group."""
-    members = {group.group: group.target_members for group in groups}
+    members = {group.group: group.target_members for group in groups if not group.may_be_let_be}
     return _active(members, RefusalReason.GROUP_ACTIVE_AT_TARGET, RefusalReason.MEMBERS_UNKNOWN_AT_TARGET)
 
 

@@ -102,6 +102,15 @@ class GroupView:
     partitions: tuple[GroupPartitionView, ...]
     unanswered: str = ""
     is_pending: bool = False
+    other_type: str = ""
+    """Of a protocol whose members at the source nobody tells: Kafka's word for it, "" where it is a consumer group."""
+    has_offsets: bool = True
+    """It may commit some, which share groups do not."""
+
+    @property
+    def may_be_let_be(self) -> bool:
+        """Whether who names it may leave it as it is: nothing of it is to be moved."""
+        return not self.partitions and bool(self.other_type or not self.has_offsets)
 
 
 @dataclass(frozen=True, slots=True)

@@ -75,11 +75,11 @@ def verify_own(after: Snapshot, operation_id: str) -> list[VerificationDifferenc
     return [VerificationDifference(DifferenceKind.OTHER_OPERATION, subject, -1, None, None)]
 
 
-def verify_readers(after: Snapshot) -> list[VerificationDifference]:
+def verify_readers(after: Snapshot, left_groups: Container[str] = ()) -> list[VerificationDifference]:
     """No group reads at the source any more. Pure."""
     return [
         VerificationDifference(DifferenceKind.READS_AT_SOURCE, refusal.subject, -1, 0, None)
-        for refusal in active_at_source(after.groups)
+        for refusal in active_at_source(after.groups, left_groups)
     ]
 
 

@@ -78,7 +78,7 @@ async def verify(
         kind, source = DifferenceKind.SOURCE_NOT_COMPARED, sites.link.source.name
         differences.append(VerificationDifference(kind, source, -1, None, None))
     elif plan.operation is Operation.SWITCHOVER and sites.source is not None:
-        differences += verify_readers(after)
+        differences += verify_readers(after, plan.left_groups)
         was_moved_before = plan.snapshot.is_promoted
         compared = await verify_ends(sites.source, sites.target, before, _as_mirrored(after, was_moved_before))
         differences += compared.differences

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Iterable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
@@ -12,13 +11,12 @@ from broker.client.cluster import Cluster
 from broker.client.connection import Connection
 from broker.client.errors import ClientError, KafkaError, RequestTimedOut
 from broker.client.fanout import ask_coordinator, ask_each_group, ask_group_coordinators
-from broker.client.limits import COMMITTED_AT_ONCE
 from broker.client.model import CommittedOffset
 from broker.client.offset_fetch import GroupOffsets, fetch_offsets
 from broker.wire.api import ApiKey
 from broker.wire.codec import decode
 from broker.wire.errors import ErrorCode, WireError
-from broker.wire.messages import consumer_group_describe
+from broker.wire.messages import consumer_group_describe, share_group_describe
 from broker.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from broker.wire.messages.consumer_protocol import ConsumerProtocolAssignment
 from broker.wire.messages.delete_groups import DeleteGroupsRequest
@@ -29,10 +27,15 @@ from broker.wire.messages.offset_commit import (
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
+from broker.wire.messages.share_group_describe import ShareGroupDescribeRequest
 from broker.wire.vocabulary import NO_GENERATION, GroupState, TopicPartition
 
 _TYPES_LISTED_SINCE: Final = 5
 """The version of ListGroups: no broker before it has groups that are neither classic nor of the consumer protocol."""
+
+
+SHARE_TYPE: Final = "share"
+"""Of the groups of KIP-932: they commit no offsets."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +56,18 @@ class GroupMember:
     client_host: str
     group_instance_id: str | None
     assignment: tuple[TopicPartition, ...]
+    subscribed: tuple[str, ...] = ()
+    """Topics that it reads, whatever it is assigned: told of share groups."""
+
+
+class GroupOfOtherType(KafkaError):
+    """A group with members of a protocol of which nobody tells what they read: Kafka Streams' own, for instance."""
+
+    def __init__(self, group: str, site: str, group_type: str, state: str) -> None:
+        self.group_type = group_type
+        text = f"it is of type {group_type}, in state {state}, and its members are not told"
+        super().__init__(ErrorCode.UNSUPPORTED_VERSION, f"group {group} at {site}", text)
+        self.hint = "stop its application, where it must be known that nobody reads with it"
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +147,8 @@ async def describe_groups(cluster: Cluster, groups: Iterable[str]) -> dict[str, 
     """Groups with their members, by id, or why one cannot be described. A group that is not there is in state DEAD.
 
     DescribeGroups does not know those of the consumer protocol (KIP-848): what it does not find is asked for as such.
-    Of what is neither, Kafka Streams' groups for instance (KIP-1071), it is known whether it has members, not which.
+    Share groups (KIP-932) are asked for as such, too; of others, Kafka Streams' for instance (KIP-1071), it is known
+    whether they have members, not which.
     Raises ClientError when a coordinator does not answer.
     """
     found: dict[str, DescribedConsumerGroup | KafkaError] = {}
@@ -180,21 +196,26 @@ async def describe_each_group(
 async def _of_other_types(
     connection: Connection, groups: Iterable[str], cluster: Cluster
 ) -> dict[str, DescribedConsumerGroup | KafkaError]:
-    """Those of `groups` that their coordinator lists all the same: one without members as such, else an error."""
+    """Those of `groups` that their coordinator lists all the same: share groups in full, of others one without members
+    as such, else an error.
+    """
     response: ListGroupsResponse = await connection.request(ListGroupsRequest())
     if response.error_code:
         raise KafkaError(response.error_code, f"groups at {cluster.site.name}")
     found: dict[str, DescribedConsumerGroup | KafkaError] = {}
-    wanted = set(groups)
+    wanted, shared = set(groups), []
     for listed in response.groups:
         name, state = listed.group_id, _state(listed.group_state)
         if name not in wanted or state is GroupState.DEAD:
             continue
         if state is GroupState.EMPTY:
             found[name] = DescribedConsumerGroup(name, state, listed.protocol_type, "", ())
-        else:
-            text = f"it is of type {listed.group_type}, in state {listed.group_state}, and its members are not told"
-            found[name] = KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"group {name} at {cluster.site.name}", text)
+            continue
+        found[name] = GroupOfOtherType(name, cluster.site.name, listed.group_type, listed.group_state)
+        shared += [name] if listed.group_type == SHARE_TYPE else []
+    if shared and connection.supports(ApiKey.SHARE_GROUP_DESCRIBE):
+        described = await connection.request(ShareGroupDescribeRequest(shared))
+        found |= {group.group_id: _described_shared(group) for group in described.groups if not group.error_code}
     return found
 
 
@@ -282,34 +303,6 @@ async def commit_offsets(
     await ask_coordinator(cluster, "group", group, ask, patience_ms=patience_ms)
 
 
-async def commit_offsets_of_groups(
-    cluster: Cluster, offsets: Mapping[str, Mapping[TopicPartition, CommittedOffset]]
-) -> dict[str, ClientError]:
-    """Commit, from outside, each group's offsets in a request of its own -> the groups of which that is not known to be
-    done, and why.
-
-    COMMITTED_AT_ONCE are under way at the same time; one group's refusal holds up no other, nor does a coordinator that
-    does not answer: of its groups alone it is not known whether they were committed (no KafkaError).
-    """
-    turns = asyncio.Semaphore(COMMITTED_AT_ONCE)
-    failed: dict[str, ClientError] = {}
-
-    async def commit(group: str) -> None:
-        async with turns:
-            try:
-                await commit_offsets(cluster, group, offsets[group])
-            except ClientError as error:
-                failed[group] = error
-
-    wanted = [group for group, asked in offsets.items() if asked]
-    with suppress(ClientError):  # then each asks for its own, and has the error if it stays
-        await cluster.coordinators("group", wanted)
-    async with asyncio.TaskGroup() as tasks:
-        for group in wanted:
-            tasks.create_task(commit(group))
-    return failed
-
-
 async def delete_groups(cluster: Cluster, groups: Iterable[str]) -> dict[str, KafkaError]:
     """Delete groups without members -> those that could not be deleted, and why."""
 
@@ -350,15 +343,34 @@ def _described_newer(group: consumer_group_describe.DescribedConsumerGroup) -> D
             member.client_id,
             member.client_host,
             member.instance_id,
-            tuple(
-                TopicPartition(topic.topic_name, partition)
-                for topic in member.assignment.topic_partitions
-                for partition in topic.partitions
-            ),
+            _partitions(member.assignment),
         )
         for member in group.members
     )
     return DescribedConsumerGroup(group.group_id, _state(group.group_state), "consumer", group.assignor_name, members)
+
+
+def _described_shared(group: share_group_describe.DescribedShareGroup) -> DescribedConsumerGroup:
+    members = tuple(
+        GroupMember(
+            member.member_id,
+            member.client_id,
+            member.client_host,
+            None,
+            _partitions(member.assignment),
+            tuple(member.subscribed_topic_names),
+        )
+        for member in group.members
+    )
+    return DescribedConsumerGroup(group.group_id, _state(group.group_state), SHARE_TYPE, group.assignor_name, members)
+
+
+def _partitions(assignment: consumer_group_describe.Assignment) -> tuple[TopicPartition, ...]:
+    return tuple(
+        TopicPartition(topic.topic_name, partition)
+        for topic in assignment.topic_partitions
+        for partition in topic.partitions
+    )
 
 
 def _assignment(data: bytes) -> tuple[TopicPartition, ...]:

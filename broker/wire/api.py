@@ -82,6 +82,7 @@ from broker.wire.messages.offset_for_leader_epoch import OffsetForLeaderEpochReq
 from broker.wire.messages.produce import ProduceRequest, ProduceResponse
 from broker.wire.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from broker.wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
+from broker.wire.messages.share_group_describe import ShareGroupDescribeRequest, ShareGroupDescribeResponse
 from broker.wire.messages.stop_replica import StopReplicaRequest, StopReplicaResponse
 from broker.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from broker.wire.messages.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitResponse
@@ -147,6 +148,7 @@ class ApiKey(IntEnum):
     CONSUMER_GROUP_HEARTBEAT = 68
     CONSUMER_GROUP_DESCRIBE = 69
     DESCRIBE_TOPIC_PARTITIONS = 75
+    SHARE_GROUP_DESCRIBE = 77
 
 
 PRODUCE_ADVERTISED_MIN_VERSION: Final = 0
@@ -232,6 +234,7 @@ _ROWS: Final = (
     _api(ApiKey.CONSUMER_GROUP_HEARTBEAT, ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse),
     _api(ApiKey.CONSUMER_GROUP_DESCRIBE, ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse),
     _api(ApiKey.DESCRIBE_TOPIC_PARTITIONS, DescribeTopicPartitionsRequest, DescribeTopicPartitionsResponse),
+    _api(ApiKey.SHARE_GROUP_DESCRIBE, ShareGroupDescribeRequest, ShareGroupDescribeResponse),
 )
 
 API: Final[Mapping[int, Api]] = MappingProxyType({int(api.key): api for api in _ROWS})

@@ -75,6 +75,11 @@ _REASONS: dict[RefusalReason, tuple[str, str]] = {
         "it cannot be told whether the group {subject} has consumers at the target",
         "see `farshore group describe --site SITE --group {subject}` for the reason, then try again",
     ),
+    RefusalReason.GROUP_OF_OTHER_TYPE: (
+        "the group {subject} of type {detail} has members at the source, and what they read cannot be told",
+        "stop its application; does it read nothing that the link mirrors, add --leave-group {subject}, which it takes "
+        "where the group has no offset there",
+    ),
     RefusalReason.FROZEN_FOR_OTHERS: (
         "the source site {subject} is frozen for other topics, so another move is under way there, or was cut short",
         "see `farshore site role`; wait for it, run it again, or `farshore site thaw --site {subject}`",

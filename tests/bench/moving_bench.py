@@ -29,7 +29,8 @@ from confluent_kafka import Consumer
 from broker.base.address import Address
 from broker.client.cluster import Cluster
 from broker.client.errors import ClientError
-from broker.client.groups import commit_offsets_of_groups, committed_offsets_of_groups
+from broker.client.group_commits import commit_offsets_of_groups
+from broker.client.groups import committed_offsets_of_groups
 from broker.client.log import append
 from broker.client.model import CommittedOffset
 from broker.client.offsets import log_end_offsets

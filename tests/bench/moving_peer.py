@@ -17,7 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from broker.client.cluster import Cluster
-from broker.client.groups import commit_offsets_of_groups, committed_offsets_of_groups
+from broker.client.group_commits import commit_offsets_of_groups
+from broker.client.groups import committed_offsets_of_groups
 from broker.client.log import append
 from broker.client.model import CommittedOffset
 from broker.client.site import Site

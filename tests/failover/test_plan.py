@@ -152,6 +152,27 @@ def test_members_that_cannot_be_told_are_not_taken_for_none() -> None:
     assert verify_readers(SNAPSHOT) == []
 
 
+def test_a_group_of_another_type_is_named_with_it_and_let_be_by_name_where_nothing_of_it_is_to_be_moved() -> None:
+    """The hint led to an error, and no option did."""
+    streams = replace(GROUP, group="s", source_members=None, target_members=None, partitions=(), other_type="streams")
+    seen = replace(SNAPSHOT, groups=(GROUP, streams))
+    assert plan_switchover(seen).refusals == (GateRefusal(RefusalReason.GROUP_OF_OTHER_TYPE, "s", "streams"),)
+    assert plan_switchover(seen, left_groups=("s",)).refusals == ()
+    assert [found.subject for found in verify_readers(seen)] == ["s"]
+    assert verify_readers(seen, ("s",)) == []
+    with_offsets = replace(SNAPSHOT, groups=(GROUP, replace(streams, partitions=GROUP.partitions, target_members=0)))
+    assert RefusalReason.GROUP_OF_OTHER_TYPE in reasons(plan_switchover(with_offsets, left_groups=("s",)).refusals)
+
+
+def test_a_share_group_at_the_target_is_in_nobodys_way_since_nothing_is_committed_for_it() -> None:
+    share = replace(GROUP, group="s", source_members=0, target_members=2, partitions=(), has_offsets=False)
+    seen = replace(SNAPSHOT, groups=(GROUP, share))
+    assert plan_switchover(seen).refusals == ()
+    assert reasons(plan_switchover(replace(seen, groups=(replace(share, source_members=2),))).refusals) == {
+        RefusalReason.GROUP_ACTIVE_AT_SOURCE
+    }
+
+
 def test_a_group_ahead_of_the_mirror_goes_on_at_the_end_of_what_is_there() -> None:
     ahead = replace(GROUP_AT, partition=1, source_offset=95, translated_offset=None)
     (move,) = plan_switchover(replace(SNAPSHOT, groups=(replace(GROUP, partitions=(ahead,)),))).moves

@@ -132,5 +132,5 @@ async def test_a_streams_group_is_carried_over_and_gated_as_others_are(
             await app.join(source)
             (seen,) = (await observe(link, source, target, (), 0)).groups
             assert (seen.source_members, seen.target_members) == (None, None)
-            assert [refusal.reason for refusal in active_at_source([seen])] == [RefusalReason.MEMBERS_UNKNOWN_AT_SOURCE]
+            assert [refusal.reason for refusal in active_at_source([seen])] == [RefusalReason.GROUP_OF_OTHER_TYPE]
             await app.leave(source)

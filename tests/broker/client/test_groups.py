@@ -9,9 +9,10 @@ import pytest
 
 from broker.client.cluster import Cluster
 from broker.client.errors import ClientError, ConnectionLost, KafkaError, RequestTimedOut
+from broker.client.group_commits import commit_offsets_of_groups
 from broker.client.groups import (
     DescribedConsumerGroup,
-    commit_offsets_of_groups,
+    GroupOfOtherType,
     committed_offsets_of_groups,
     describe_groups,
     list_groups,
@@ -182,7 +183,8 @@ async def test_a_group_of_a_type_that_cannot_be_described_is_not_said_to_have_no
     site = GroupSite(OFFSETS, types=dict.fromkeys(("g1", "g2"), "streams"), states={"g1": "Stable"})
     async with serving(site, "east") as at, Cluster(at) as cluster:
         found = await describe_groups(cluster, ["g0", "g1", "g2"])
-    assert isinstance(found["g1"], KafkaError)
+    assert isinstance(found["g1"], GroupOfOtherType)
+    assert found["g1"].group_type == "streams"
     assert "type streams" in str(found["g1"])
     assert isinstance(found["g2"], DescribedConsumerGroup)
     assert (found["g2"].state, found["g2"].protocol_type, found["g2"].members) == (GroupState.EMPTY, "streams", ())
