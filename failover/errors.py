@@ -319,9 +319,10 @@ class WorldChanged(GateRefused):
 class OperationTakenUp(FailoverError):
     """Another machine has taken the operation up: what this one would still do, that one does."""
 
-    def __init__(self, operation_id: str) -> None:
+    def __init__(self, operation_id: str, how: str = "") -> None:
+        """`how`: by whom, and what came of it, where that is known."""
         super().__init__(
-            f"{operation_id} was taken up elsewhere, and is not this machine's any more",
+            f"{operation_id} was taken up elsewhere{how}, and is not this machine's any more",
             hint=f"`farshore operation show {operation_id}` says by whom; `farshore operation wait {operation_id}`; "
             "once it has ended, aborted or given up: `farshore site role` says whether this machine froze a site "
             "behind that, and `farshore site thaw` lets its clients in",
@@ -329,13 +330,14 @@ class OperationTakenUp(FailoverError):
 
 
 class JournalUnanswered(FailoverError):
-    """The target did not take an entry of the journal in time: others may take the operation up from now on."""
+    """The target was not told in time that the operation is carried on: others may take it up from now on."""
 
     retriable = True
 
     def __init__(self, operation_id: str, target: str) -> None:
         super().__init__(
-            f"{target} did not take an entry of the journal of {operation_id}, so that this machine may not go on",
+            f"{target} was not told in time that {operation_id} is carried on here (it did not answer, or this machine "
+            "stood still), so that this machine may not go on",
             hint=f"when {target} answers: `farshore operation resume {operation_id}`",
         )
 

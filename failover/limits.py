@@ -28,6 +28,8 @@ BORN_ROUNDS: Final = 3
 DRAIN_TIMEOUT_S: Final = 60.0
 QUIET_S: Final = 2.0
 """The source's ends must stand still this long before a switchover believes that its producers have stopped."""
+SILENCE_S: Final = 5.0
+"""How long a site may take to answer anything when it is asked which of the two it was that did not."""
 TAKEN_OVER_S: Final = 60.0
 """How long the fence, and what comes behind it, is tried again: others take over from a dead broker in less."""
 FENCED_TRIES_MAX: Final = 3

@@ -8,8 +8,8 @@ once, for all that go.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, TypeAlias
@@ -37,6 +37,7 @@ from failover.outcome import SourceEnd, result_of
 from failover.patience import patiently
 from failover.read_on import verified_document
 from failover.result import OperationResult
+from failover.silence import cut_short_hint, silent_of, told_who_went_on
 from failover.stated_losses import stated_losses
 from failover.staying import StayingLink
 from failover.steps import BEFORE_FENCE, Operation, OperationStep
@@ -101,10 +102,13 @@ async def carry_out(
     steps = [step for step in OperationStep if step in planned and step not in done]
     given_up = [(Event.LINK_GIVEN_UP, {"link": link, "why": why}) for link, why in opening.given_up.items()]
     try:
-        async with journal.kept((opening.event, opening.detail), *given_up):
-            return await run.to_the_end(steps)
-    except BaseExceptionGroup as errors:
-        raise first_of(errors) from None
+        try:
+            async with journal.kept((opening.event, opening.detail), *given_up):
+                return await run.to_the_end(steps)
+        except BaseExceptionGroup as errors:
+            raise first_of(errors) from None
+    except (OperationTakenUp, JournalUnanswered, CutShort) as lost:
+        raise await told_who_went_on(lost, journal, moves[0].sites) from lost
 
 
 class _Run:
@@ -126,8 +130,8 @@ class _Run:
         self._steps: Sequence[OperationStep] = ()
         sites = next((move.sites for move in moves if move.sites.source is not None), moves[0].sites)
         self._named = replace(sites.link, name=",".join(move.sites.link.name for move in moves))
-        clusters = (sites.source, sites.target)
-        self._freeze = Freeze(self._freezing, self._named, clusters, operation_id, journal.renew)
+        self._clusters = (sites.source, sites.target)
+        self._freeze = Freeze(self._freezing, self._named, self._clusters, operation_id, journal.renew)
         if opening.is_freeze_begun:
             self._freeze.take_up(opening.late_denials)
         self._source_role: SiteStanding | None = None
@@ -142,9 +146,9 @@ class _Run:
         self._steps, last = steps, steps[0]
         try:
             for last in steps:
-                with self._told_as_cut_short(last):
+                async with self._told_as_cut_short(last):
                     await self._take(last)
-            with self._told_as_cut_short(last):
+            async with self._told_as_cut_short(last):
                 results = await self._results(started_s)
             await self._record_end(results)
         except BaseException as error:  # whatever it is, it goes on when what is to be undone is undone, and it is told
@@ -307,8 +311,8 @@ class _Run:
         text = f"{said['error']}; writes at {self._named.source.name} may be frozen still: {why}"
         return StillFrozen(text, hint=why.hint)
 
-    @contextmanager
-    def _told_as_cut_short(self, step: OperationStep) -> Iterator[None]:
+    @asynccontextmanager
+    async def _told_as_cut_short(self, step: OperationStep) -> AsyncIterator[None]:
         """Before the fence nothing has been changed, and the site's own error says enough."""
         try:
             yield
@@ -317,12 +321,15 @@ class _Run:
         except FarshoreError as error:
             if step in BEFORE_FENCE:
                 raise
-            operation_id, target = self._journal.operation_id, self._named.target.name
+            operation_id = self._journal.operation_id
             said = f"{operation_id} was cut short in its step {step}, and {self._named.name} may be moved in part"
-            when = f"when {target} answers" if isinstance(error, ClientError) else error.hint or "then"
-            raise CutShort(
-                f"{said}: {error}", hint=f"{when}, from any machine: `farshore operation resume {operation_id}`"
-            ) from error
+            hint = f"{error.hint or 'then'}, from any machine: `farshore operation resume {operation_id}`"
+            if isinstance(error, ClientError):
+                source, target = self._clusters
+                asked = (target,) if source is None or self._operation is Operation.FAILOVER else (source, target)
+                is_fenced = any(link.is_fenced for link in self._links)
+                hint = cut_short_hint(operation_id, self._named, await silent_of(asked), is_fenced=is_fenced)
+            raise CutShort(f"{said}: {error}", hint=hint) from error
 
     async def _run_after_hook(self) -> None:
         try:

@@ -348,7 +348,11 @@ def way_on(standing: OperationStanding) -> str:
     operation_id = standing.operation_id
     if standing.state is OperationState.UNDER_WAY:
         return f"`farshore operation wait {operation_id}` says how it ends"
-    return f"`farshore operation resume {operation_id}` goes on, `farshore operation abort {operation_id}` gives it up"
+    goes_on = f"`farshore operation resume {operation_id}` goes on"
+    gives_up = f"`farshore operation abort {operation_id}` gives it up"
+    if standing.operation == Operation.SWITCHOVER:  # and where that says no, because the source died before the fence
+        gives_up += f"; is {standing.source} lost, `farshore failover` moves then what it had not"
+    return f"{goes_on}, {gives_up}"
 
 
 def results_of(log: OperationLog) -> list[Mapping[str, Any]]:

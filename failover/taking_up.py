@@ -30,9 +30,11 @@ from failover.journal_log import OperationJournal, claim, load_operations
 from failover.limits import DRAIN_POLL_S, LEASE_S, OPERATIONS_KEPT, UNHEARD_S
 from failover.link_run import LinkMove
 from failover.operation import Opening, Tell, carry_out, tell_nobody
+from failover.plan import RefusalReason
 from failover.planning import plan_link
 from failover.read_on import verified_offsets
 from failover.result import OperationResult
+from failover.silence import if_lost
 from failover.site_plan import found_together
 from failover.sites import Sites
 from failover.standing import (
@@ -183,9 +185,12 @@ async def resume(
     refused = {move.sites.link.name: said for move in moves if (said := _refusals(move, log.operation_id))}
     if len(refused) == len(moves):
         which = f"--from {intent.source} --to {intent.target}" if intent.is_site else f"--link {intent.links[0]}"
+        is_unanswered = any(one.reason is RefusalReason.SOURCE_UNREACHABLE for m in moves for one in m.plan.refusals)
         raise GateRefused(
             f"{log.operation_id} cannot go on: {'; '.join(dict.fromkeys(refused.values()))}; nothing more was changed",
-            hint=f"`farshore {intent.operation} {which} --dry-run` says more; "
+            hint=if_lost(log.operation_id, intent.source)
+            if is_unanswered
+            else f"`farshore {intent.operation} {which} --dry-run` says more; "
             f"`farshore operation abort {log.operation_id}` gives it up",
         )
     moves = [move for move in moves if move.sites.link.name not in refused]

@@ -199,7 +199,7 @@ async def test_who_carries_it_on_is_heard_of_and_stops_where_it_cannot_be(
             target.faults.leaderless.add(WHERE)
             await asyncio.sleep(60)
 
-    with pytest.raises(JournalUnanswered, match="west did not take an entry of the journal of one") as stopped:
+    with pytest.raises(JournalUnanswered, match="west was not told in time that one is carried on here") as stopped:
         await carry_on()
     assert "farshore operation resume one" in stopped.value.hint
     assert len({lease.at_ms for lease in seen if lease is not None}) == 3
