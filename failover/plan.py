@@ -169,12 +169,10 @@ def plan_switchover(
         refusals.append(GateRefusal(RefusalReason.LINK_PAUSED, snapshot.link))
     if not snapshot.is_promoted:
         refusals += [GateRefusal(RefusalReason.TOPIC_PAUSED, topic) for topic in snapshot.paused_topics]
-    if snapshot.source_finding is SiteFinding.REPLACED:
-        refusals.append(GateRefusal(RefusalReason.SOURCE_REPLACED, snapshot.source))
-    elif snapshot.source_finding is SiteFinding.UNREACHABLE:
-        refusals.append(GateRefusal(RefusalReason.SOURCE_SEEN_BY_WORKER, snapshot.source, ", ".join(snapshot.seen_by)))
-    elif not snapshot.source_answers:
-        refusals.append(GateRefusal(RefusalReason.SOURCE_UNREACHABLE, snapshot.source))
+    why_not = {**_ANSWERED, SiteFinding.UNREACHABLE: RefusalReason.SOURCE_SEEN_BY_WORKER}
+    if not snapshot.source_answers:
+        said = why_not.get(snapshot.source_finding, RefusalReason.SOURCE_UNREACHABLE)
+        refusals.append(GateRefusal(said, snapshot.source, ", ".join(snapshot.seen_by)))
     refusals += [
         GateRefusal(RefusalReason.OFFSETS_IN_DOUBT, f"{view.topic}-{view.partition}")
         for view in snapshot.partitions

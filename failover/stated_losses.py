@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 
 from broker.client.errors import ClientError
 from broker.client.offsets import log_spans
 from broker.wire.vocabulary import TopicPartition
 from failover.counting import count_losses, with_edges
 from failover.limits import BORN_ROUNDS, COUNT_MS
+from failover.link_run import LinkMove
 from failover.losses import Certainty, PartitionLoss, state_loss, with_end, with_returns
 from failover.sites import Sites
 from failover.snapshot import Snapshot
@@ -36,6 +38,13 @@ async def stated_losses(sites: Sites, snapshot: Snapshot) -> tuple[PartitionLoss
     dated = [loss for loss in counted if loss.records != 0 and loss.certainty is Certainty.EXACT]
     edges = {(loss.topic, loss.partition): loss for loss in await with_edges(sites.source, dated)}
     return tuple(edges.get((loss.topic, loss.partition), loss) for loss in counted)
+
+
+async def counted(move: LinkMove, *, always: bool) -> LinkMove:
+    """With its losses counted: `always`, or where offsets would say too much."""
+    if not always and not says_too_much(move.plan.losses, move.plan.snapshot):
+        return move
+    return replace(move, plan=replace(move.plan, losses=await stated_losses(move.sites, move.plan.snapshot)))
 
 
 def says_too_much(losses: Iterable[PartitionLoss], snapshot: Snapshot) -> bool:

@@ -21,7 +21,7 @@ from deploy.cli.gate_words import refusal_of
 from deploy.cli.interrupted import Begun, told_where_interrupted
 from deploy.cli.lines import filled
 from deploy.cli.loss_lines import growth_line
-from deploy.cli.next_steps import NextStep, conditions_of, links_back, merged, next_steps
+from deploy.cli.next_steps import NextStep, conditions_of, is_asked, links_back, merged, next_steps
 from deploy.cli.refusals import refusals_of
 from deploy.cli.terminal import AppContext, ExitCode
 from deploy.cli.unknown_groups import refuse_unknown_groups
@@ -37,7 +37,7 @@ from failover.result import OperationResult
 from failover.site_plan import SitePlan, plan_site
 from failover.sites import Sites
 from failover.standing import refuse_second
-from failover.stated_losses import says_too_much, stated_losses
+from failover.stated_losses import counted
 from failover.steps import Operation
 from failover.taking_up import begin
 from failover.world import ChangeKind, world_of
@@ -310,20 +310,14 @@ async def _look(app: AppContext, intent: Intent, sites: Sequence[Sites], *, coun
     """
     if not intent.is_site:
         move = await plan_link(intent, sites[0], app.hooks())
-        found = [await _counted(move, counting=counting)]
+        found = [await counted(move, always=counting)]
         return LookedAtLink(found, found, intent)
     moves, failed = await plan_links(intent, sites, app.hooks())
-    moves = await side_by_side(_counted(move, counting=counting) for move in moves)
+    moves = await side_by_side(counted(move, always=counting) for move in moves)
     plan = plan_site(intent, moves, failed, app.links(), await source_names(sites[0].source))
     going = [move for move in moves if move.sites.link.name in plan.moving]
     going = [replace(move, plan=one) for move, one in zip(going, plan.going, strict=True)]
     return LookedAtSite(going, moves, replace(intent, links=plan.moving, refused_links=plan.refused), plan)
-
-
-async def _counted(move: LinkMove, *, counting: bool) -> LinkMove:
-    if not counting and not says_too_much(move.plan.losses, move.plan.snapshot):
-        return move
-    return replace(move, plan=replace(move.plan, losses=await stated_losses(move.sites, move.plan.snapshot)))
 
 
 def _as_shown(looked: Looked) -> PlanFile:
@@ -384,9 +378,7 @@ async def tell_results(app: AppContext, ended: Ended, output: str) -> int:
 async def _next_steps(app: AppContext, result: OperationResult) -> tuple[NextStep, ...]:
     link: Link = app.link(result.link)
     back = links_back(link, app.links())
-    is_there = result.is_source_open or result.source_role is not None or bool(result.denied_principals)
-    is_asked = result.operation is Operation.SWITCHOVER or is_there  # one that is lost would be waited for
-    conditions = await conditions_of(back) if is_asked else {}
+    conditions = await conditions_of(back) if is_asked(result) else {}
     return next_steps(result, link, back, conditions, app.links())
 
 
