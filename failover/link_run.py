@@ -27,6 +27,7 @@ from failover.opposite import refuse_opposite
 from failover.patience import patiently
 from failover.plan import OperationPlan, active_at_source, not_movable
 from failover.read_on import GroupAt, ReadOn
+from failover.returned import no_more_returned
 from failover.sites import Sites
 from failover.steps import BEFORE_FENCE, Operation, OperationStep
 from failover.stranded import StrandedRange, stranded_ranges
@@ -206,7 +207,8 @@ class LinkRun:
         self._fenced = fence
         self.unfenced = {str(at): str(why) for at, why in fence.left_out.items()}
         self.unfenced |= {"groups": str(fence.groups_error)} if fence.groups_error is not None else {}
-        self.snapshot = await patiently(lambda: look_as_found(plan, sites))
+        seen = await patiently(lambda: look_as_found(plan, sites))
+        self.snapshot = no_more_returned(plan.snapshot, seen)
         self._not_fenced = frozenset(fence.left_out)
         left = {TopicPartition(view.target_topic, view.partition) for view in let_be(plan, self.snapshot)}
         missed = self._not_fenced - left

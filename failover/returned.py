@@ -7,10 +7,12 @@ are no more than that log holds, behind where that link had come, of what its ow
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from broker.wire.vocabulary import TopicPartition
+from failover.contact import SiteFinding
 from failover.limits import INTERVALS_COUNTED
+from failover.snapshot import PartitionView, Snapshot
 from mirror.api import Link, LinkState, Observation, OthersCounter, Returns
 
 
@@ -61,3 +63,20 @@ class Returned:
         if found is None:
             return min(unmirrored, target_end - read_from)
         return self._counter.count(found, read_from, target_end, unmirrored)
+
+
+def no_more_returned(before: Snapshot, now: Snapshot) -> Snapshot:
+    """Of a source that was dead at both looks: what came to the target since the first one cannot have reached it, as
+    the marker of the fence in between. Pure.
+    """
+    if (before.source_finding, now.source_finding) != (SiteFinding.DEAD, SiteFinding.DEAD):
+        return now
+    known = {(view.topic, view.partition): view for view in before.partitions}
+    return replace(now, partitions=tuple(_capped(known.get((one.topic, one.partition)), one) for one in now.partitions))
+
+
+def _capped(before: PartitionView | None, now: PartitionView) -> PartitionView:
+    if before is None or before.returned_at_most is None or before.seen_source_end != now.seen_source_end:
+        return now
+    limit = before.returned_at_most if now.returned_at_most is None else now.returned_at_most
+    return replace(now, returned_at_most=min(before.returned_at_most, limit))

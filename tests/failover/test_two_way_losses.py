@@ -10,6 +10,7 @@ import pytest
 from broker.client.offsets import log_end_offsets
 from broker.wire.vocabulary import TopicPartition
 from failover.losses import Certainty, PartitionLoss, total_loss
+from failover.plan import plan_failover
 from failover.sites import Sites
 from failover.stated_losses import stated_losses
 from mirror.api import load_observation
@@ -115,3 +116,24 @@ async def test_what_was_never_at_the_target_is_lost_whatever_comes_back(tmp_path
         assert loss.offsets is not None
         assert 0 < loss.offsets + loss.unclear_offsets == LOST
         assert loss.unclear_offsets < LOST, "no more than the markers of its fences"
+
+
+async def test_a_failovers_own_fence_is_not_taken_for_what_came_back(tmp_path: Path) -> None:
+    """The result said "1 offset may be lost or hold what a link back had brought" of what its plan had as lost."""
+    async with two_sites(tmp_path) as stage:
+        back = link_between(stage.link.target.bootstrap_servers, stage.link.source.bootstrap_servers, [TOPIC])
+        back = replace(back, source=stage.link.target, target=stage.link.source)
+        stage.link = replace(stage.link, reverse_links=(back,), shared_targets=True)
+        async with running(stage.link) as told:
+            await told.wait_for(Event.STARTED)
+            for at in PARTITIONS:
+                await wait_for_records(stage.target, at, RECORDS)
+            await pause_topics(stage.link, stage.target, "pause", [TOPIC])
+            await until_held(told)
+            await write(stage.source, AT, some_records(30_000, LOST))
+            await until_seen(stage)
+        sites = stage.without_source
+        plan = plan_failover(await sites.look_past_source(), allow_data_loss=True, even_if_source_answers=False)
+        result = await stage.run(plan, sites)
+    assert (result.loss.offsets, result.loss.unclear_offsets) == (plan.loss.offsets, plan.loss.unclear_offsets)
+    assert plan.loss.offsets
