@@ -161,7 +161,9 @@ def switchover(
 )
 @click.option("--even-if-source-answers", is_flag=True, help="Fail over although the source still answers.")
 @click.option(
-    "--even-if-source-partly-there", is_flag=True, help="Fail over although a part of the source still answers."
+    "--even-if-source-partly-there",
+    is_flag=True,
+    help="Fail over although a part of the source still answers, or all of it, and only not this machine.",
 )
 def failover(
     app: AppContext,
