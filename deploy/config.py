@@ -17,8 +17,10 @@ from pydantic import ValidationError
 
 from broker.access.listeners import EVERY_INTERFACE
 from broker.base.address import Address, parse_address
+from broker.client.security.settings import PLAINTEXT
 from broker.client.site import Site
 from broker.config import BrokerConfig, cluster_defaults
+from deploy.client_properties import PropertiesRefused
 from deploy.complaints import all_told, by_id
 from deploy.errors import ConfigError
 from deploy.security import security_of
@@ -39,17 +41,8 @@ class Configuration:
         self.file = file
         self.model = model
         self.state_dir = self.path(model.state_dir)
-        self._sites = {
-            name: Site(
-                name,
-                table.bootstrap_servers,
-                dict(table.address_map),
-                security_of(table.security, self.path),
-                table.freeze_principals,
-            )
-            for name, table in model.sites.items()
-        }
-        problems = list(_reference_problems(model))
+        self._sites: dict[str, Site] = {}
+        problems = [*self._read_sites(), *_reference_problems(model)]
         if not problems:
             self._links = connect([self._link(table) for table in model.links])
             problems = [f"links: {problem}" for problem in topology_problems(self._links)]
@@ -60,6 +53,17 @@ class Configuration:
     def path(self, relative: Path) -> Path:
         """A path of the file as seen from the current folder."""
         return self.file.parent / relative.expanduser()
+
+    def _read_sites(self) -> Iterator[str]:
+        """Fills `_sites`, and says what is wrong with the files of their security."""
+        for name, table in self.model.sites.items():
+            security = PLAINTEXT
+            try:
+                security = security_of(table.security, self.path)
+            except PropertiesRefused as refused:
+                yield from (f"sites.{name}.security.properties_file: {problem}" for problem in refused.problems)
+            where = (name, table.bootstrap_servers, dict(table.address_map))
+            self._sites[name] = Site(*where, security, table.freeze_principals)
 
     def _link(self, table: LinkTable) -> Link:
         return Link(

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from broker.client.security.settings import PLAINTEXT, Sasl, Secret, Security, Tls, TlsVersion, TokenEndpoint
+from deploy.client_properties import security_of_properties
 from deploy.tables import SecurityTable
 
 PathOf = Callable[[Path], Path]
@@ -13,13 +14,18 @@ PathOf = Callable[[Path], Path]
 
 
 def security_of(table: SecurityTable | None, path: PathOf) -> Security:
-    """What a site's table amounts to; a site without one is reached as PLAINTEXT. Its paths hold in every folder."""
+    """What a site's table amounts to; a site without one is reached as PLAINTEXT. Its paths hold in every folder.
+
+    Raises PropertiesRefused.
+    """
     if table is None:
         return PLAINTEXT
 
     def absolute(file: Path) -> Path:
         return path(file).absolute()
 
+    if table.properties_file is not None:
+        return security_of_properties(absolute(table.properties_file))
     return Security(_tls(table, absolute), _sasl(table, absolute))
 
 
@@ -30,8 +36,9 @@ def _tls(table: SecurityTable, path: PathOf) -> Tls | None:
         ca_file=_file(table.ca_file, path),
         certificate_file=_file(table.certificate_file, path),
         key_file=_file(table.key_file, path),
-        key_password=Secret(file=path(table.key_password_file)) if table.key_password_file is not None else None,
+        key_password=_password(table.key_password_file, table.key_password_env, table.key_password_command, path),
         version_min=table.tls_version_min or TlsVersion.TLS_1_2,
+        ca_password=_password(table.ca_password_file, table.ca_password_env, table.ca_password_command, path),
     )
 
 
@@ -44,12 +51,22 @@ def _sasl(table: SecurityTable, path: PathOf) -> Sasl | None:
 def _secret(table: SecurityTable, path: PathOf) -> Secret | TokenEndpoint:
     if table.token_file is not None:
         return Secret(file=path(table.token_file))
-    password = Secret(_file(table.password_file, path), table.password_env, table.password_command or ())
+    password = _password(table.password_file, table.password_env, table.password_command, path)
+    assert password is not None, "checked when the file was read"
     if table.token_endpoint is None:
         return password
     assert table.client_id is not None, "checked when the file was read"
     ca_file = _file(table.token_ca_file, path)
     return TokenEndpoint(table.token_endpoint, table.client_id, password, table.token_scope, ca_file)
+
+
+def _password(
+    file: Path | None, environment: str | None, command: tuple[str, ...] | None, path: PathOf
+) -> Secret | None:
+    """None where nothing says where it stands."""
+    if file is None and environment is None and command is None:
+        return None
+    return Secret(_file(file, path), environment, command or ())
 
 
 def _file(file: Path | None, path: PathOf) -> Path | None:

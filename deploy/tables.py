@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Final, Literal
 
@@ -156,13 +157,22 @@ class ClusterBrokerTable(ListeningTable):
 
 
 class SecurityTable(Table):
-    """How a site's brokers are reached: Kafka's names of protocols and mechanisms; secrets stand elsewhere."""
+    """How a site's brokers are reached: Kafka's names of protocols and mechanisms; secrets stand elsewhere.
 
-    protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]
+    `properties_file` says all of it in place of the other keys, as Kafka's own tools are told.
+    """
+
+    properties_file: FilePath | None = None
+    protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] | None = None
     ca_file: FilePath | None = None
     certificate_file: FilePath | None = None
     key_file: FilePath | None = None
+    ca_password_file: FilePath | None = None
+    ca_password_env: str | None = Field(None, min_length=1)
+    ca_password_command: tuple[str, ...] | None = Field(None, min_length=1)
     key_password_file: FilePath | None = None
+    key_password_env: str | None = Field(None, min_length=1)
+    key_password_command: tuple[str, ...] | None = Field(None, min_length=1)
     tls_version_min: TlsVersion | None = None
     mechanism: Mechanism | None = None
     username: str | None = Field(None, min_length=1)
@@ -177,24 +187,43 @@ class SecurityTable(Table):
 
     @property
     def has_tls(self) -> bool:
-        return self.protocol.endswith("SSL")
+        return self.protocol is not None and self.protocol.endswith("SSL")
 
     @property
     def has_login(self) -> bool:
-        return self.protocol.startswith("SASL_")
+        return self.protocol is not None and self.protocol.startswith("SASL_")
 
     @model_validator(mode="after")
     def _fits_together(self) -> SecurityTable:
+        if self.properties_file is not None:
+            if others := self.model_fields_set - {"properties_file"}:
+                raise ValueError(
+                    f"properties_file stands alone, as it says all of it: take {', '.join(sorted(others))} out, or "
+                    "write the table without it"
+                )
+            return self
+        if self.protocol is None:
+            raise ValueError("protocol is missing: write it, or name a properties_file")
         for has, needs, keys in ((self.has_login, "SASL", _SASL_KEYS), (self.has_tls, "SSL", _TLS_KEYS)):
-            if not has and (given := [key for key in keys if getattr(self, key) is not None]):
+            if not has and (given := self._given(keys)):
                 raise ValueError(f"{given[0]} is of no use with protocol {self.protocol}, which has no {needs}")
         if self.key_file is not None and self.certificate_file is None:
             raise ValueError("certificate_file is missing: key_file is the key of it")
-        if self.key_password_file is not None and self.certificate_file is None:
-            raise ValueError("certificate_file is missing: key_password_file is of its key")
+        for needed, which, keys in (
+            ("certificate_file", "of its key", _KEY_PASSWORD_KEYS),
+            ("ca_file", "of it", _CA_PASSWORD_KEYS),
+        ):
+            given = self._given(keys)
+            if given and getattr(self, needed) is None:
+                raise ValueError(f"{needed} is missing: {given[0]} is {which}")
+            if len(given) > 1:
+                raise ValueError(f"{given[0]} and {given[1]} are both there: write one of them")
         if self.has_login:
             self._check_login()
         return self
+
+    def _given(self, keys: Sequence[str]) -> list[str]:
+        return [key for key in keys if getattr(self, key) is not None]
 
     def _check_login(self) -> None:
         if self.mechanism is None:
@@ -202,7 +231,7 @@ class SecurityTable(Table):
         if self.mechanism is Mechanism.OAUTHBEARER:
             self._check_token()
             return
-        if given := [key for key in _TOKEN_KEYS if getattr(self, key) is not None]:
+        if given := self._given(_TOKEN_KEYS):
             raise ValueError(f"{given[0]} is for OAUTHBEARER, and of no use with {self.mechanism}")
         if self.username is None:
             raise ValueError("username is missing")
@@ -217,11 +246,11 @@ class SecurityTable(Table):
             if self.client_id is None:
                 raise ValueError("client_id is missing: as whom to ask token_endpoint")
             self._check_password("which is the client's secret")
-        elif given := [key for key in (*_ENDPOINT_KEYS, *_PASSWORD_KEYS) if getattr(self, key) is not None]:
+        elif given := self._given((*_ENDPOINT_KEYS, *_PASSWORD_KEYS)):
             raise ValueError(f"{given[0]} is of no use with token_file")
 
     def _check_password(self, whose: str) -> None:
-        if sum(getattr(self, key) is not None for key in _PASSWORD_KEYS) != 1:
+        if len(self._given(_PASSWORD_KEYS)) != 1:
             raise ValueError(f"write one of {', '.join(_PASSWORD_KEYS)}, {whose}")
 
 
@@ -229,7 +258,10 @@ _PASSWORD_KEYS: Final = ("password_file", "password_env", "password_command")
 _ENDPOINT_KEYS: Final = ("client_id", "token_scope", "token_ca_file")
 _TOKEN_KEYS: Final = ("token_file", "token_endpoint", *_ENDPOINT_KEYS)
 _SASL_KEYS: Final = ("mechanism", "username", *_PASSWORD_KEYS, *_TOKEN_KEYS)
-_TLS_KEYS: Final = ("ca_file", "certificate_file", "key_file", "key_password_file", "tls_version_min")
+_CA_PASSWORD_KEYS: Final = tuple(f"ca_{key}" for key in _PASSWORD_KEYS)
+_KEY_PASSWORD_KEYS: Final = tuple(f"key_{key}" for key in _PASSWORD_KEYS)
+_FILE_KEYS: Final = ("ca_file", "certificate_file", "key_file")
+_TLS_KEYS: Final = (*_FILE_KEYS, *_CA_PASSWORD_KEYS, *_KEY_PASSWORD_KEYS, "tls_version_min")
 
 
 class SiteTable(Table):

@@ -22,6 +22,10 @@ class KeyPair:
         file.write_text(self.key.read_text() + self.certificate.read_text())
         return file
 
+    def pkcs12(self, password: str) -> Path:
+        """Both in a store, which this password opens."""
+        return _pkcs12(self.certificate, password, "-inkey", self.key.name)
+
 
 class Authority:
     """A CA with its files in `folder`."""
@@ -51,13 +55,28 @@ class Authority:
         self._openssl("ca", "-batch", "-notext", "-config", f"{self._name}.cnf", *files, *dates)
         return KeyPair(self.folder / f"{name}.pem", self.folder / f"{name}.key")
 
+    def pkcs12(self, password: str) -> Path:
+        """Its certificate alone, in a store of those who are trusted."""
+        return _pkcs12(self.certificate, password, "-nokeys")
+
     def _new(self, name: str, *words: str) -> None:
         key = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-keyout", f"{name}.key")
         self._openssl("req", *key, "-subj", f"/CN={name}", *words)
 
     def _openssl(self, *words: str) -> None:
-        done = subprocess.run(["openssl", *words], cwd=self.folder, check=False, capture_output=True, text=True)
-        assert done.returncode == 0, f"openssl {' '.join(words)}:\n{done.stderr}"
+        openssl(self.folder, *words)
+
+
+def _pkcs12(certificate: Path, password: str, *words: str) -> Path:
+    file = certificate.with_suffix(".p12")
+    files = ("-in", certificate.name, "-out", file.name)
+    openssl(file.parent, "pkcs12", "-export", *words, *files, "-passout", f"pass:{password}")
+    return file
+
+
+def openssl(folder: Path, *words: str) -> None:
+    done = subprocess.run(["openssl", *words], cwd=folder, check=False, capture_output=True, text=True)
+    assert done.returncode == 0, f"openssl {' '.join(words)}:\n{done.stderr}"
 
 
 def _asn1(time: datetime) -> str:

@@ -5,10 +5,10 @@ Certificates and keys travel in the options, not as files: Spark's executors may
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Final
 
-from broker.client.errors import SecretUnreadable
+from broker.client.errors import SecretUnreadable, SecurityInvalid
+from broker.client.security.keystores import authorities_pem, own_pair
 from broker.client.security.settings import Mechanism, Sasl, Secret, Security, Tls, TlsVersion
 from monitoring.errors import AuditError
 
@@ -47,16 +47,18 @@ def kafka_options(security: Security) -> dict[str, str]:
 def _tls_options(tls: Tls) -> dict[str, str]:
     """Without a `ca_file` Java's own authorities are trusted. Kafka's client checks hosts by itself."""
     options = {"ssl.enabled.protocols": _PROTOCOLS[tls.version_min]}
-    if tls.ca_file is not None:
-        options |= {"ssl.truststore.type": "PEM", "ssl.truststore.certificates": _read(tls.ca_file)}
-    if tls.certificate_file is not None:
-        options |= {
-            "ssl.keystore.type": "PEM",
-            "ssl.keystore.certificate.chain": _read(tls.certificate_file),
-            "ssl.keystore.key": _read(tls.key_file or tls.certificate_file),
-        }
-    if tls.key_password is not None:
-        options["ssl.key.password"] = _secret(tls.key_password)
+    try:
+        if tls.ca_file is not None:
+            options |= {"ssl.truststore.type": "PEM", "ssl.truststore.certificates": authorities_pem(tls)}
+        if tls.certificate_file is not None:
+            pair = own_pair(tls)
+            options |= {
+                "ssl.keystore.type": "PEM",
+                "ssl.keystore.certificate.chain": pair.chain,
+                "ssl.keystore.key": pair.key,
+            }
+    except SecurityInvalid as error:
+        raise AuditError(str(error), error.hint) from error
     return options
 
 
@@ -76,11 +78,3 @@ def _secret(secret: Secret) -> str:
         return secret.read()
     except SecretUnreadable as error:
         raise AuditError(str(error), error.hint) from error
-
-
-def _read(file: Path) -> str:
-    try:
-        return file.read_text(encoding="ascii")
-    except (OSError, UnicodeDecodeError) as error:
-        what = error.strerror if isinstance(error, OSError) else "it is not PEM"
-        raise AuditError(f"{file} cannot be read: {what}", "correct the site's security in farshore.toml") from error

@@ -120,13 +120,18 @@ def test_every_page_is_linked_from_the_readme() -> None:
     assert [page.name for page in (ROOT / "docs").glob("*.md") if f"(docs/{page.name})" not in readme] == []
 
 
-def test_what_a_document_shows_of_the_file_is_taken_as_it_is() -> None:
+def test_what_a_document_shows_of_the_file_is_taken_as_it_is(tmp_path: Path) -> None:
+    """With the properties that it shows beside it."""
     for document in DOCUMENTS:
         shown = ""
-        for form, block in FENCED.findall(document.read_text()):
+        blocks = FENCED.findall(document.read_text())
+        for form, block in blocks:
+            if form == "properties":
+                (tmp_path / "client.properties").write_text(block)
+        for form, block in blocks:
             if form == "toml":
                 shown = block if "[sites." in block else shown + block
-                parse(shown, ROOT / "farshore.toml")
+                parse(shown, tmp_path / "farshore.toml")
 
 
 def test_the_manners_name_each_command_that_asks_and_each_change_that_does_not() -> None:

@@ -50,6 +50,15 @@ def test_a_password_stands_in_one_of_three_places(key: str, secret: Secret) -> N
     assert security(SCRAM + key) == Security(Tls(), Sasl(Mechanism.SCRAM_SHA_512, "farshore", secret))
 
 
+def test_stores_of_pkcs12_have_passwords_of_their_own() -> None:
+    found = security(
+        'protocol = "SSL"\nca_file = "ca.p12"\nca_password_env = "P"\ncertificate_file = "me.p12"\n'
+        'key_password_command = ["vault", "read"]\n'
+    )
+    own, ca = Secret(command=("vault", "read")), Secret(environment="P")
+    assert found == Security(Tls(FOLDER / "ca.p12", FOLDER / "me.p12", key_password=own, ca_password=ca))
+
+
 def test_a_bearer_has_a_token_and_no_name() -> None:
     found = security('protocol = "SASL_PLAINTEXT"\nmechanism = "OAUTHBEARER"\ntoken_file = "t"')
     assert found == Security(None, Sasl(Mechanism.OAUTHBEARER, "", Secret(file=FOLDER / "t")))
@@ -77,6 +86,13 @@ ENDPOINT = BEARER + 'token_endpoint = "https://login.example/token"\n'
         ('protocol = "SSL"\nusername = "farshore"', "username is of no use with protocol SSL"),
         ('protocol = "SSL"\nkey_file = "k"', "certificate_file is missing"),
         ('protocol = "SSL"\nca_file = ""', "ca_file"),
+        ('protocol = "SSL"\nkey_password_env = "P"', "certificate_file is missing: key_password_env is of its key"),
+        ('protocol = "SSL"\nca_password_file = "p"', "ca_file is missing: ca_password_file is of it"),
+        (
+            'protocol = "SSL"\nca_file = "c"\nca_password_file = "p"\nca_password_command = ["a"]',
+            "ca_password_file and ca_password_command are both there",
+        ),
+        (SCRAM.replace("SASL_SSL", "SASL_PLAINTEXT") + 'ca_password_env = "P"', "ca_password_env is of no use"),
         ('protocol = "SASL_SSL"', "mechanism is missing"),
         ('protocol = "SASL_SSL"\nmechanism = "GSSAPI"', "mechanism"),
         ('protocol = "SASL_SSL"\nmechanism = "PLAIN"\npassword_env = "P"', "username is missing"),

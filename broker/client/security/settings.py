@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from broker.client.errors import SecretUnreadable
+from broker.client.security.places import Place, Property, PropertyUnreadable, path_of, text_of
 
 SECRET_COMMAND_TIMEOUT_S: Final = 10.0
 
@@ -34,12 +35,13 @@ class TlsVersion(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Secret:
-    """Where a secret stands: in a file, an environment variable, or on the standard output of a command; one of them.
+    """Where a secret stands: in a file or a property of one, an environment variable, or on the standard output of a
+    command; one of them.
 
     It is not kept, so nothing that shows this object shows it.
     """
 
-    file: Path | None = None
+    file: Place | None = None
     environment: str | None = None
     command: tuple[str, ...] = ()
 
@@ -56,11 +58,13 @@ class Secret:
             raise SecretUnreadable(f"{self} holds no secret")
         return secret
 
-    def _of_file(self, file: Path) -> str:
+    def _of_file(self, place: Place) -> str:
         try:
-            return file.read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
+            return text_of(place)
+        except (OSError, UnicodeDecodeError, PropertyUnreadable) as error:
             what = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+            if isinstance(error, PropertyUnreadable):
+                what = str(error)
             raise SecretUnreadable(f"{self} cannot be read: {what}") from None
 
     def _of_command(self) -> str:
@@ -78,6 +82,8 @@ class Secret:
 
     def __str__(self) -> str:
         """Where it stands; of a command its program alone, as its arguments may be secret."""
+        if isinstance(self.file, Property):
+            return str(self.file)
         if self.file is not None:
             return f"the file {self.file}"
         return f"the variable {self.environment}" if self.environment is not None else f"the command {self.command[0]}"
@@ -99,16 +105,23 @@ class TokenEndpoint:
 
 @dataclass(frozen=True, slots=True)
 class Tls:
-    """`ca_file` None: the system's authorities. Certificate and key are this client's, in PEM, for brokers that ask."""
+    """`ca_file` None: the system's authorities. Certificate and key are this client's, for brokers that ask.
 
-    ca_file: Path | None = None
-    certificate_file: Path | None = None
-    key_file: Path | None = None
+    Files are of PEM, or of PKCS #12; a property has the PEM itself. Of a `certificate_file` of PKCS #12 `key_password`
+    opens all of it, and the key is in it; `ca_password` opens such a `ca_file`.
+    """
+
+    ca_file: Place | None = None
+    certificate_file: Place | None = None
+    key_file: Place | None = None
     key_password: Secret | None = None
     version_min: TlsVersion = TlsVersion.TLS_1_2
+    ca_password: Secret | None = None
 
     def files(self) -> tuple[Path, ...]:
-        return tuple(file for file in (self.ca_file, self.certificate_file, self.key_file) if file is not None)
+        """Those that it is made of: what changes in them holds for the next connection."""
+        places = (self.ca_file, self.certificate_file, self.key_file)
+        return tuple(path_of(place) for place in places if place is not None)
 
 
 @dataclass(frozen=True, slots=True)

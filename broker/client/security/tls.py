@@ -9,6 +9,8 @@ from typing import Final
 
 from broker.base.address import Address
 from broker.client.errors import AccessRefused, CertificateRefused, SecretUnreadable, SecurityInvalid, TlsRefused
+from broker.client.security.keystores import authorities, load_own_pair
+from broker.client.security.places import path_of
 from broker.client.security.settings import Access, Tls, TlsVersion
 
 _VERSIONS: Final = {TlsVersion.TLS_1_2: ssl.TLSVersion.TLSv1_2, TlsVersion.TLS_1_3: ssl.TLSVersion.TLSv1_3}
@@ -23,7 +25,7 @@ Stamp = tuple[int, int, int]
 
 def context_of(tls: Tls) -> ssl.SSLContext:
     """The context of these files as they are now; the same one until one of them changes. Raises SecurityInvalid."""
-    return _context(tls, tuple(map(_stamp, tls.files())))
+    return _context(tls, tuple(_stamp(file) for file in tls.files()))
 
 
 def _stamp(file: Path) -> Stamp:
@@ -36,19 +38,23 @@ def _stamp(file: Path) -> Stamp:
 
 @lru_cache(maxsize=32)
 def _context(tls: Tls, _stamps: tuple[Stamp, ...]) -> ssl.SSLContext:
+    found = authorities(tls)
+    file = tls.ca_file if found is None and isinstance(tls.ca_file, Path) else None
     try:
-        context = ssl.create_default_context(ssl.Purpose.SERVER_AUTH, cafile=tls.ca_file)
+        context = ssl.create_default_context(ssl.Purpose.SERVER_AUTH, cafile=file, cadata=found)
     except (OSError, ValueError) as error:
         raise SecurityInvalid(f"{tls.ca_file} holds no certificates in PEM: {error}") from error
     context.minimum_version = _VERSIONS[tls.version_min]
-    if tls.certificate_file is not None:
+    if tls.certificate_file is not None and not load_own_pair(context, tls):
         # Without a password of its own OpenSSL would ask for one at the terminal.
         try:
             password = tls.key_password.read() if tls.key_password is not None else ""
         except SecretUnreadable as missing:
             raise SecurityInvalid(f"the password of the key: {missing}", missing.hint) from missing
         try:
-            context.load_cert_chain(tls.certificate_file, tls.key_file, lambda: password)
+            context.load_cert_chain(
+                path_of(tls.certificate_file), path_of(tls.key_file) if tls.key_file else None, lambda: password
+            )
         except (OSError, ValueError) as error:
             files = f"{tls.certificate_file} and {tls.key_file or 'the key in it'}"
             why = "a wrong password of the key, or no PEM" if not isinstance(error, ssl.SSLError) else error.reason

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
 from broker.base.documents import to_document
 from broker.client.security.settings import PLAINTEXT, Mechanism, Sasl, Secret, Security, Tls, TlsVersion, TokenEndpoint
-from monitoring.audit.locked import kafka_options, require_reachable
+from monitoring.audit.locked import REDACTED, kafka_options, require_reachable
 from monitoring.audit.model import FrozenLink, FrozenSite
 from monitoring.audit.protocol import REQUEST, ChildRequest
 from monitoring.errors import AuditError
+from tests.certificates import Authority
 
 
 def file(folder: Path, name: str, text: str) -> Path:
@@ -28,18 +30,35 @@ def test_an_open_site() -> None:
 
 
 def test_certificates_travel_with_the_options(tmp_path: Path) -> None:
-    ca, certificate, key = (file(tmp_path, name, name.upper()) for name in ("ca", "certificate", "key"))
-    tls = Tls(ca, certificate, key, Secret(file=file(tmp_path, "password", "pencil")), TlsVersion.TLS_1_3)
-    assert kafka_options(Security(tls)) == {
+    """As PEM, whatever they stand in: executors are other machines, and Java reads no key but PKCS #8."""
+    authority = Authority(tmp_path)
+    own = authority.sign("own")
+    expected = {
         "kafka.security.protocol": "SSL",
         "kafka.ssl.enabled.protocols": "TLSv1.3",
         "kafka.ssl.truststore.type": "PEM",
-        "kafka.ssl.truststore.certificates": "CA",
+        "kafka.ssl.truststore.certificates": authority.certificate.read_text(),
         "kafka.ssl.keystore.type": "PEM",
-        "kafka.ssl.keystore.certificate.chain": "CERTIFICATE",
-        "kafka.ssl.keystore.key": "KEY",
-        "kafka.ssl.key.password": "pencil",
+        "kafka.ssl.keystore.certificate.chain": own.certificate.read_text(),
+        "kafka.ssl.keystore.key": own.key.read_text(),
     }
+    password = Secret(file=file(tmp_path, "password", "pencil"))
+    stores = (authority.pkcs12("pencil"), own.pkcs12("pencil"))
+    for tls in (
+        Tls(authority.certificate, own.certificate, own.key, version_min=TlsVersion.TLS_1_3),
+        Tls(*stores, key_password=password, ca_password=password, version_min=TlsVersion.TLS_1_3),
+    ):
+        assert kafka_options(Security(tls)) == expected
+
+
+def test_what_holds_a_secret_is_named_so_that_spark_does_not_show_it(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    own = authority.sign("own")
+    options = kafka_options(Security(Tls(None, own.certificate, own.key), a_login(tmp_path, "pencil-7Q")))
+    secret = [name for name, value in options.items() if "pencil-7Q" in value or "PRIVATE KEY" in value]
+    assert len(secret) == 2
+    for expression in REDACTED.values():
+        assert all(re.search(expression, name) for name in secret)
 
 
 def test_a_password_cannot_leave_its_quotes(tmp_path: Path) -> None:
