@@ -36,6 +36,8 @@ CLEAN_HINT = "farshore chaos clean removes what runs have left"
 
 MirrorCommand = Callable[[Path], Sequence[str]]
 """The command, of `module_command`, that runs a mirror with a configuration file."""
+SecurityOf = Callable[[str], str]
+"""How a site of this name is reached, as a table of a configuration file in another folder; "": openly."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,13 +60,15 @@ class Run:
     verdict: RunVerdict
 
 
-async def run_latency(link: Link, scenario: Scenario, server: Any, mirror_command: MirrorCommand) -> Run:
+async def run_latency(
+    link: Link, scenario: Scenario, server: Any, mirror_command: MirrorCommand, security_of: SecurityOf
+) -> Run:
     """Run the scenario along `link`; `server` is a toxiproxy server. Raises ChaosError."""
     run_id = new_run_id()
     topic = topic_of(run_id)
     workload = Workload(
-        link.source.bootstrap_servers,
-        link.target.bootstrap_servers,
+        link.source,
+        link.target,
         topic,
         link.target_topic(topic),
         PARTITIONS,
@@ -73,7 +77,7 @@ async def run_latency(link: Link, scenario: Scenario, server: Any, mirror_comman
     )
     with folder_of_run(run_id) as folder:
         async with topics_of_run(link, run_id, topic):
-            await _between_sites(link, scenario, server, workload, Own(run_id, folder, mirror_command))
+            await _between_sites(link, scenario, server, workload, Own(run_id, folder, mirror_command, security_of))
     fault = scenario.fault
     steady = SteadyState(scenario.steady_p99_max_ms, fault.latency_ms, fault.jitter_ms)
     return Run(run_id, link.name, fault, check(workload.history, steady))
@@ -81,11 +85,12 @@ async def run_latency(link: Link, scenario: Scenario, server: Any, mirror_comman
 
 @dataclass(frozen=True, slots=True)
 class Own:
-    """What is the run's own: its name, its folder, and the command that runs its mirror."""
+    """What is the run's own: its name, its folder, the command that runs its mirror, and how that reaches the sites."""
 
     run_id: str
     folder: Path
     mirror_command: MirrorCommand
+    security_of: SecurityOf
 
 
 async def _between_sites(link: Link, scenario: Scenario, server: Any, workload: Workload, own: Own) -> None:
@@ -166,7 +171,7 @@ async def topics_of_run(link: Link, run_id: str, topic: str) -> AsyncIterator[No
 async def mirror_of_run(link: Link, topic: str, listens: Mapping[str, str], own: Own) -> AsyncIterator[None]:
     """A `farshore mirror run` of the run's own that reaches the source only through the proxies."""
     config, log = own.folder / "farshore.toml", own.folder / "mirror.log"
-    config.write_text(mirror_config(link, own.run_id, topic, listens))
+    config.write_text(mirror_config(link, own.run_id, topic, listens, own.security_of))
     with log.open("wb") as sink:
         process = await start_child(own.mirror_command(config), stdout=sink, stderr=sink)
     try:
@@ -178,17 +183,22 @@ async def mirror_of_run(link: Link, topic: str, listens: Mapping[str, str], own:
         await stop_child(process, MIRROR_STOP_TIMEOUT_S)
 
 
-def mirror_config(link: Link, run_id: str, topic: str, listens: Mapping[str, str]) -> str:
-    """The run's farshore.toml: the same sites, the source behind the proxies, one topic, no groups. Pure."""
+def mirror_config(link: Link, run_id: str, topic: str, listens: Mapping[str, str], security_of: SecurityOf) -> str:
+    """The run's farshore.toml: the same sites, the source behind the proxies, one topic, no groups.
+
+    The source is found by what its brokers call themselves, for which their certificates are. Pure.
+    """
     source_map = ", ".join(f'"{advertised}" = "{listen}"' for advertised, listen in sorted(listens.items()))
     target_map = ", ".join(f'"{one}" = "{other}"' for one, other in sorted(link.target.address_map.items()))
     return f"""
 [sites.{link.source.name}]
-bootstrap_servers = "{",".join(sorted(listens.values()))}"
+bootstrap_servers = "{",".join(sorted(listens))}"
 address_map = {{ {source_map} }}
+{security_of(link.source.name)}
 [sites.{link.target.name}]
 bootstrap_servers = "{link.target.bootstrap_servers}"
 address_map = {{ {target_map} }}
+{security_of(link.target.name)}
 [[links]]
 name = "{link_of(run_id)}"
 source = "{link.source.name}"

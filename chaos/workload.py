@@ -13,6 +13,8 @@ from typing import Any
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.errors import KafkaError
 
+from broker.client.applications import client_options
+from broker.client.site import Site
 from chaos.history import History, Outcome, Phase, Read, Write
 
 POLL_MS = 200
@@ -23,8 +25,8 @@ SEND_TIMEOUT_S = 30.0
 class Workload:
     """Shared by the writer and the reader of one run; `phase` is set by the scenario."""
 
-    source_bootstrap: str
-    target_bootstrap: str
+    source: Site
+    target: Site
     source_topic: str
     target_topic: str
     partitions: int
@@ -41,7 +43,7 @@ class Workload:
     async def write(self, stop: asyncio.Event) -> None:
         """Write at the given rate until `stop`, then wait for the last outcomes."""
         producer = AIOKafkaProducer(
-            bootstrap_servers=self.source_bootstrap, enable_idempotence=True, linger_ms=0, acks="all"
+            **await client_options(self.source), enable_idempotence=True, linger_ms=0, acks="all"
         )
         await producer.start()
         try:
@@ -70,7 +72,7 @@ class Workload:
     async def read(self, stop: asyncio.Event) -> None:
         """Read the target topic from its start until `stop`."""
         consumer = AIOKafkaConsumer(
-            bootstrap_servers=self.target_bootstrap,
+            **await client_options(self.target),
             auto_offset_reset="earliest",
             enable_auto_commit=False,
             isolation_level="read_uncommitted",

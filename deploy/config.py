@@ -23,7 +23,7 @@ from broker.config import BrokerConfig, cluster_defaults
 from deploy.client_properties import PropertiesRefused
 from deploy.complaints import all_told, by_id
 from deploy.errors import ConfigError
-from deploy.security import security_of
+from deploy.security import security_of, security_text
 from deploy.tables import FileModel, LinkTable, SiteTable, Table
 from deploy.topology import connect, topology_problems
 from failover.hooks import Hooks
@@ -102,6 +102,10 @@ class Configuration:
 
     def links(self) -> tuple[Link, ...]:
         return self._links
+
+    def security_text(self, site: str) -> str:
+        """Its table of security as another folder's file has it."""
+        return security_text(site, self.model.sites[site].security, self.path)
 
     def node_ids(self, site: str) -> tuple[int, ...]:
         return tuple(table.node_id for table in self.model.sites[site].brokers)
@@ -218,6 +222,9 @@ class FileContext:
 
     def links(self) -> tuple[Link, ...]:
         return self.configuration.links()
+
+    def security_text(self, site: str) -> str:
+        return self.configuration.security_text(site)
 
     def node_ids(self, site: str) -> tuple[int, ...]:
         return self.configuration.node_ids(site)

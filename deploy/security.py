@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -27,6 +28,17 @@ def security_of(table: SecurityTable | None, path: PathOf) -> Security:
     if table.properties_file is not None:
         return security_of_properties(absolute(table.properties_file))
     return Security(_tls(table, absolute), _sasl(table, absolute))
+
+
+def security_text(site: str, table: SecurityTable | None, path: PathOf) -> str:
+    """What a site's table says, for a file in another folder; a site without one has none."""
+    if table is None:
+        return ""
+    lines = [f"[sites.{site}.security]"]
+    for key, value in table.model_dump(exclude_none=True).items():
+        said = str(path(value).absolute()) if isinstance(value, Path) else value
+        lines.append(f"{key} = {json.dumps(said, ensure_ascii=False)}")  # whose texts and lists are TOML's, too
+    return "\n".join(lines)
 
 
 def _tls(table: SecurityTable, path: PathOf) -> Tls | None:

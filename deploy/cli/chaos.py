@@ -80,7 +80,7 @@ def run_latency_command(
             server = connect(toxiproxy, 2.0)
         else:
             server = stack.enter_context(running_server(find_server(TOOLS_FOLDERS)))
-        run = run_async(run_latency(link, scenario, server, mirror_command))
+        run = run_async(run_latency(link, scenario, server, mirror_command, app.security_text))
     print_run(run, output)
     raise SystemExit(ExitCode.DONE if run.verdict.holds else ExitCode.FINDINGS)
 

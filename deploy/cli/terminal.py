@@ -87,6 +87,10 @@ class AppContext(Protocol):
 
     def sites(self) -> Mapping[str, Site]: ...
 
+    def security_text(self, site: str) -> str:
+        """Its table of security, for a file in another folder."""
+        ...
+
     def node_ids(self, site: str) -> tuple[int, ...]:
         """Of the brokers that the file has for a cluster; none where somebody else runs it."""
         ...

@@ -16,11 +16,11 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.errors import KafkaError, OffsetOutOfRangeError
 
 from broker.base.errors import FarshoreError
+from broker.client.applications import client_options
 from broker.client.cluster import Cluster
 from broker.client.topics import NewTopic, create_topics, describe_topics
 from mirror.api import Link, LinkState, RunState, StateReader, load_partial_state
 from monitoring import limits
-from monitoring.canary.clients import client_options
 from monitoring.canary.record import CanaryRecord, decode, encode
 from monitoring.canary.verdict import CanaryJudge
 from monitoring.errors import CanaryError, CanaryNotMirrored

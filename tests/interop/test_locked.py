@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+import subprocess
 import time
 from collections.abc import Iterator
 from importlib.metadata import version
@@ -23,10 +24,11 @@ from broker.client.site import Site
 from broker.client.topics import NewTopic, create_topics
 from broker.wire.records import Record, encode_batch
 from broker.wire.vocabulary import TopicPartition
+from deploy.client_properties import security_of_properties
 from tests.classes import CACHE
 from tests.forking import FARSHORE, start_farshore
 from tests.interop.locked import PASSWORD, REAUTHENTICATE_MS, USER, LockedKafkaServer
-from tests.interop.servers import ROOT, wait_until
+from tests.interop.servers import ROOT, run_java, wait_until
 from tests.interop.test_switchover import RECORDS, Cli, carried_over, fill
 
 QUICK = ClientLimits(bootstrap_timeout_ms=500)
@@ -115,29 +117,102 @@ async def test_a_clients_certificate(locked: LockedKafkaServer, topic: str) -> N
     assert (count, read) == (1, [b"0"])
 
 
-SECURITY = """
-[sites.{site}.security]
-protocol = "{protocol}"
+def keytool_truststore(folder: Path, certificate: Path) -> Path:
+    """As Java's own tool makes one: Java trusts only what is marked so."""
+    made = folder / "trusted.p12"
+    words = f"-importcert -noprompt -alias ca -file {certificate} -keystore {made} -storepass {STORE_PASSWORD}"
+    subprocess.run(["keytool", *words.split()], check=True, capture_output=True)
+    return made
+
+
+def one_line(pem: Path) -> str:
+    return " ".join(pem.read_text().split())
+
+
+def properties_of(server: LockedKafkaServer, which: str, folder: Path) -> tuple[str, dict[str, str]]:
+    """A listener, and what a client of Kafka's is told to reach it."""
+    ca, own = server.authority.certificate, server.client
+    if which == "login, and PEM in the file":
+        module = "org.apache.kafka.common.security.scram.ScramLoginModule"
+        return "LOCKED", {
+            "security.protocol": "SASL_SSL",
+            "sasl.mechanism": "SCRAM-SHA-256",
+            "sasl.jaas.config": f"{module} required username=\"{USER}\" \\\n  password='{PASSWORD}';",
+            "ssl.truststore.type": "PEM",
+            "ssl.truststore.certificates": one_line(ca),
+        }
+    if which == "PKCS #12":
+        return "TLS", {
+            "security.protocol": "ssl",
+            "ssl.truststore.location": str(keytool_truststore(folder, ca)),
+            "ssl.truststore.password": STORE_PASSWORD,
+            "ssl.keystore.type": "PKCS12",
+            "ssl.keystore.location": str(own.pkcs12(STORE_PASSWORD)),
+            "ssl.keystore.password": STORE_PASSWORD,
+        }
+    return "TLS", {
+        "security.protocol": "SSL",
+        "ssl.truststore.type": "PEM",
+        "ssl.truststore.location": str(ca),
+        "ssl.keystore.type": "PEM",
+        "ssl.keystore.certificate.chain": one_line(own.certificate),
+        "ssl.keystore.key": own.key.read_text().replace("\n", "\\n\\\n"),
+    }
+
+
+@pytest.mark.parametrize("which", ["login, and PEM in the file", "PKCS #12", "own PEM in the file"])
+async def test_what_kafkas_tools_are_told_farshore_is_told_too(
+    locked: LockedKafkaServer, which: str, topic: str, tmp_path: Path
+) -> None:
+    """The same file, taken by both."""
+    listener, given = properties_of(locked, which, tmp_path)
+    file = tmp_path / "client.properties"
+    file.write_text("# as whom\n" + "".join(f"{name} = {value}\n" for name, value in given.items()))
+    site = Site("east", locked.at(listener), security=security_of_properties(file))
+    assert await written_and_read(site, topic[-40:], 0) == (1, [b"0"])
+    tool = ("org.apache.kafka.tools.TopicCommand", "--bootstrap-server", locked.at(listener), "--list")
+    listed = await asyncio.to_thread(run_java, locked.version, *tool, "--command-config", str(file))
+    assert topic[-40:] in listed.split()
+
+
+STORE_PASSWORD = "canary-secret-9Rz"
+EAST_PROPERTIES = """\
+security.protocol=SASL_SSL
+ssl.truststore.type=PEM
+ssl.truststore.location={ca}
+sasl.mechanism=SCRAM-SHA-512
+sasl.jaas.config=org.apache.kafka.common.security.scram.ScramLoginModule required \\
+  username="{user}" password="{password}";
+"""
+SITES = """\
+[sites.east]
+bootstrap_servers = "{east}"
+[sites.east.security]
+properties_file = "secret-east.properties"
+[sites.west]
+bootstrap_servers = "{west}"
+[sites.west.security]
+protocol = "SSL"
 ca_file = "{ca}"
-mechanism = "{mechanism}"
-username = "{user}"
-password_file = "secret-{site}"
+ca_password_file = "secret-store"
+certificate_file = "{certificate}"
+key_password_command = ["cat", "{folder}/secret-store"]
 """
 
 
 @pytest.fixture
 def cli(kafka_39: LockedKafkaServer, kafka_43: LockedKafkaServer, topic: str, tmp_path: Path) -> Iterator[Cli]:
-    """A link from a locked Kafka 3.9 to a locked Kafka 4.3, with a mirror that runs as long as the test."""
+    """A link from a locked Kafka 3.9, by a file of properties, to a locked Kafka 4.3, by stores of PKCS #12, with a
+    mirror that runs as long as the test.
+    """
     name, group = topic.lower()[-40:], f"group-{topic.lower()[-6:]}"
     asyncio.run(fill(kafka_39.bootstrap, name, group))
-    for site in ("east", "west"):
-        (tmp_path / f"secret-{site}").write_text(PASSWORD)
-    file = "".join(
-        f'[sites.{site}]\nbootstrap_servers = "{server.at("LOCKED")}"\n'
-        + SECURITY.format(
-            site=site, protocol="SASL_SSL", ca=server.authority.certificate, mechanism=mechanism, user=USER
-        )
-        for site, server, mechanism in (("east", kafka_39, "SCRAM-SHA-512"), ("west", kafka_43, "PLAIN"))
+    login = EAST_PROPERTIES.format(ca=kafka_39.authority.certificate, user=USER, password=PASSWORD)
+    (tmp_path / "secret-east.properties").write_text(login)
+    (tmp_path / "secret-store").write_text(STORE_PASSWORD)
+    stores = (kafka_43.authority.pkcs12(STORE_PASSWORD), kafka_43.client.pkcs12(STORE_PASSWORD))
+    file = SITES.format(
+        east=kafka_39.at("LOCKED"), west=kafka_43.at("TLS"), ca=stores[0], certificate=stores[1], folder=tmp_path
     )
     link = f'[[links]]\nname = "{name}"\nsource = "east"\ntarget = "west"\ntopics = ["{name}"]\ngroups = ["{group}"]\n'
     (tmp_path / "farshore.toml").write_text(file + link)
@@ -151,20 +226,27 @@ def cli(kafka_39: LockedKafkaServer, kafka_43: LockedKafkaServer, topic: str, tm
         mirror.wait(60)
 
 
-def test_a_link_between_locked_clusters_is_switched_over(cli: Cli) -> None:
-    """Over sessions that end every three seconds; and no face of it shows the secret."""
-    secret = cli.folder / "secret-east"
-    secret.write_text("changed")
+def test_a_link_between_locked_clusters_is_switched_over(cli: Cli, kafka_43: LockedKafkaServer) -> None:
+    """Over sessions that end every three seconds; and no face of it shows a secret."""
+    secret = cli.folder / "secret-east.properties"
+    as_it_was = secret.read_text()
+    assert PASSWORD in as_it_was
+    secret.write_text(as_it_was.replace(PASSWORD, "changed"))
     # A password that was changed at one end must never pass for a datacenter that is gone.
     refusal = cli.run("failover --yes", 3)
     assert "east is partly there" in refusal.stderr
     assert "refuses the login" in refusal.stderr
-    secret.write_text(PASSWORD)
+    secret.write_text(as_it_was)
     seen = cli.json("canary run --duration 3s")
     assert seen["lost_records"] == 0
     assert seen["received_records"] == seen["sent_records"] >= 3
     jars = "".join(f" --jars {jar}" for jar in sorted((CACHE / "spark" / version("pyspark")).glob("*.jar")))
-    audited = cli.json(f"audit run --output-dir {cli.folder / 'audit'}{jars}")
+    events = cli.folder / "events"
+    events.mkdir()
+    logged = f" --conf spark.eventLog.enabled=true --conf spark.eventLog.dir=file://{events}"
+    audited = cli.json(
+        f"audit run --output-dir {cli.folder / 'audit'}{jars}{logged} --conf spark.eventLog.compress=false"
+    )
     assert audited["source"]["protocol"] == "SASL_SSL"
     assert audited["source_records"] >= RECORDS
     result = cli.json("switchover --yes")
@@ -174,4 +256,6 @@ def test_a_link_between_locked_clusters_is_switched_over(cli: Cli) -> None:
     files = [file for file in cli.folder.rglob("*") if file.is_file() and not file.name.startswith("secret")]
     shown += [json.dumps(result), *(file.read_text(errors="replace") for file in files)]
     assert {"mirror.log", "farshore.toml"} <= {file.name for file in files}
-    assert not [text for text in shown if PASSWORD in text]
+    assert any("KafkaRelation(" in file.read_text(errors="replace") for file in files if events in file.parents)
+    key = max(kafka_43.client.key.read_text().splitlines(), key=len)
+    assert not [text for text in shown if any(secret in text for secret in (PASSWORD, STORE_PASSWORD, key))]
