@@ -10,12 +10,13 @@ from dataclasses import dataclass, field, replace
 from broker.base.errors import FarshoreError
 from broker.client.cluster import Cluster
 from broker.client.fanout import both
+from broker.client.site_role import site_standing
 from broker.client.site_start import brokers_starting_active
 from failover.contact import CLIENT_ID
 from failover.drill import NONE_PENDING, OPEN, AuditNote, DrillFinding, LinkDrill, TargetGates, judge_drill
 from failover.elsewhere import look_elsewhere
 from failover.errors import NewerVersion, OperationUnderWay
-from failover.freezing import known_standing, read_roles, with_denials
+from failover.freezing import read_roles, with_denials
 from failover.journal_log import load_operations
 from failover.limits import DRILL_PENDING_S
 from failover.observe import observe
@@ -106,7 +107,7 @@ async def _pending(sites: Sites, live: Snapshot) -> PendingOffsets:
 
 async def _returning_active(link: Link, source: Cluster) -> tuple[int, ...]:
     """Brokers of the source that would take writes to the link's topics as soon as they are back from its loss."""
-    standing = await known_standing(source)
+    standing = await site_standing(source)
     if standing is None or standing.covers(link.topics):
         return ()
     return await brokers_starting_active(source)

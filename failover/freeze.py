@@ -16,7 +16,7 @@ from broker.wire.site_role import EVERY_TOPIC, SiteRole, SiteStanding
 from failover.acl_freeze import AclFreeze, open_again
 from failover.closing import Closing, role_in_words, standing_in_words, thaw_of
 from failover.errors import DenialsMayCome, FreezeNotAllowed, GateRefused, LockedOut, OperationUnderWay, StillFrozen
-from failover.freezing import Freezing, known_standing
+from failover.freezing import Freezing
 from failover.hooks import run_hook
 from failover.journal import LATE_DENIALS
 from failover.limits import SOURCE_ROLE_S
@@ -277,7 +277,7 @@ async def refuse_late_changes(cluster: Cluster, renew: Callable[[], Awaitable[No
     """The site's role is set once more as it stands, so that a change that was asked for before, and has not come,
     follows an epoch that is over. Nothing where the site has no role. Raises ClientError, and what `renew` does.
     """
-    while (now := await known_standing(cluster)) is not None:
+    while (now := await site_standing(cluster)) is not None:
         with suppress(SiteRoleChanged):  # it has just come
             await set_site_role(cluster, now.role, now.reason, now, now.topics, now.standby, renew)
             return

@@ -10,10 +10,9 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from broker.client.cluster import Cluster
-from broker.client.errors import ClientError, KafkaError
+from broker.client.errors import ClientError
 from broker.client.site_role import site_standing
 from broker.client.topics import list_topics
-from broker.wire.errors import ErrorCode
 from broker.wire.site_role import EVERY_TOPIC, SiteRole, SiteStanding
 from failover.acl_looking import denials_to_end, denials_to_make
 from failover.denials import SiteDenials
@@ -132,7 +131,7 @@ async def read_roles(
             known, others = await asyncio.wait_for(_known(link, source), SOURCE_ROLE_S)
     elif source is not None:
         known, others = await _known(link, source)
-    standing = await known_standing(target)
+    standing = await site_standing(target)
     if whole_site or ".*" in link.topics:
         return Freezing(known, standing, others=others)
     prefix = "" if link.topic_names == "same" else re.escape(f"{link.source.name}.")
@@ -158,19 +157,9 @@ async def with_denials(
 
 async def _known(link: Link, source: Cluster) -> tuple[SiteStanding | None, tuple[str, ...]]:
     """The source's role, and its topics that the link does not carry."""
-    standing = await known_standing(source)  # first: it finds a broker that answers
+    standing = await site_standing(source)  # first: it finds a broker that answers
     names = [name for name in await list_topics(source) if not name.startswith("__") and not link.selects_topic(name)]
     return standing, tuple(sorted(names))
-
-
-async def known_standing(cluster: Cluster) -> SiteStanding | None:
-    """As `site_standing`; None, too, of a cluster that does not let farshore ask: it is none of farshore's own."""
-    try:
-        return await site_standing(cluster)
-    except KafkaError as error:
-        if error.code is ErrorCode.CLUSTER_AUTHORIZATION_FAILED:  # ours ask no rights
-            return None
-        raise
 
 
 def first_steps(freezing: Freezing) -> list[OperationStep]:

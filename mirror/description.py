@@ -52,6 +52,8 @@ class LinkDescription:
     topics_to_create: tuple[NewTopic, ...] | None
     topics_to_grow: tuple[tuple[str, int], ...] | None
     config_drift: tuple[ConfigChange, ...] | None
+    configs_unread: tuple[str, ...] | None
+    """Why those of some topics could not be compared."""
     findings: tuple[Finding, ...] | None
     holds: tuple[Hold, ...] | None
     topics_paused: tuple[str, ...]
@@ -96,6 +98,7 @@ def _describe_target(link: Link, entries: StateEntries, now_ms: int) -> LinkDesc
         topics_to_create=None,
         topics_to_grow=None,
         config_drift=None,
+        configs_unread=None,
         findings=None,
         holds=None,
         topics_paused=entries.paused_topics(),
@@ -111,7 +114,7 @@ async def _with_source(
     seen = await look_at_topics(link, source, target)
     pairs = pair_topics(link, seen.source, seen.target)
     plan = await plan_link_topics(link, source, target, seen)
-    drift, _ = await plan_config_sync(link, source, target, pairs)
+    drift, unread = await plan_config_sync(link, source, target, pairs)
     return replace(
         at_target,
         source_answers=True,
@@ -119,6 +122,7 @@ async def _with_source(
         topics_to_create=plan.create,
         topics_to_grow=tuple(plan.grow.items()),
         config_drift=drift,
+        configs_unread=tuple(str(unread[topic]) for topic in sorted(unread)),
         holds=merge_holds(link, seen, entries, target.clock.now_ms()),
         findings=tuple(await find_concerns(source, target, pairs, source.clock.now_ms())),
     )

@@ -140,12 +140,13 @@ class KafkaError(ClientError):
         self.hint = _HINTS.get(self.code, "see the broker's log for the reason")
 
 
+_PRINTED: Final = " (`farshore link rights` prints all that are needed)"
 _HINTS = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "list what is there with `farshore topic list --site SITE`",
-    ErrorCode.TOPIC_AUTHORIZATION_FAILED: "give farshore's principal access to this topic",
-    ErrorCode.GROUP_AUTHORIZATION_FAILED: "give farshore's principal access to this group",
-    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "give farshore's principal IdempotentWrite and Describe on the cluster",
-    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "allow farshore's principal the transactional ids farshore-*",
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: "give farshore's principal its rights on this topic" + _PRINTED,
+    ErrorCode.GROUP_AUTHORIZATION_FAILED: "give farshore's principal its rights on this group" + _PRINTED,
+    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "give farshore's principal its rights on the cluster" + _PRINTED,
+    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "give farshore's principal its rights on its ids" + _PRINTED,
     ErrorCode.TOPIC_ALREADY_EXISTS: "choose another name, or delete the topic first",
     ErrorCode.INVALID_TOPIC_EXCEPTION: "topic names have letters, digits, '.', '_' and '-', at most 249 characters",
     ErrorCode.INVALID_CONFIG: "correct the names and values given with --config NAME=VALUE",

@@ -18,6 +18,7 @@ from deploy.cli.both_sites import note_lost_source, with_both_sites
 from deploy.cli.cutting import cut_anew
 from deploy.cli.failback_words import told_partings
 from deploy.cli.parameters import GapOption, PartitionName, StartOption, StartTime
+from deploy.cli.rights import rights_command
 from deploy.cli.status import tell_next_steps
 from deploy.cli.stranded import StrandedWay, stranded_in_the_way
 from deploy.cli.terminal import (
@@ -54,7 +55,10 @@ link_option = click.option("--link", "link_name", metavar="LINK", help="The link
 
 @click.group("link")
 def link_group() -> None:
-    """Links: list, describe, pause, resume, restart, try again, cut anew."""
+    """Links: list, describe, pause, resume, restart, try again, cut anew; the rights that they need."""
+
+
+link_group.add_command(rights_command)
 
 
 @link_group.command("list")

@@ -11,7 +11,7 @@ from broker.client.groups import commit_offsets
 from broker.client.model import CommittedOffset
 from broker.client.offsets import log_end_offsets
 from broker.client.producers import ProducerIdAndEpoch
-from broker.client.site_role import set_site_role
+from broker.client.site_role import set_site_role, site_standing
 from broker.client.topics import list_topics
 from broker.wire.api import ApiKey
 from broker.wire.errors import ErrorCode
@@ -19,7 +19,6 @@ from broker.wire.site_role import SiteRole
 from broker.wire.vocabulary import TopicPartition
 from failover.drill import AuditNote, LinkDrill
 from failover.drilling import drill_link
-from failover.freezing import known_standing
 from failover.open_transactions import PendingOffsets, watch_pending
 from failover.plan import RefusalReason, plan_failover
 from mirror.api import HeartbeatWatch
@@ -112,7 +111,7 @@ async def test_a_source_that_would_come_back_active_is_found(tmp_path: Path, is_
         told = [(one.kind, one.subject, one.detail) for one in found.findings if one.kind == "returns_active"]
         text = "east would come back active behind a failover, and take writes beside west (broker 1)"
         assert told == ([] if is_held else [("returns_active", "east", text)])
-        standing = await known_standing(stage.source)
+        standing = await site_standing(stage.source)
         await set_site_role(stage.source, SiteRole.STANDBY, "it was left", standing)
         again = await drilled(stage)
         assert "returns_active" not in {one.kind for one in again.findings}, "that role it keeps"
