@@ -21,6 +21,7 @@ from broker.client.model import CommittedOffset
 from broker.client.producers import ProducerIdAndEpoch, end_txn
 from broker.client.topics import describe_each_topic
 from broker.wire.coordinator_keys import OFFSETS_TOPIC, partition_for
+from broker.wire.errors import ErrorCode
 from broker.wire.vocabulary import TopicPartition
 from mirror.limits import GROUP_COMMIT_ROUNDS, GROUP_FENCE_PATIENCE_MS, GROUP_SYNC_TIMEOUT_MS
 from mirror.link import Link
@@ -104,9 +105,13 @@ async def until_counted(target: Cluster, link: Link, writer: ProducerIdAndEpoch)
 
 
 async def find_places(target: Cluster, groups: Sequence[str]) -> GroupPlaces:
-    """Raises ClientError."""
+    """Raises ClientError, also where farshore may not know the places."""
     topics, failures = await describe_each_topic(target, [OFFSETS_TOPIC])
     if OFFSETS_TOPIC not in topics:
+        if (
+            refused := failures.get(OFFSETS_TOPIC)
+        ) is not None and refused.code is ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+            raise refused
         return GroupPlaces({}, {})
     count = len(topics[OFFSETS_TOPIC].partitions)
     known = {group: TopicPartition(OFFSETS_TOPIC, partition_for(group, count)) for group in groups}

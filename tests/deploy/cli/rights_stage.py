@@ -1,4 +1,4 @@
-"""Two brokers of ours that ask for rights, and a user who has those that `farshore link rights` prints, or all but one."""
+"""Two brokers of ours that ask for rights; a user has those that `farshore link rights` prints, or all but one."""
 
 from __future__ import annotations
 
