@@ -67,8 +67,8 @@ LATE_COMMIT_COLUMNS = ("group", "topic", "partition", "moved_offset", "found_off
 DIFFERENCE_COLUMNS = ("kind", "subject", "partition", "expected", "found")
 _DIFFERENCES = {
     DifferenceKind.NOT_FENCED: (
-        "not_fenced: the partition could take no marker, so a mirror that hangs could still write there; "
-        "see that the old mirror's process has ended"
+        "not_fenced: the partition could take no marker (it has no leader, or farshore lacks Write on the topic), so a "
+        "mirror that hangs could still write there; see that the old mirror's process has ended"
     ),
     DifferenceKind.GROUPS_NOT_FENCED: (
         "groups_not_fenced: a commit of groups' offsets that hangs in the old mirror could still move them; see that "

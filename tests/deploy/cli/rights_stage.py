@@ -47,6 +47,12 @@ class Right(NamedTuple):
         return AclCreation(self.resource, self.name, self.pattern, principal, "*", self.operation, allow)
 
 
+def names(right: Right, text: str) -> bool:
+    """Whether it is said what is refused, and on what."""
+    refused = f"{right.resource.name}_AUTHORIZATION_FAILED"
+    return refused in text and (right.name in text or right.resource is AclResource.CLUSTER)
+
+
 def printed_rights(site: str, line: str) -> Iterator[Right]:
     """What a line of kafka-acls gives."""
     tool, *words = shlex.split(line)
@@ -112,8 +118,8 @@ class RightsStage:
         items = self.json(f"link rights{chosen}", LIMITED)["items"]
         return [right for item in items for right in printed_rights(item["site"], item["command"])]
 
-    def give(self, rights: Iterable[Right]) -> None:
-        """These, and no other."""
+    def give(self, rights: Iterable[Right], sites: Iterable[str] = ("east", "west")) -> None:
+        """These, and no other, at sites that are there."""
         given = list(rights)
 
         async def at(cluster: Cluster) -> None:
@@ -124,7 +130,7 @@ class RightsStage:
             answer = await connection.request(CreateAclsRequest(mine))
             assert not any(each.error_code for each in answer.results), answer
 
-        for site in ("east", "west"):
+        for site in sites:
             self.at(site, at)
 
     def at(self, site: str, do: Callable[[Cluster], Awaitable[T]]) -> T:

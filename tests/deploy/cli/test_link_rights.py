@@ -14,14 +14,14 @@ import pytest
 from broker.client.cluster import Cluster
 from broker.client.groups import committed_offsets
 from broker.client.topics import delete_topics, list_topics
-from broker.wire.vocabulary import AclOperation, AclResource, TopicPartition
+from broker.wire.vocabulary import AclOperation, TopicPartition
 from deploy.config import load, parse
 from deploy.rights import RIGHTS, rights_of
 from mirror.link import Link
 from mirror.worker.events import Event
 from tests.chaos_runs.warm_commands import Said
 from tests.deploy.cli.commands import leaves
-from tests.deploy.cli.rights_stage import LIMITED, Right, RightsStage
+from tests.deploy.cli.rights_stage import LIMITED, Right, RightsStage, names
 from tests.interop.locked import AuthorizingBroker
 from tests.mirror.harness import Told, eventually, make_topic, running, some_records, write
 
@@ -81,12 +81,6 @@ def said_by(stage: RightsStage, command: str) -> list[Said]:
 
 def text_of(said: list[Said]) -> str:
     return "".join(each.out + each.err for each in said)
-
-
-def names(right: Right, text: str) -> bool:
-    """Whether it is said what is refused, and on what."""
-    refused = f"{right.resource.name}_AUTHORIZATION_FAILED"
-    return refused in text and (right.name in text or right.resource is AclResource.CLUSTER)
 
 
 @pytest.mark.parametrize("command", LINES)

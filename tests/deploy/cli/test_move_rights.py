@@ -1,0 +1,102 @@
+"""A switchover with exactly the rights that `farshore link rights` prints for it, and without each one of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from broker.wire.vocabulary import AclOperation
+from deploy.rights import RIGHTS, At, Thing
+from tests.chaos_runs.warm_commands import Said
+from tests.deploy.cli.rights_stage import Right, RightsStage, names
+from tests.interop.locked import AuthorizingBroker
+from tests.mirror.harness import make_topic
+
+SWITCHOVER = [(need.at, need.thing, operation) for need in RIGHTS["switchover"] for operation in need.operations]
+TOLD_LATER = {
+    (At.SOURCE, Thing.CLUSTER, AclOperation.ALTER_CONFIGS),
+    (At.TARGET, Thing.TOPICS, AclOperation.WRITE),
+    (At.TARGET, Thing.CANARY, AclOperation.WRITE),
+    (At.TARGET, Thing.GROUPS, AclOperation.READ),
+    (At.TARGET, Thing.STATE, AclOperation.WRITE),
+    (At.TARGET, Thing.OFFSETS, AclOperation.DESCRIBE),
+    (At.TARGET, Thing.OPERATIONS, AclOperation.CREATE),
+    (At.TARGET, Thing.OPERATIONS, AclOperation.WRITE),
+    (At.TARGET, Thing.FENCES, AclOperation.WRITE),
+    (At.TARGET, Thing.FENCE_OF_GROUPS, AclOperation.WRITE),
+    (At.TARGET, Thing.FENCE_OF_MOVES, AclOperation.WRITE),
+}
+"""What a plan does not need, only a move."""
+
+
+@contextmanager
+def mirrored(folder: Path) -> Iterator[RightsStage]:
+    """Two sites of their own: a move changes them."""
+    with AuthorizingBroker(folder / "east") as east, AuthorizingBroker(folder / "west") as west:
+        stage = RightsStage(folder, east, west)
+        stage.declare("east-west", "flights", "analysts")
+        stage.fill("flights", "analysts")
+        stage.at("east", lambda cluster: make_topic(cluster, "__farshore-canary-east-west"))
+        with stage.mirror():
+            stage.await_mirrored()
+            yield stage
+
+
+def without(stage: RightsStage, command: str, at: int | None, line: str) -> tuple[Right | None, Said]:
+    """The command with its rights, but for the one at this place."""
+    rights = stage.printed(command)
+    assert len(rights) == sum(len(need.operations) for need in RIGHTS[command])
+    missing = None if at is None else rights[at]
+    stage.give(right for right in rights if right != missing)
+    return missing, stage.run(line)
+
+
+def test_a_plan_says_which_right_is_missing(tmp_path: Path) -> None:
+    with mirrored(tmp_path) as stage:
+        missing, planned = without(stage, "switchover", None, "switchover --dry-run")
+        assert planned.code == 0, planned.err
+        untold = set()
+        for place, right in enumerate(SWITCHOVER):
+            missing, planned = without(stage, "switchover", place, "switchover --dry-run")
+            assert missing is not None
+            if not names(missing, planned.out + planned.err):
+                assert planned.code == 0, planned.err
+                untold.add(right)
+    assert untold == TOLD_LATER
+
+
+@pytest.mark.parametrize("command", ["switchover --yes", "failover --yes --allow-data-loss"])
+def test_a_move_needs_no_other_rights(command: str, tmp_path: Path) -> None:
+    with mirrored(tmp_path) as stage:
+        word = command.split()[0]
+        if word == "failover":
+            stage.east.stop()
+            rights = stage.printed(word)
+            stage.give((right for right in rights), sites=("west",))
+            said = stage.run(command)
+        else:
+            _, said = without(stage, word, None, command)
+        assert said.code == 0, said.err
+        assert "AUTHORIZATION_FAILED" not in said.out + said.err
+
+
+@pytest.mark.parametrize(
+    "right", [one for one in SWITCHOVER if one in TOLD_LATER], ids=lambda one: f"{one[1].name}-{one[2].name}"
+)
+def test_a_move_says_which_right_is_missing(right: tuple[At, Thing, AclOperation], tmp_path: Path) -> None:
+    with mirrored(tmp_path) as stage:
+        missing, said = without(stage, "switchover", SWITCHOVER.index(right), "switchover --yes")
+        assert missing is not None
+        assert said.code == 1
+        text = said.out + said.err
+        if right[1] in (Thing.TOPICS, Thing.CANARY):  # it is moved, and not verified
+            assert "not_fenced" in text
+            assert missing.name in text
+            assert "lacks Write on the topic" in text
+        elif right[1] is Thing.FENCE_OF_GROUPS:
+            assert "may use the transactional ids farshore-LINK and farshore-LINK.groups" in text
+        else:
+            assert names(missing, text), text
