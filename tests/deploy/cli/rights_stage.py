@@ -20,7 +20,7 @@ from broker.wire.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
 from broker.wire.vocabulary import CLUSTER_NAME, AclOperation, AclPattern, AclPermission, AclResource, TopicPartition
 from tests.chaos_runs.warm_commands import Said, warm_commands
 from tests.forking import ForkedProcess, start_farshore
-from tests.interop.locked import PASSWORD, USER, AuthorizingBroker
+from tests.interop.locked import PASSWORD, USER, AuthorizingBroker, AuthorizingKafkaServer
 from tests.interop.servers import ROOT, wait_until
 from tests.mirror.harness import make_topic, some_records, write
 
@@ -87,8 +87,8 @@ class RightsStage:
     """`farshore` as a super user and as one who has what he is given."""
 
     folder: Path
-    east: AuthorizingBroker
-    west: AuthorizingBroker
+    east: AuthorizingBroker | AuthorizingKafkaServer
+    west: AuthorizingBroker | AuthorizingKafkaServer
     files: dict[str, Path] = field(default_factory=dict)
 
     def declare(self, link: str, topics: str, group: str) -> None:
