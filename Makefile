@@ -14,13 +14,13 @@ SOURCES := broker mirror failover monitoring chaos deploy tests
 PYTEST ?= $(BIN)/python -m pytest
 LANES := servers commands moves services brokers failover behind
 # Those that start all their servers themselves run beside the commands and the services, the others share theirs.
-beside_commands := $(patsubst %,tests/interop/test_%.py,acl_freeze acls audit_interrupt fleet_etcd site_freeze)
+beside_commands := $(patsubst %,tests/interop/test_%.py,acl_freeze acls audit_interrupt fleet_etcd link_rights site_freeze)
 beside_services := $(patsubst %,tests/interop/test_%.py,delete_horizon kafka_znodes mirror_truncated old_formats older_copy \
   three_brokers tutorial zookeeper zookeeper_tool)
 servers := $(filter-out $(beside_commands) $(beside_services),$(wildcard tests/interop/test_*.py)) tests/interop/side_by_side
 # Moves wait, for what comes late among others, more than they compute: they take turns with each other in lanes of their own.
-moves := $(patsubst %,tests/deploy/cli/test_%.py,apply failback failback_operation failback_waves failover older_disk operation \
-  pending_offsets question refusals site_move stranded target_in_part third_site two_way_loss)
+moves := $(patsubst %,tests/deploy/cli/test_%.py,apply failback failback_operation failback_waves failover move_rights older_disk \
+  operation pending_offsets question refusals site_move stranded target_in_part third_site two_way_loss)
 commands := $(filter-out $(moves),$(wildcard tests/deploy/cli/test_*.py)) $(beside_commands)
 services := $(addprefix tests/,chaos chaos_runs monitoring deploy/demo deploy/local) $(wildcard tests/deploy/test_*.py) \
   $(beside_services)

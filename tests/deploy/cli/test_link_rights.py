@@ -22,7 +22,7 @@ from mirror.worker.events import Event
 from tests.chaos_runs.warm_commands import Said
 from tests.deploy.cli.commands import leaves
 from tests.deploy.cli.rights_stage import LIMITED, Right, RightsStage, names
-from tests.interop.locked import AuthorizingBroker
+from tests.interop.locked import USER, AuthorizingBroker
 from tests.mirror.harness import Told, eventually, make_topic, running, some_records, write
 
 TOPIC, GROUP, CANARY = "flights", "analysts", "__farshore-canary-east-west"
@@ -57,6 +57,12 @@ HIDES = {
 """Where a command goes by lists: without the right to describe it, what it has of this at this site is not there."""
 
 
+@pytest.fixture
+def fresh(tmp_path: Path) -> Iterator[RightsStage]:
+    with AuthorizingBroker(tmp_path / "east") as east, AuthorizingBroker(tmp_path / "west") as west:
+        yield RightsStage(tmp_path, east, west)
+
+
 @pytest.fixture(scope="module")
 def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RightsStage]:
     folder = tmp_path_factory.mktemp("rights")
@@ -85,6 +91,10 @@ def text_of(said: list[Said]) -> str:
 
 @pytest.mark.parametrize("command", LINES)
 def test_a_command_works_with_its_rights_and_says_which_is_missing(mirrored: RightsStage, command: str) -> None:
+    needs_what_is_printed(mirrored, command)
+
+
+def needs_what_is_printed(mirrored: RightsStage, command: str) -> None:
     rights = mirrored.printed(command)
     mirrored.give(rights)
     all_right = said_by(mirrored, command)
@@ -103,6 +113,8 @@ def test_a_command_works_with_its_rights_and_says_which_is_missing(mirrored: Rig
             assert not names(missing, text_of(said)), f"{missing} is said, and does not belong into HIDES"
         else:
             assert names(missing, text_of(said)), f"{command} without {missing}:\n{text_of(said)}"
+    if command == "site freeze":
+        assert mirrored.run("site thaw --site east --yes", USER).code == 0
 
 
 def prepared(stage: RightsStage, link: str, number: int) -> Link:
@@ -154,7 +166,8 @@ async def says(link: Link, missing: Right) -> None:
         await eventually(is_said, f"the mirror to say that it lacks {missing}", 30.0)
 
 
-def test_the_mirror_runs_with_its_rights_and_says_which_is_missing(stage: RightsStage) -> None:
+def test_the_mirror_runs_with_its_rights_and_says_which_is_missing(fresh: RightsStage) -> None:
+    stage = fresh
     link = prepared(stage, "l0", 0)
     every = stage.printed("mirror run")
     stage.give(every)
