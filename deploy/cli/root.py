@@ -38,7 +38,7 @@ COMMANDS: dict[str, CommandPlace] = {
     "site": CommandPlace("deploy.cli.site_roles", "site_group", "Role, freeze, thaw and standby: who takes writes."),
     "topic": CommandPlace("deploy.cli.topic", "topic_group", "List, create, describe, delete, pause, resume topics."),
     "link": CommandPlace(
-        "deploy.cli.link", "link_group", "List, describe, pause, resume, restart, retry, cut links; rights."
+        "deploy.cli.link", "link_group", "List, describe, pause, resume, restart, retry, cut; rights."
     ),
     "offsets": CommandPlace("deploy.cli.offsets", "offsets_group", "Translate offsets between sites."),
     "group": CommandPlace("deploy.cli.group", "group_group", "List and describe consumer groups."),
