@@ -138,11 +138,11 @@ RIGHTS: Final[Mapping[str, tuple[Need, ...]]] = {
     ),
     "failover": (*_MOVE_AT_TARGET, _target(Thing.ENDS, READ)),
     "drill": (
-        _source(Thing.TOPICS, DESCRIBE),
+        _source(Thing.TOPICS, READ),
         _source(Thing.GROUPS, DESCRIBE),
         _source(Thing.PRODUCERS, READ),
         _source(Thing.CLUSTER, DESCRIBE_CONFIGS),
-        _target(Thing.TOPICS, DESCRIBE),
+        _target(Thing.TOPICS, READ),
         _target(Thing.GROUPS, DESCRIBE),
         _target(Thing.STATE, READ),
         _target(Thing.ENDS, READ),

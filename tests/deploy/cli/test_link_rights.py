@@ -45,7 +45,6 @@ LINES = {
 HIDES = {
     ("status", "east", TOPIC),
     ("link describe", "east", TOPIC),
-    ("drill", "east", TOPIC),
     ("drill", "west", "__farshore-ends-east-west"),
     *(
         (command, site, TOPIC)
