@@ -77,7 +77,12 @@ def run_command(
             raise click.UsageError(f"--near {place} names no rack: write {site}, or {site}/RACK")
     by_name = {link.name: link for link in links}
     blank = WorkerRecord(
-        links={}, weight=weight or 1.0, near=places_of(near), max_links=max_links, since_ms=SystemClock().now_ms()
+        links={},
+        weight=weight or 1.0,
+        near=places_of(near),
+        max_links=max_links,
+        since_ms=SystemClock().now_ms(),
+        prepares=True,
     )
     offer = replace_links(blank, by_name, stamp.at_ms if stamp is not None else 0)
     followed = FollowedFile(context, link_names, Current(by_name), Current(offer), stamp)
@@ -97,7 +102,13 @@ async def _run_in_fleet(followed: FollowedFile, fleet: FleetAccess, name: str) -
     async with open_etcd(fleet, clock) as store, asyncio.TaskGroup() as tasks:
         following = tasks.create_task(followed.follow(clock, tell))
         coordinator = FleetCoordinator(store, name, followed.offer, clock, tell, fleet.settings)
+        running = tasks.create_task(run_declared(followed.links, coordinator=coordinator))
         try:
-            await run_declared(followed.links, coordinator=coordinator)
+            await asyncio.wait([running])
+        except asyncio.CancelledError:  # by a signal: the next one is not waited for
+            following.cancel()
+            coordinator.stopping.set()
+            await asyncio.wait([running])
+            raise
         finally:
             following.cancel()

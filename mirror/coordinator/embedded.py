@@ -35,7 +35,12 @@ class EmbeddedCoordinator:
 class Unconditional:
     """The permit of who is alone."""
 
-    async def wait(self) -> None:
+    is_given = True
+
+    async def begin(self) -> None:
+        return
+
+    async def wait(self, *, is_prepared: bool) -> None:
         return
 
     def check(self) -> None:

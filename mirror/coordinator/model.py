@@ -51,7 +51,7 @@ def units_of(link: Link) -> list[Unit]:
 
 
 Share: TypeAlias = frozenset[Unit]
-"""What one worker is to run now."""
+"""What one worker is to run now, or to prepare: only its permit says that no other worker runs it still."""
 
 
 @dataclass(slots=True)
@@ -94,8 +94,18 @@ class UnitNotHeld(MirrorError):
 class Permit(Protocol):
     """Whether a unit may be opened: fenced at its target, with which any other worker's session of it ends."""
 
-    async def wait(self) -> None:
-        """Until it may."""
+    async def begin(self) -> None:
+        """Until a session may begin: what only reads may be done while another worker runs the unit still."""
+        ...
+
+    @property
+    def is_given(self) -> bool:
+        """Whether it may be opened now."""
+        ...
+
+    async def wait(self, *, is_prepared: bool) -> None:
+        """Until it may be opened. Where this is all that a session waits for, who runs the unit still is told that it
+        `is_prepared`, and lets go."""
         ...
 
     def check(self) -> None:

@@ -6,17 +6,21 @@ old, and both without the worker's knowing why. So everything here is said for a
 
 from __future__ import annotations
 
+from typing import Final
+
 from mirror.coordinator.model import Share, Unit
 from mirror.fleet.store import Lease
 from mirror.fleet.view import FleetView
+
+NEVER: Final = float("inf")
 
 
 class Belief:
     """Seconds are those of the clock's `boottime`: a machine that was suspended knows that time went by."""
 
-    def __init__(self, name: str, without_etcd_seconds: float) -> None:
+    def __init__(self, name: str, without_etcd_seconds: float, prepare_seconds: float) -> None:
         self.name = name
-        self._without_etcd_s = without_etcd_seconds
+        self._without_etcd_s, self._prepare_s = without_etcd_seconds, prepare_seconds
         self.lease: Lease | None = None
         self.joined = 0
         """The revision at which this worker's key was made; 0: it has none now."""
@@ -29,6 +33,14 @@ class Belief:
         self._shared: tuple[FleetView, int, int] | None = None
         """What the share follows from: the view and its revision, and the revision at which this worker joined."""
         self._trusted_until = float("-inf")
+        self._coming: frozenset[Unit] = frozenset()
+        """Of the share what another worker holds: it is prepared here, and not opened."""
+        self._kept_until: dict[Unit, float] = {}
+        """Of the share what is planned for another worker, which prepares it: so long at most it is run here still."""
+        self._looks_again_at = NEVER
+        """By time alone the share changes then."""
+        self._prepared: set[Unit] = set()
+        """What waits here for nothing but to be opened."""
 
     def is_alive(self, now: float) -> bool:
         """Whether the store still holds this worker's lease, for certain."""
@@ -46,8 +58,15 @@ class Belief:
         """A unit is opened by who holds it for certain; the key goes with the lease, so nobody else holds it then."""
         return self.is_alive(now) and self.holds(unit) and unit in self._share and unit not in self._releasing
 
+    def may_prepare(self, unit: Unit, now: float) -> bool:
+        """Whether a session of it may begin: it is opened here, or will be when who runs it lets it go."""
+        return self.is_alive(now) and unit in self._share and unit not in self._releasing
+
+    def note_prepared(self, unit: Unit, *, is_prepared: bool) -> None:
+        (self._prepared.add if is_prepared else self._prepared.discard)(unit)
+
     def share(self, now: float) -> Share:
-        """What this worker is to run now.
+        """What this worker is to run now, or to prepare: of that, another lets go when it hears that it is.
 
         While it does not know whether its lease lives it goes on with what it had, for as long as it is told to. When
         it knows the store's keys again it goes on with what is planned for it still, and nobody else has taken.
@@ -56,19 +75,43 @@ class Belief:
             assert self.lease is not None
             self._trusted_until = self.lease.alive_until
             follows_from = self.view, self.view.revision, self.joined
-            if follows_from == self._shared:
+            if follows_from == self._shared and now < self._looks_again_at:
                 return self._share  # asked for ten times a second, of ten thousand units
             self._shared = follows_from
-            mine = (unit for unit, worker in self.view.planned.items() if worker == self.name)
-            self._share = frozenset(
-                unit
-                for unit in mine
-                if unit not in self._releasing
-                and (self.holds(unit) or (unit in self._share and unit not in self.view.held))
-            )
+            self._share = self._to_run(self.view) | self._still_here(self.view, now)
         elif now >= self._trusted_until + self._without_etcd_s:
             self._share, self._shared = frozenset(), None
+            self._coming = frozenset()
         return self._share
+
+    def _to_run(self, view: FleetView) -> Share:
+        """What is planned for this worker, but for what has to end here first."""
+        mine = {unit for unit, worker in view.planned.items() if worker == self.name and unit not in self._releasing}
+        theirs = {unit for unit in mine if unit in view.held and not self.holds(unit)}
+        # What ran here when another took it is no more than a session that this one's fence has ended, or will.
+        self._coming = frozenset(theirs & self._coming | theirs - self._given_out)
+        return self._coming | {unit for unit in mine - theirs if self.holds(unit) or unit in self._share}
+
+    def _still_here(self, view: FleetView, now: float) -> Share:
+        """What runs here, is planned for another, and is being prepared there."""
+        kept: dict[Unit, float] = {}
+        for unit in self._share - self._releasing:
+            heir = view.workers.get(view.planned.get(unit, ""))
+            if heir is None or heir.name == self.name or not heir.record.prepares or not self.holds(unit):
+                continue
+            until = self._kept_until.get(unit, now + self._prepare_s)
+            if now < until and not view.is_ready(unit, heir):
+                kept[unit] = until
+        self._looks_again_at = min(kept.values(), default=NEVER)
+        self._kept_until = kept
+        return frozenset(kept)
+
+    def is_awaited(self, now: float) -> bool:
+        """Whether another worker may be about to take what this one holds."""
+        view = self.view
+        if view is None or not self.is_alive(now):
+            return False
+        return any(map(self.holds, view.held)) and bool(view.workers.keys() - view.unusable - {self.name})
 
     def give_out(self, share: Share) -> None:
         """Who runs units sees this share now: all of it runs here until each is released."""
@@ -77,6 +120,7 @@ class Belief:
     def release(self, unit: Unit) -> None:
         """Nothing of it runs here any more."""
         self._given_out.discard(unit)
+        self._coming -= {unit}
         self._releasing.add(unit)
         self._shared = None
 
@@ -109,5 +153,22 @@ class Belief:
             and unit not in self._given_out
             and self.holds(unit)
         }
-        self._releasing = {unit for unit in self._releasing if self.holds(unit)}
+        held = {unit for unit in self._releasing if self.holds(unit)}
+        if held != self._releasing:
+            self._releasing, self._shared = held, None
         return {unit: self.view.held[unit].epoch for unit in sorted(self._releasing)}
+
+    def to_say(self) -> list[Unit]:
+        """What is prepared here, and who runs it does not know that."""
+        view = self.view
+        me = view.workers.get(self.name) if view is not None else None
+        if view is None or me is None or me.joined != self.joined:
+            return []
+        return sorted(unit for unit in self._prepared & self._coming if not view.is_ready(unit, me))
+
+    def to_take_back(self) -> list[Unit]:
+        """Of what this worker said that it is prepared, and is not any more."""
+        if self.view is None or not self.joined:
+            return []
+        ready, me = self.view.ready.items(), (self.name, self.joined)
+        return sorted(unit for unit, said in ready if (said.worker, said.joined) == me and unit not in self._prepared)

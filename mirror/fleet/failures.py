@@ -80,8 +80,9 @@ class Failures:
 
 
 def _others_could(view: FleetView, unit: Unit, failed_at: frozenset[str]) -> bool:
+    unusable = view.unusable
     return any(
-        unit.link in worker.record.links and name not in view.drained
+        unit.link in worker.record.links and name not in unusable
         for name, worker in view.workers.items()
         if name not in failed_at
     )

@@ -4,6 +4,7 @@ workers/NAME    a worker that lives (under its lease): what it offers to run. Th
                 leads: it writes the plan, in commits that name the revision at which its key was made.
 plan/UNIT       the worker that is to run the unit: LINK, or LINK/NUMBER where the link is cut into units
 held/UNIT       who runs it now (under that worker's lease); only where it is not there, the planned one puts it
+ready/UNIT      the planned worker has prepared what another still runs (under its own lease): that one may let go
 loads/NAME      what that worker measured of what it runs (under its lease); written seldom, see `measuring.py`
 drained/NAME    a worker of this name is to run nothing
 last-drain      changed by each drain, so that no two of them are judged by the same view
@@ -23,6 +24,7 @@ from mirror.coordinator.model import Unit
 WORKERS: Final = "workers/"
 PLAN: Final = "plan/"
 HELD: Final = "held/"
+READY: Final = "ready/"
 LOADS: Final = "loads/"
 DRAINED: Final = "drained/"
 LAST_DRAIN: Final = "last-drain"
@@ -54,7 +56,8 @@ class OfferedLink(_Written):
 
 class WorkerRecord(_Written):
     """What stands in a worker's key. `near` are sites, and SITE/RACK; `file_at_ms` is when the worker's file was
-    changed last.
+    changed last. It `prepares` what is planned for it while another runs that still (older workers do not), and
+    `leaving` is one that is being stopped: others are to run what it holds.
     """
 
     links: Mapping[str, OfferedLink]
@@ -63,6 +66,8 @@ class WorkerRecord(_Written):
     max_links: int | None = None
     since_ms: int = 0
     file_at_ms: int = 0
+    prepares: bool = False
+    leaving: bool = False
 
 
 class LinkLoad(_Written):
@@ -93,6 +98,12 @@ class HolderRecord(_Written):
     joined: int
 
 
+class ReadyRecord(HolderRecord):
+    """What stands in a prepared unit's key; `epoch` is that in which another one holds it, and of no later one."""
+
+    epoch: int
+
+
 @dataclass(frozen=True, slots=True)
 class FleetKeys:
     """The names of the keys below a prefix, which ends with a slash."""
@@ -107,6 +118,9 @@ class FleetKeys:
 
     def held(self, unit: Unit) -> str:
         return f"{self.prefix}{HELD}{unit}"
+
+    def ready(self, unit: Unit) -> str:
+        return f"{self.prefix}{READY}{unit}"
 
     def load(self, name: str) -> str:
         return f"{self.prefix}{LOADS}{name}"
@@ -143,5 +157,13 @@ def read_holder(value: str) -> HolderRecord | None:
     """None where no farshore wrote it."""
     try:
         return HolderRecord.model_validate_json(value)
+    except ValidationError:
+        return None
+
+
+def read_ready(value: str) -> ReadyRecord | None:
+    """None where no farshore wrote it."""
+    try:
+        return ReadyRecord.model_validate_json(value)
     except ValidationError:
         return None

@@ -21,7 +21,7 @@ def workers_of(view: FleetView, drained: Collection[str], failing: Collection[st
             worker.name,
             worker.record.weight,
             frozenset(worker.record.near),
-            worker.name in drained,
+            worker.name in drained or worker.record.leaving,
             worker.record.max_links,
             worker.name in lagging,
             worker.name in failing,

@@ -17,14 +17,15 @@ from typing import Final
 from broker.base.clock import Clock
 from broker.base.errors import first_of
 from mirror.coordinator.current import Current
-from mirror.coordinator.model import Member, Meter, Permit, Share, Unit, UnitNotHeld
+from mirror.coordinator.model import Member, Meter, Permit, Share, Unit
 from mirror.fleet.belief import Belief
 from mirror.fleet.bell import Bell, heard
 from mirror.fleet.errors import NOT_SERVED, FleetError, HistoryCompacted, StoreRefused, WorkerNameTaken
 from mirror.fleet.events import FleetEvent, FleetSink
-from mirror.fleet.keys import FleetKeys, HolderRecord, WorkerRecord
+from mirror.fleet.keys import FleetKeys, HolderRecord, ReadyRecord, WorkerRecord
 from mirror.fleet.leader import LOOK_AGAIN_S, Leader
 from mirror.fleet.measuring import Measuring
+from mirror.fleet.permit import FleetPermit
 from mirror.fleet.settings import FleetSettings
 from mirror.fleet.store import ABSENT, Commit, FleetStore, Lease, Put
 from mirror.fleet.view import FleetView
@@ -46,6 +47,8 @@ class FleetCoordinator:
     settings: FleetSettings = field(default_factory=FleetSettings)
     cpu_s: Callable[[], float] = time.process_time
     """Processor time that this worker has spent."""
+    stopping: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set where the worker is to leave: it goes when others run what it held, or `leave_seconds` later."""
 
     def member(self) -> AbstractAsyncContextManager[Member]:
         """While the store does not answer the member has no share, and waits. Raises WorkerNameTaken, StoreRefused."""
@@ -80,9 +83,10 @@ class FleetMember:
         self._store, self._offer, self._clock, self._tell = place.store, place.offer, place.clock, place.tell
         self._offered = place.offer.value
         self._settings, self._cpu_s = place.settings, place.cpu_s
+        self._stopping, self._has_left = place.stopping, False
         self.worker_id = place.name
         self._keys = FleetKeys(place.settings.prefix)
-        self._belief = Belief(place.name, place.settings.without_etcd_seconds)
+        self._belief = Belief(place.name, place.settings.without_etcd_seconds, place.settings.prepare_seconds)
         self._bell = Bell()
         self._leader = Leader(place.store, place.settings, self._belief, self._bell, place.clock)
         self._measuring = Measuring(place.clock.monotonic(), place.cpu_s())
@@ -101,7 +105,7 @@ class FleetMember:
 
     async def shares(self) -> AsyncIterator[Share]:
         last: Share | None = None
-        while True:
+        while not self._has_left:
             rung = self._bell.next
             share = self._belief.share(self._clock.boottime())
             self._belief.give_out(share)
@@ -110,9 +114,10 @@ class FleetMember:
                 yield share
             else:
                 await rung.wait()
+        yield frozenset()
 
     def permit(self, unit: Unit) -> Permit:
-        return _Permit(unit, self._belief, self._bell, self._clock)
+        return FleetPermit(unit, self._belief, self._bell, self._clock)
 
     def meter(self, unit: Unit) -> Meter:
         return self._meters.setdefault(unit, Meter())
@@ -141,6 +146,7 @@ class FleetMember:
         belief = self._belief
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._tick())
+            tasks.create_task(self._leave())
             while True:
                 try:
                     async with self._store.lease(self._settings.lease_seconds) as lease:
@@ -169,6 +175,16 @@ class FleetMember:
                 self._tell(FleetEvent.LEASE_IN_DOUBT if in_doubt else FleetEvent.LEASE_RENEWED)
             before, was_alive = share, is_alive
             await self._clock.sleep(TICK_S)
+
+    async def _leave(self) -> None:
+        """Its last share is empty, and comes when others run what this worker held, or none will."""
+        await self._stopping.wait()
+        self._offer.replace(self._offer.value.model_copy(update={"leaving": True}))
+        give_up_at = self._clock.monotonic() + self._settings.leave_seconds
+        while self._belief.is_awaited(self._clock.boottime()) and self._clock.monotonic() < give_up_at:
+            await heard(self._bell.next, TICK_S)
+        self._has_left = True
+        self._bell.ring()
 
     async def _join(self, lease: Lease) -> None:
         """Put this worker's key. An earlier worker of the name may need its lease's time to be gone, and so may this
@@ -253,6 +269,8 @@ class FleetMember:
                 await self._together(epochs, partial(self._let_go, epochs))
                 free = self._belief.to_take()
                 await self._together(free, self._take_all)
+                await self._together(self._belief.to_say(), self._say_ready)
+                await self._together(self._belief.to_take_back(), self._take_back)
             except NOT_SERVED as error:
                 self._hear_nothing(error)
                 await self._clock.sleep(self._settings.retry_seconds)
@@ -301,6 +319,32 @@ class FleetMember:
             self._tell(FleetEvent.TOOK, unit=unit, epoch=revision)
         return True
 
+    async def _say_ready(self, units: Sequence[Unit]) -> bool:
+        """Of the holders that this worker knows of, and of no other."""
+        keys, belief = self._keys, self._belief
+        assert belief.lease is not None
+        assert belief.view is not None
+        epochs = {unit: belief.view.held[unit].epoch for unit in units if unit in belief.view.held}
+        puts: dict[str, Put | None] = {}
+        for unit, epoch in epochs.items():
+            record = ReadyRecord(worker=self.worker_id, joined=belief.joined, epoch=epoch)
+            puts[keys.ready(unit)] = Put(record.model_dump_json(), belief.lease.lease_id)
+        held = {keys.held(unit): epoch for unit, epoch in epochs.items()}
+        return await self._write_of_ready({keys.worker(self.worker_id): belief.joined} | held, puts, units)
+
+    async def _take_back(self, units: Sequence[Unit]) -> bool:
+        keys = self._keys
+        puts: dict[str, Put | None] = dict.fromkeys(keys.ready(unit) for unit in units)
+        return await self._write_of_ready({keys.worker(self.worker_id): self._belief.joined}, puts, units)
+
+    async def _write_of_ready(
+        self, created: Mapping[str, int], puts: Mapping[str, Put | None], units: Sequence[Unit]
+    ) -> bool:
+        revision = await self._store.commit(Commit(created, puts))
+        if revision is not None:
+            self._changed_at |= dict.fromkeys(units, revision)
+        return revision is not None
+
     async def _measure(self, lease: Lease) -> None:
         """Say what this worker measured, where it has become something else."""
         measuring, key = self._measuring, self._keys.load(self.worker_id)
@@ -326,21 +370,3 @@ class FleetMember:
         if self._is_reachable:
             self._is_reachable = False
             self._tell(FleetEvent.STORE_UNREACHABLE, detail=str(error), hint=error.hint)
-
-
-class _Permit:
-    def __init__(self, unit: Unit, belief: Belief, bell: Bell, clock: Clock) -> None:
-        self._unit, self._belief, self._bell, self._clock = unit, belief, bell, clock
-
-    async def wait(self) -> None:
-        while not self._may_open():
-            rung = self._bell.next
-            if not self._may_open():
-                await rung.wait()
-
-    def check(self) -> None:
-        if not self._may_open():
-            raise UnitNotHeld(f"{self._unit}: this worker's lease is in doubt, or another one runs the link")
-
-    def _may_open(self) -> bool:
-        return self._belief.may_open(self._unit, self._clock.boottime())

@@ -22,6 +22,10 @@ class FleetSettings:
     without_etcd_seconds: int = WITHOUT_ETCD_SECONDS
     """So long a worker whose lease could not be renewed goes on with the sessions that run. It opens none meanwhile,
     and if others have taken over what it ran, their fences end its sessions."""
+    prepare_seconds: float = 5.0
+    """So long who runs a unit goes on with it when it is planned for another, until that one has prepared it."""
+    leave_seconds: float = 8.0
+    """So long a worker that is being stopped waits for others to take what it runs; then it goes all the same."""
     settle_seconds: float = 5.0
     """Nothing that runs is moved for balance before the fleet's workers were the same for so long."""
     ease_after_seconds: float = 30.0

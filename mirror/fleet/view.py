@@ -11,14 +11,17 @@ from mirror.fleet.keys import (
     HELD,
     LOADS,
     PLAN,
+    READY,
     REBALANCE,
     WORKERS,
     FleetKeys,
     LoadRecord,
     OfferedLink,
+    ReadyRecord,
     WorkerRecord,
     read_holder,
     read_load,
+    read_ready,
     read_worker,
 )
 from mirror.fleet.loads import loads_of
@@ -59,6 +62,7 @@ class FleetView:
         self.workers: dict[str, LiveWorker] = {}
         self.planned: dict[Unit, str] = {}
         self.held: dict[Unit, Holder] = {}
+        self.ready: dict[Unit, ReadyRecord] = {}
         self.drained: set[str] = set()
         self.rebalance: int | None = None
         """When an operator asked for it, as the key's revision."""
@@ -82,6 +86,18 @@ class FleetView:
         """The oldest of those that live."""
         return min(self.workers.values(), key=lambda worker: worker.joined, default=None)
 
+    @property
+    def unusable(self) -> frozenset[str]:
+        """Workers that are to run nothing: drained, or being stopped."""
+        return frozenset(self.drained) | {name for name, worker in self.workers.items() if worker.record.leaving}
+
+    def is_ready(self, unit: Unit, worker: LiveWorker) -> bool:
+        """Whether this worker has prepared what the holder of now runs."""
+        ready, holder = self.ready.get(unit), self.held.get(unit)
+        if ready is None or holder is None:
+            return False
+        return (ready.worker, ready.joined, ready.epoch) == (worker.name, worker.joined, holder.epoch)
+
     def _apply(self, change: Change) -> None:
         place = change.key.removeprefix(self._keys.prefix)
         self.garbled.discard(change.key)
@@ -102,6 +118,8 @@ class FleetView:
             self.inputs_revision = self.revision
         elif place.startswith(HELD):
             self._apply_held(change.key, Unit.named(place.removeprefix(HELD)), change.item)
+        elif place.startswith(READY):
+            self._apply_ready(change.key, Unit.named(place.removeprefix(READY)), change.item)
 
     def _apply_worker(self, key: str, name: str, item: Item | None) -> None:
         self.workers.pop(name, None)
@@ -150,3 +168,13 @@ class FleetView:
             self.held[unit] = Holder("", 0, item.created)
         else:
             self.held[unit] = Holder(record.worker, record.joined, item.created)
+
+    def _apply_ready(self, key: str, unit: Unit, item: Item | None) -> None:
+        self.ready.pop(unit, None)
+        if item is None:
+            return
+        record = read_ready(item.value)
+        if record is None:
+            self.garbled.add(key)
+        else:
+            self.ready[unit] = record

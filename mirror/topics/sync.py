@@ -108,6 +108,14 @@ async def sync_topics(
     )
 
 
+async def report_of(link: Link, source: Cluster, target: Cluster, seen: TopicsSeen) -> TopicSyncReport | None:
+    """What `sync_topics` tells of what was seen where nothing is to be made; None where something is."""
+    plan, failures = await _plan(link, source, target, seen, lambda _topic: True)
+    if not plan.is_empty:
+        return None
+    return TopicSyncReport(seen, pair_topics(link, seen.source, seen.target), (), (), failures)
+
+
 async def plan_link_topics(link: Link, source: Cluster, target: Cluster, seen: TopicsSeen) -> TopicPlan:
     """What `sync_topics` would make and grow."""
     plan, _ = await _plan(link, source, target, seen, lambda _topic: True)

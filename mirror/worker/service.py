@@ -29,6 +29,7 @@ from mirror.link import Link
 from mirror.offsets.entries import RunState
 from mirror.offsets.state import StateReader
 from mirror.offsets.taking_over import is_successor, is_told
+from mirror.worker.ahead import Ahead, prepare, refuse_stopped
 from mirror.worker.events import Event, EventSink, line_sink, tell_gap, tell_hold, tell_passed
 from mirror.worker.fetching import run_fetcher
 from mirror.worker.holds import Attempts, Holds
@@ -39,7 +40,7 @@ from mirror.worker.origins import Passage
 from mirror.worker.producing import run_producer
 from mirror.worker.returning import run_returns
 from mirror.worker.session import Session
-from mirror.worker.startup import Opened, Restarts, open_link, refuse_stopped
+from mirror.worker.startup import Opened, Restarts, open_link
 from mirror.worker.waiting import wait_for_source
 from mirror.worker.watching import SessionOutdated, run_checkpoints, run_configs, run_groups, run_heartbeat, run_topics
 
@@ -191,7 +192,7 @@ async def _sessions(declared: Current[Link], settings: WorkerSettings, tell: Eve
     pause_ms, restarts, fence_wait_ms = limits.restart_backoff_ms, Restarts(), limits.fence_reason_wait_ms
     attempts = Attempts(limits, clock)
     while True:
-        await place.permit.wait()
+        await place.permit.begin()
         started = clock.monotonic()
         # In a task of its own: when a session that is ending by itself is stopped, its task group raises only its own
         # errors, and in Python 3.11 it leaves `cancelling()` raised without any stop. This group raises the stop.
@@ -247,9 +248,13 @@ async def _run_session(
                 await both(sites.enter_async_context(target), sites.enter_async_context(source))
             passage = Passage(link, source, target)
             holds, patience_ms = Holds(attempts, settings.clock), settings.limits.compare_patience_ms
+            ahead = Ahead(StateReader(link))
+            if not place.permit.is_given:
+                await _prepare(link, (source, target), passage, ahead)
+                await place.permit.wait(is_prepared=ahead.topics is not None)
             with without_looks():
                 opened = await open_link(
-                    link, source, target, passage, tell, restarts, holds, patience_ms, place.permit
+                    link, source, target, passage, tell, restarts, holds, patience_ms, place.permit, ahead
                 )
             place.owns.set()
             place.meter.opened()
@@ -263,6 +268,12 @@ async def _run_session(
     except BaseExceptionGroup as group:
         return _reason(group)
     raise AssertionError("a session ends only by an error")
+
+
+async def _prepare(link: Link, clusters: tuple[Cluster, Cluster], passage: Passage, ahead: Ahead) -> None:
+    """What keeps a link from being prepared the opening meets in its turn, and says why."""
+    with suppress(FarshoreError):
+        await prepare(link, clusters, passage, ahead)
 
 
 async def _run_tasks(session: Session, declared: Current[Link]) -> None:

@@ -2,45 +2,43 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import socket
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from broker.base.turns import in_turns
-from broker.client.cluster import Cluster, Purpose
+from broker.client.cluster import Cluster
 from broker.client.configs import describe_topic_configs
-from broker.client.errors import ClientError, KafkaError
+from broker.client.errors import KafkaError
 from broker.client.fanout import both
-from broker.client.topics import describe_each_topic
-from broker.wire.vocabulary import NO_LEADER, TopicPartition
+from broker.wire.vocabulary import TopicPartition
 from mirror.coordinator.model import Permit
-from mirror.errors import LinkInvalid, LinkPaused, LinkPromoted
+from mirror.errors import LinkInvalid
 from mirror.link import Link
 from mirror.offsets.acceptance import decisions
-from mirror.offsets.cutting import agree_on_units, refuse_other_cut
-from mirror.offsets.entries import Gap, Owner, RunState, VoidEntry, Writer
+from mirror.offsets.cutting import refuse_other_cut
+from mirror.offsets.entries import Gap, Owner, VoidEntry, Writer
 from mirror.offsets.fence import Fence, fence_groups_of_earlier, fence_link, find_unmarkable
 from mirror.offsets.origin_entries import VoidOrigins, spent_origins
 from mirror.offsets.promotions import standing_promotions, unwritten
 from mirror.offsets.state import StateReader
 from mirror.offsets.state_entries import StateEntries
-from mirror.offsets.state_writer import Change, StateWriter, check_own_topics, make_own_topics
+from mirror.offsets.state_writer import Change, StateWriter
 from mirror.offsets.taking_over import Claim, claim_link
 from mirror.offsets.topic_entries import TopicIdentity
 from mirror.offsets.unit_entries import LinkUnits
 from mirror.offsets.wishes import WishReader
 from mirror.topics.plan import MirroredTopic
 from mirror.topics.seen import find_holds
-from mirror.topics.sync import Described, TopicSyncReport, sync_topics
+from mirror.topics.sync import TopicSyncReport
+from mirror.worker.ahead import Ahead, connecting, is_old, look_ahead, refuse_stopped
 from mirror.worker.deletion import review_deletions
 from mirror.worker.events import EventSink
 from mirror.worker.evidence import partition_pairs
 from mirror.worker.ground import Ground, settled
 from mirror.worker.holds import Holds, is_at_source
-from mirror.worker.limits import AHEAD_MAX_AGE_MS, PARTITIONS_AT_ONCE
+from mirror.worker.limits import PARTITIONS_AT_ONCE
 from mirror.worker.origins import Passage
 from mirror.worker.registry import REGISTRY, identify
 from mirror.worker.replicator import Outlet, Replicator
@@ -86,18 +84,6 @@ def worker_name() -> str:
     return f"{socket.gethostname()}:{os.getpid()}"
 
 
-def refuse_stopped(entries: StateEntries) -> None:
-    """Raise LinkPromoted when the target was promoted, LinkPaused when a person paused the link: by which operation."""
-    run = entries.run
-    if run is not None and run.state is RunState.PAUSED:
-        hint = f"to let it run again: farshore link resume --link {entries.link.name}"
-        raise LinkPaused(f"link {entries.link.name} was paused by operation {run.operation_id}", hint)
-    if run is not None and run.state is RunState.PROMOTED:
-        text = f"link {entries.link.name}: {entries.link.target.name} was promoted by operation {run.operation_id}"
-        hint = f"to mirror to it again, overwriting nothing: farshore link resume --link {entries.link.name}"
-        raise LinkPromoted(text, hint)
-
-
 def refuse_own_source(link: Link, source: Cluster, target: Cluster) -> None:
     """Raise LinkInvalid when both sites are one cluster: the link would read for ever what it writes.
 
@@ -122,6 +108,7 @@ async def open_link(
     holds: Holds,
     patience_ms: int,
     permit: Permit,
+    ahead: Ahead | None = None,
 ) -> Opened:
     """Take the link over. Raises MirrorError (UnitNotHeld where `permit` refuses the fence), ClientError.
 
@@ -129,20 +116,16 @@ async def open_link(
     longer to compare than about `patience_ms`, which is put into `holds.late`.
     """
     refuse_own_source(link, source, target)
-    state = StateReader(link)
-    before, described = await _read_ahead(link, (source, target), passage, state)
-    await agree_on_units(target, link, before)
-    await passage.complete(target, before.left_to())
-    await passage.at_source.refuse_unknown_writers(described[0])
+    ahead = ahead or Ahead(StateReader(link))
+    state = ahead.state
+    topics = ahead.fresh_topics(target) or await look_ahead(link, (source, target), passage, ahead)
     link = passage.link
-    refuse_stopped(before)
-    topics = await sync_topics(link, source, target, described=described)
     holds.note_topics({link.source_topic(name) or name: error for name, error in topics.failures.items()})
     for hold in find_holds(link, topics.seen, topics.failures, target.clock.now_ms()):
         holds.add(hold)
     await passage.take(target, [topic.source_topic for topic in topics.mirrored])
     pairs = _within_reach(link, topics.mirrored, holds)
-    async with _connecting(source, pairs.keys(), ("fetch",)), _connecting(target, pairs.values(), ("fetch", "produce")):
+    async with connecting(source, pairs.keys(), ("fetch",)), connecting(target, pairs.values(), ("fetch", "produce")):
         claim, fence = await _take_over(link, target, state, pairs, restarts, holds, permit)
     writer = fence.writer
     entries = await _read_behind_fence((source, target), passage, state, pairs)
@@ -172,25 +155,6 @@ async def open_link(
     return opened
 
 
-async def _read_ahead(
-    link: Link, clusters: tuple[Cluster, Cluster], passage: Passage, state: StateReader
-) -> tuple[StateEntries, Described]:
-    """What decides whether the link may run, and with what: its state, both registries, and the source's topics.
-
-    All of it may be older than what the fence finds. The source is described again where the target took long.
-    """
-    source, target = clusters
-    asked_s = target.clock.monotonic()
-
-    async def at_target() -> StateEntries:
-        await make_own_topics(target, link)
-        own = both(check_own_topics(target, link), passage.at_target.refresh())
-        return (await both(state.read(target), own))[0]
-
-    before, (_, described) = await both(at_target(), both(passage.read_at_source(), describe_each_topic(source)))
-    return before, await describe_each_topic(source) if _is_old(target, asked_s) else described
-
-
 async def _read_behind_fence(
     clusters: tuple[Cluster, Cluster], passage: Passage, state: StateReader, pairs: Iterable[TopicPartition]
 ) -> StateEntries:
@@ -205,33 +169,6 @@ async def _read_behind_fence(
     refuse_stopped(entries)
     refuse_other_cut(passage.link, entries)
     return entries
-
-
-def _is_old(target: Cluster, asked_s: float) -> bool:
-    return target.clock.monotonic() - asked_s > AHEAD_MAX_AGE_MS / 1000
-
-
-@asynccontextmanager
-async def _connecting(
-    cluster: Cluster, partitions: Iterable[TopicPartition], purposes: Sequence[Purpose]
-) -> AsyncIterator[None]:
-    """Meanwhile those connections are opened that the leaders of these partitions will be asked by.
-
-    What is not open by then, or cannot be opened, whoever needs it opens, and hears why it cannot be.
-    """
-
-    async def connect(node_id: int, purpose: Purpose) -> None:
-        with suppress(ClientError):
-            await cluster.connection(node_id, purpose)
-
-    nodes = (await cluster.by_leader(partitions)).keys() - {NO_LEADER}
-    connecting = [asyncio.ensure_future(connect(node, purpose)) for node in sorted(nodes) for purpose in purposes]
-    try:
-        yield
-    finally:
-        for each in connecting:
-            each.cancel()
-        await asyncio.gather(*connecting, return_exceptions=True)
 
 
 async def _open_each(evidence: Mapping[TopicPartition, Evidence], writer: Writer) -> dict[TopicPartition, Opening]:
@@ -279,12 +216,12 @@ async def _take_over(
     )
     asked_s = target.clock.monotonic()
     claim, found = await both(claiming, find_unmarkable(target, wanted))
-    is_old = _is_old(target, asked_s)  # an earlier fence was waited for, say
+    is_late = is_old(target, asked_s)  # an earlier fence was waited for, say
     permit.check()  # what was asked was asked again, maybe, until the target answered
     # Where groups cannot be fenced each pass tries it, and says so of what it had to move.
     _, fence = await both(
         _fence_groups(target, link, state),
-        fence_link(target, link, wanted, since=claim.owner.writer, unmarkable=None if is_old else found),
+        fence_link(target, link, wanted, since=claim.owner.writer, unmarkable=None if is_late else found),
     )
     if REGISTRY in fence.left_out:
         raise fence.left_out[REGISTRY]

@@ -20,7 +20,8 @@ from mirror.link import Link
 from mirror.offsets.entries import Owner
 from mirror.offsets.state import read_entries
 from mirror.offsets.taking_over import claim_link
-from mirror.worker.startup import Restarts, refuse_stopped, worker_name
+from mirror.worker.ahead import refuse_stopped
+from mirror.worker.startup import Restarts, worker_name
 
 SOURCE_PROBE_MS: Final = 4_000
 """How long the source may take to answer at all."""

@@ -86,7 +86,7 @@ async def test_a_single_member_gets_every_unit(join: Join) -> None:
         assert await share_that(member, lambda share: share == UNITS)
         for unit in UNITS:
             async with asyncio.timeout(WAIT_S):
-                await member.permit(unit).wait()
+                await member.permit(unit).wait(is_prepared=True)
             member.permit(unit).check()
 
 
@@ -113,13 +113,16 @@ async def test_two_members_never_share_a_unit(join: Join) -> None:
         await share_that(first, lambda share: share == UNITS)
         try:
             async with join(LINKS) as second:
-                left = await share_that(first, lambda share: len(share) == 1)
-                (moved,) = UNITS - left
-                assert moved not in await share_that(second, lambda _share: True), "the first runs it still"
-                with pytest.raises(TimeoutError):
-                    async with asyncio.timeout(0.2):
-                        await second.permit(moved).wait()
-                await first.released(moved)
+                (moved,) = await share_that(second, bool)
+                assert await share_that(first, bool) == UNITS, "it runs what is being prepared"
+                async with asyncio.TaskGroup() as tasks:
+                    opening = tasks.create_task(second.permit(moved).wait(is_prepared=True))
+                    left = await share_that(first, lambda share: len(share) == 1)
+                    assert left == UNITS - {moved}
+                    await asyncio.sleep(0.2)
+                    assert not opening.done(), "the first has not said yet that it ended"
+                    await first.released(moved)
+                second.permit(moved).check()
                 assert await share_that(second, bool) == {moved}
                 assert await share_that(first, lambda _share: True) == left
         except LinkFenced:

@@ -171,12 +171,13 @@ def test_what_is_planned_away_before_its_taker_saw_that_it_has_it_is_let_go() ->
                 taken.set()
 
         etcd.listeners.append(heard)
+        etcd.commit(Commit({}, {KEYS.drained("first"): Put("")}))
         async with asyncio.TaskGroup() as tasks:
             serving = [tasks.create_task(serve(FakeStore(etcd), "first"))]
             await clock.sleep(1)
             serving.append(tasks.create_task(serve(Late(etcd), "late")))
             await taken.wait()
-            etcd.commit(Commit({}, {KEYS.drained("late"): Put("")}))
+            etcd.commit(Commit({}, {KEYS.drained("late"): Put(""), KEYS.drained("first"): None}))
             await clock.sleep(3)
             assert runs == {("first", RED), ("first", Unit("blue"))}
             assert all('"first"' in etcd.items[KEYS.held(unit)].value for _, unit in runs)

@@ -11,7 +11,7 @@ from mirror.fleet.keys import OfferedLink, WorkerRecord
 def offer_of(links: Sequence[str], weight: float = 1.0, near: Sequence[str] = (), units: int = 0) -> WorkerRecord:
     """Of a worker whose file has these links, each to the site "west"; cut into so many units, if not 0."""
     offered = {link: OfferedLink(target="west", declared=link, units=units) for link in links}
-    return WorkerRecord(links=offered, weight=weight, near=tuple(near))
+    return WorkerRecord(links=offered, weight=weight, near=tuple(near), prepares=True)
 
 
 def untold(_event: FleetEvent, /, **_fields: object) -> None:

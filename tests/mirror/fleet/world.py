@@ -48,7 +48,7 @@ LASTING_S = 30.0
 """What a session that began well lasts at least."""
 MIB = 1024 * 1024
 NO_FAULTS: tuple[str, ...] = ()
-FAULTS = ("kill", "sleep", "cut", "etcd", "drain", "join", "compact", "lose lease", "stop")
+FAULTS = ("kill", "sleep", "cut", "etcd", "drain", "join", "compact", "lose lease", "stop", "leave")
 
 
 @dataclass
@@ -71,13 +71,16 @@ class Worker:
         self.slept_at = -1.0
         self.task: asyncio.Task[None] | None = None
         self.cpu_s = 0.0
+        self.stopping = asyncio.Event()
 
     def start(self) -> None:
         self.task = asyncio.ensure_future(self.run())
 
     async def run(self) -> None:
         clock, offer = _Sleepy(self), Current(offer_of(self.world.links, units=self.world.cut))
-        coordinator = FleetCoordinator(self.store, self.name, offer, clock, untold, SETTINGS, lambda: self.cpu_s)
+        coordinator = FleetCoordinator(
+            self.store, self.name, offer, clock, untold, SETTINGS, lambda: self.cpu_s, self.stopping
+        )
         async with coordinator.member() as member:
             assert isinstance(member, FleetMember)
 
@@ -97,8 +100,14 @@ class Worker:
 
     async def _run_session(self, member: FleetMember, unit: Unit) -> None:
         world, permit = self.world, member.permit(unit)
-        await permit.wait()
-        await self.pause(world.chance.uniform(0, 0.2))  # reads states and topics
+        await permit.begin()
+        await self.pause(world.chance.uniform(0, 0.2))  # connects
+        if not permit.is_given:
+            await self.pause(world.chance.uniform(0, 0.4))
+            world.counts["prepared"] += 1
+            await permit.wait(is_prepared=self.name not in world.never_ready)
+        else:
+            await self.pause(world.chance.uniform(0, 0.4))  # reads states and topics
         if self.name in world.out_of_reach:
             raise LinkFenced("stands for whatever ends a session before it is opened")
         permit.check()
@@ -238,6 +247,8 @@ class World:
         """Workers that reach no target."""
         self.fails_soon: set[str] = set()
         """Workers whose sessions are opened, and fail with their first batch."""
+        self.never_ready: set[str] = set()
+        """Workers that can prepare nothing."""
         self.rates: dict[Unit, float] = {}
         """Of units in MiB per second."""
         self.workers: list[Worker] = []
@@ -312,6 +323,13 @@ class World:
                 assert worker.task is not None
                 worker.task.cancel()
                 self.workers.remove(worker)
+            case "leave":
+                worker.stopping.set()
+                self.workers.remove(worker)
+                await self.clock.sleep(self.chance.uniform(0, 2 * SETTINGS.leave_seconds))
+                assert worker.task is not None
+                if not worker.task.done():
+                    worker.kill9()
             case "sleep":
                 await worker.sleep_for(self.chance.uniform(0.1, 8.0))
             case "cut":
