@@ -94,7 +94,7 @@ async def prepare(link: Link, clusters: tuple[Cluster, Cluster], passage: Passag
     pairs = partition_pairs(passage.link, topics.mirrored)
     await target.coordinator("transaction", link.transactional_id)
     await both(
-        connect_leaders(source, pairs.keys(), ("fetch",)),
+        connect_leaders(source, pairs.keys(), ("fetch", "admin")),
         connect_leaders(target, pairs.values(), ("fetch", "produce", "admin")),
     )
     ahead.topics, ahead.asked_s = topics, asked_s

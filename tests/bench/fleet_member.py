@@ -37,6 +37,7 @@ async def hold(address: str, name: str, units: int) -> None:
             async def run_unit(unit: Unit) -> None:
                 meters[unit] = member.meter(unit)
                 try:
+                    await member.permit(unit).wait(is_prepared=True)
                     await asyncio.Event().wait()
                 finally:
                     del meters[unit]

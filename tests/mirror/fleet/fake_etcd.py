@@ -18,6 +18,7 @@ from mirror.fleet.store import ABSENT, Change, Changes, Commit, Item, Lease, Put
 
 RENEWALS_PER_LEASE = 5
 LEASE_MARGIN = 0.1
+LOSES_ANSWERS = 0.03
 
 Told = Changes | StoreUnreachable
 
@@ -155,6 +156,7 @@ class FakeStore:
         self._etcd = etcd
         self._chance = chance
         self._watches: list[tuple[str, asyncio.Queue[Told]]] = []
+        self.loses_answers = LOSES_ANSWERS
         self.is_cut = False
         self.is_refused = False
         """By etcd, which took this user's rights away."""
@@ -173,7 +175,7 @@ class FakeStore:
     async def commit(self, commit: Commit) -> int | None:
         await self._reach()
         done = self._etcd.commit(commit)
-        if self._chance is not None and self._chance.random() < 0.03:
+        if self._chance is not None and self._chance.random() < self.loses_answers:
             raise StoreUnreachable("the answer was lost")
         await self._reach()
         return done
