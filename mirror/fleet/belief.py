@@ -111,7 +111,9 @@ class Belief:
         view = self.view
         if view is None or not self.is_alive(now):
             return False
-        return any(map(self.holds, view.held)) and bool(view.workers.keys() - view.unusable - {self.name})
+        return (bool(self._releasing) or any(map(self.holds, view.held))) and bool(
+            view.workers.keys() - view.unusable - {self.name}
+        )
 
     def give_out(self, share: Share) -> None:
         """Who runs units sees this share now: all of it runs here until each is released."""

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 
 from broker.base.turns import in_turns
 from broker.client.cluster import Cluster
 from broker.client.errors import ClientError, ReadUnfinished
 from broker.client.fanout import both, split_failures
-from broker.client.offsets import list_each_offset, log_spans
+from broker.client.offsets import LogSpan, list_each_offset, log_spans
 from broker.client.topics import describe_each_topic
 from broker.wire.vocabulary import LATEST, TopicPartition
 from mirror.link import Link
@@ -55,8 +55,8 @@ async def gather_evidence(
     """
     source, target = clusters
     known = {where: checkpoint for where, checkpoint in entries.checkpoints.items() if where in pairs}
-    (spans, (target_topics, _)), read = await both(
-        both(log_spans(source, pairs), describe_each_topic(target, {there.topic for there in pairs.values()})),
+    ((spans, now_ids), (target_topics, _)), read = await both(
+        both(_source_logs(source, pairs), describe_each_topic(target, {there.topic for there in pairs.values()})),
         read_tails(target, link, known, patience_ms=patience_ms),
     )
     (logs, unasked), (tails, unread) = split_failures(spans), split_failures(read)
@@ -67,7 +67,7 @@ async def gather_evidence(
             holds.add_error(where, unasked[where], at_source=True)
         elif where in unread or there in unended:
             hold_unread(holds, where, unread.get(where) or unended[there])
-    source_ids = {topic.source_topic: str(topic.source_topic_id or "") for topic in mirrored}
+    source_ids = {topic.source_topic: str(topic.source_topic_id or "") for topic in mirrored} | now_ids
     target_ids = {name: str(topic.topic_id or "") for name, topic in target_topics.items()}
     undecided = entries.undecided_gaps()
     evidence: dict[TopicPartition, Evidence] = {}
@@ -94,6 +94,23 @@ async def gather_evidence(
     return await _compared(clusters, evidence, pairs, passage, holds, patience_ms)
 
 
+async def _source_logs(
+    source: Cluster, partitions: Iterable[TopicPartition]
+) -> tuple[dict[TopicPartition, LogSpan | ClientError], dict[str, str]]:
+    """The logs, and whose they are: a topic that was made anew since the start looked at it is another one.
+
+    The ids are asked for behind the ends: those of an earlier moment may be of the topic before.
+    """
+    wanted = list(partitions)
+    spans = await log_spans(source, wanted)
+    return spans, await _ids_of(source, {where.topic for where in wanted})
+
+
+async def _ids_of(source: Cluster, names: Collection[str]) -> dict[str, str]:
+    topics, _ = await describe_each_topic(source, names)
+    return {name: str(topic.topic_id or "") for name, topic in topics.items()}
+
+
 async def _compared(
     clusters: tuple[Cluster, Cluster],
     evidence: Mapping[TopicPartition, Evidence],
@@ -106,11 +123,16 @@ async def _compared(
     source, target = clusters
     logs = (ClusterLogs(source), ClusterLogs(target))
     compared = await compare_logs(logs, evidence, pairs, passage, holds, patience_ms)
-    return {
-        where: replace(found, comparison=compared[where]) if where in compared else found
-        for where, found in evidence.items()
+    found = {
+        where: replace(known, comparison=compared[where]) if where in compared else known
+        for where, known in evidence.items()
         if where not in holds.current
     }
+    doubted = {where.topic for where, known in found.items() if known.comparison.is_doubted}
+    now_ids = await _ids_of(source, doubted) if doubted else {}
+    for where in [where for where in found if where.topic in now_ids]:  # what was compared may be of another topic
+        found[where] = replace(found[where], source=found[where].source._replace(topic_id=now_ids[where.topic]))
+    return found
 
 
 def hold_unread(holds: Holds, where: TopicPartition, error: ClientError) -> None:

@@ -50,7 +50,7 @@ class FarWeather(Network):
 class Far:
     """Two sites far from each other and from the worker between them."""
 
-    def __init__(self) -> None:
+    def __init__(self, partitions: int = PARTITIONS) -> None:
         self.loop = SimulatedLoop()
         self.clock = SimulatedClock(self.loop)
         self.told = Told()
@@ -62,7 +62,7 @@ class Far:
             for node_id in site.node_ids:
                 network.nodes[site.address(node_id)] = SimulatedNode(site, node_id)
         self.west.on_partition = self._watch
-        self.east.create_topic("flights", PARTITIONS, {"retention.ms": "-1"})
+        self.east.create_topic("flights", partitions, {"retention.ms": "-1"})
         sites = (Site("east", self.east.bootstrap), Site("west", self.west.bootstrap))
         self.link = Link("east-west", *sites, ("flights",))
         self._written = 0
