@@ -14,6 +14,7 @@ from bisect import bisect_right
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack, asynccontextmanager, closing, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Final, Literal
 
@@ -30,8 +31,8 @@ from tests.bench.fleet_peers import BEST, PREFIX, PROCESSES, Fleet, MirrorMaker,
 from tests.bench.measure import cpu_seconds
 from tests.mirror.fleet.etcd_server import EtcdServer
 
-Part = Literal["takeover", "default", "topics", "rolling", "moves", "coordinator"]
-PARTS: Final[tuple[Part, ...]] = ("takeover", "topics", "rolling", "moves", "coordinator", "default")
+Part = Literal["takeover", "default", "topics", "rolling", "moves", "cuts", "coordinator"]
+PARTS: Final[tuple[Part, ...]] = ("takeover", "topics", "rolling", "moves", "cuts", "coordinator", "default")
 LOAD_TOPICS: Final = 6
 PARTITIONS: Final = 4
 LOOK_S: Final = 0.02
@@ -51,6 +52,7 @@ POLL_S: Final = 0.2
 RESTS_S: Final = 20.0
 """Longer than a fleet that changed is left alone, and than its loads are measured."""
 MANY: Final = "many"
+CUT_INTO: Final = (2, 3)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +82,14 @@ class Rolled:
 
 
 @dataclass(slots=True)
+class Cut:
+    """`took_s`: the command, with what Python needs to start; `idle_s`: of the partition that stood longest."""
+
+    took_s: float
+    idle_s: float
+
+
+@dataclass(slots=True)
 class Coordinated:
     """Processor time of each member, the leader first, and of etcd, in parts of a core; writes are etcd's revisions."""
 
@@ -97,6 +107,7 @@ class FleetResults:
     added_s: list[float] = field(default_factory=list)
     rolled: Rolled | None = None
     handovers_s: list[float] = field(default_factory=list)
+    cuts: list[Cut] = field(default_factory=list)
     coordinated: Coordinated | None = None
 
 
@@ -135,6 +146,8 @@ class _Bench:
                 await self._roll(self._fleet("rolling"))
             if "moves" in setup.parts:
                 await self._move(self._fleet("moves"))
+            if "cuts" in setup.parts:
+                await self._cut(self._fleet_of("cuts", {"cuts": "cuts-.*"}))
             if "topics" in setup.parts:
                 await self._add_topics()
             if "default" in setup.parts:
@@ -207,6 +220,20 @@ class _Bench:
                 self._results.handovers_s += [each for each in found if each is not None]
                 await asyncio.to_thread(peer.fleet, "undrain", name, "--yes")
 
+    async def _cut(self, peer: Fleet) -> None:
+        """One link of all topics is cut into two units, then into three, and so on in turn."""
+        async with self._running(peer, "cuts") as run:
+            for number in range(self._setup.kills):
+                self._say(f"link cut {number + 1} of {self._setup.kills}")
+                began_s = time.monotonic()
+                await asyncio.to_thread(peer.cut, "cuts", CUT_INTO[number % len(CUT_INTO)])
+                took_s = time.monotonic() - began_s
+                await _until(partial(run.flows_since, time.monotonic()), "records in every partition again")
+                await asyncio.sleep(RESTS_S)  # a second unit may begin later than the first one
+                batches = (await run.arrivals.read()).values()
+                idle_s = max(longest_gap_s(each, began_s - SEEN_S, time.monotonic()) for each in batches)
+                self._results.cuts.append(Cut(took_s, idle_s))
+
     async def _add_topics(self) -> None:
         """From a topic's creation at the source to its first record at the target."""
         names = [f"{MANY}-{number:05}" for number in range(self._setup.topics)]
@@ -242,6 +269,9 @@ class _Run:
 
     async def flows(self) -> bool:
         return all((await self.arrivals.read()).values())
+
+    async def flows_since(self, since_s: float) -> bool:
+        return all(batches[-1].at_s > since_s for batches in (await self.arrivals.read()).values())
 
     async def takeover_s(self, number: int) -> float:
         """Kills one and starts it again when all partitions have records."""

@@ -99,14 +99,21 @@ class Fleet(Peer):
         self._etcd, self._links = etcd, links
         self._started = 0
         self.config = folder / "farshore.toml"
-        lines = ["[fleet]", f'etcd = ["{etcd.address}"]', f'prefix = "{PREFIX}"', f"lease_seconds = {LEASE_S}"]
-        for site, address in (("east", source), ("west", target)):
-            lines += [f"[sites.{site}]", f'bootstrap_servers = "{address}"']
-        for name, pattern in links.items():
-            lines += ["[[links]]", f'name = "{name}"', 'source = "east"', 'target = "west"']
-            lines += [f'topics = ["{pattern}"]', 'topic_names = "same"']
-        self.config.write_text("\n".join(lines) + "\n")
+        self._sites = (("east", source), ("west", target))
+        self._write_file(units=1)
         self.names: dict[int, str] = {}
+
+    def _write_file(self, units: int) -> None:
+        """With each link cut into so many units."""
+        lines = ["[fleet]", f'etcd = ["{self._etcd.address}"]', f'prefix = "{PREFIX}"', f"lease_seconds = {LEASE_S}"]
+        for site, address in self._sites:
+            lines += [f"[sites.{site}]", f'bootstrap_servers = "{address}"']
+        for name, pattern in self._links.items():
+            lines += ["[[links]]", f'name = "{name}"', 'source = "east"', 'target = "west"']
+            lines += [f'topics = ["{pattern}"]', 'topic_names = "same"', f"units = {units}"]
+        whole = self.config.with_suffix(".new")
+        whole.write_text("\n".join(lines) + "\n")
+        whole.replace(self.config)
 
     def command(self, number: int) -> Sequence[str]:
         # A new name each time: one that was killed is at etcd until its lease is over.
@@ -119,9 +126,17 @@ class Fleet(Peer):
 
     def fleet(self, *arguments: str) -> None:
         """RuntimeError where the command fails."""
-        done = subprocess.run([*self._farshore(), "fleet", *arguments], cwd=ROOT, capture_output=True, text=True)
+        self._run("fleet", *arguments)
+
+    def cut(self, link: str, units: int) -> None:
+        """Cut anew, and say so in the file. RuntimeError where the command fails."""
+        self._run("link", "cut", "--link", link, "--units", str(units), "--yes")
+        self._write_file(units)
+
+    def _run(self, *arguments: str) -> None:
+        done = subprocess.run([*self._farshore(), *arguments], cwd=ROOT, capture_output=True, text=True)
         if done.returncode:
-            raise RuntimeError(f"fleet {' '.join(arguments)} ended with {done.returncode}: {done.stderr}")
+            raise RuntimeError(f"{' '.join(arguments)} ended with {done.returncode}: {done.stderr}")
 
     def holders(self) -> dict[str, str]:
         """Of each unit."""

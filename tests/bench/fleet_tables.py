@@ -63,6 +63,12 @@ def _rows(setup: FleetSetup, results: FleetResults) -> Iterator[tuple[str, str, 
         middle, late = _percentiles(results.handovers_s)
         what = f"graceful move, a partition's idle, ms, p50 and p95 of {len(results.handovers_s)}"
         yield what, f"{1000 * middle:.0f}, {1000 * late:.0f}", "p95 <= 200"
+    if results.cuts:
+        middle, late = _percentiles([cut.idle_s for cut in results.cuts])
+        what = f"link cut anew, its longest idle partition, s, p50 and p95 of {len(results.cuts)}"
+        yield what, f"{middle:.2f}, {late:.2f}", ""
+        took_s, _ = _percentiles([cut.took_s for cut in results.cuts])
+        yield "the command alone, s, p50", f"{took_s:.2f}", ""
     if results.coordinated is not None:
         coordinated = results.coordinated
         leader, *others = coordinated.member_cores
