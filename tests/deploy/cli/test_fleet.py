@@ -30,6 +30,7 @@ from tests.mirror.harness import eventually, make_topic, read_all
 
 ROOT = Path(__file__).resolve().parents[3]
 LINKS = ("red", "blue")
+STOPS_WITHIN_S = 60.0
 
 
 class Fleet:
@@ -141,6 +142,34 @@ async def test_workers_share_links_and_take_over_from_one_that_is_killed(fleet: 
             assert await fleet.read(west, name) == fleet.written[name], "nothing lost, nothing twice, in order"
     assert "Traceback" not in fleet.log("one") + fleet.log("two")
     assert f"worker={left} event=took unit=red" in fleet.log(left)
+
+
+async def test_a_worker_that_is_stopped_runs_its_link_until_another_has_prepared_it(fleet: Fleet) -> None:
+    async with Cluster(fleet.east) as east, Cluster(fleet.west) as west:
+        for name in LINKS:
+            await make_topic(east, name)
+
+        async def all_mirrored() -> bool:
+            return all([await fleet.read(west, name) == fleet.written[name] for name in LINKS])
+
+        async def shared() -> bool:
+            return sorted(fleet.holders().values()) == ["one", "two"]
+
+        await fleet.write(east, 3)
+        fleet.start("one")
+        await eventually(all_mirrored, "the first worker to run both links")
+        fleet.start("two")
+        await eventually(shared, "the second worker to be given a link")
+        await eventually(all_mirrored, "both to run theirs")
+        stopped = fleet.workers.pop("one")
+        stopped.terminate()
+        assert stopped.wait(STOPS_WITHIN_S) == ExitCode.DONE
+        await fleet.write(east, 3)
+        await eventually(all_mirrored, "the other worker to go on")
+        assert set(fleet.holders().values()) == {"two"}
+    for name in LINKS:
+        assert f"worker=one event=let_go unit={name}" in fleet.log("one"), "each in its turn, not by the end of a lease"
+    assert "Traceback" not in fleet.log("one") + fleet.log("two")
 
 
 async def test_a_changed_file_reaches_a_running_worker_and_no_other_link(fleet: Fleet) -> None:
