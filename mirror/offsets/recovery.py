@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from mirror.offsets.entries import Block, Checkpoint, LastRecord
@@ -78,7 +78,8 @@ def recover(
     intervals = recorded.copy()
     while intervals and intervals[-1].source_start >= end.source_next and tuple(intervals[-1]) != end:
         intervals.pop()
-    steps, sources = _sequence_map(blocks, checkpoint)
+    steps: list[int] = []  # made when a batch of the writer is met: behind most checkpoints there is none
+    sources: list[int] = []
     foreign: list[OffsetRange] = []
     found = checkpoint.last
     lost_at: int | None = None
@@ -102,6 +103,8 @@ def recover(
             lost_at = batch.base_offset
             break
         count = batch.last_offset - batch.base_offset + 1
+        if not steps:
+            steps, sources = _sequence_map(blocks, checkpoint)
         pieces = _pieces(steps, sources, ahead, count)
         for interval in intervals_for(end, pieces, batch.base_offset):
             intervals.put(interval)
@@ -139,7 +142,17 @@ def step_over(found: Recovered, log_end: int) -> Recovered:
         return found
     intervals = found.intervals.copy()
     intervals.put(Interval(end.source_next, log_end))
-    return replace(found, end=End(end.source_next, log_end), intervals=intervals)
+    stepped = End(end.source_next, log_end)
+    return Recovered(
+        stepped,
+        found.position,
+        intervals,
+        found.foreign,
+        found.landed_records,
+        found.last,
+        found.lost_at,
+        found.sequences,
+    )
 
 
 def _sequence_map(blocks: Iterable[Block], checkpoint: Checkpoint) -> tuple[list[int], list[int]]:

@@ -114,7 +114,7 @@ class Evidence:
         return first if self.checkpoint and first is not None and first < self.checkpoint.end.target_next else None
 
     def of(self, status: GapStatus) -> tuple[Gap, ...]:
-        return tuple(gap for gap in self.gaps if gap.status is status)
+        return tuple(gap for gap in self.gaps if gap.status is status) if self.gaps else ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,6 +234,8 @@ def find_gaps(evidence: Evidence, checkpoint: Checkpoint, found: Recovered) -> l
 
 def _left_at_source(evidence: Evidence, found: Recovered) -> tuple[list[Gap], int]:
     """The stranded records that were left, range behind range, if the link stands before them; their end, or 0."""
+    if not evidence.gaps:
+        return [], 0
     left, end = list[Gap](), found.position
     accepted = [gap for gap in evidence.of(GapStatus.ACCEPTED) if gap.kind is GapKind.STRANDED]
     for gap in sorted(accepted, key=lambda gap: gap.source_from) if not evidence.comparison.is_doubted else ():
@@ -319,6 +321,8 @@ def _proceed(evidence: Evidence, writer: Writer, found: Recovered, passed: list[
         last = None if anew else evidence.comparison.last if evidence.comparison.is_doubted else found.last
         behind = Recovered(End(position, log_end), position, kept, (), 0, last)
     opening = _go_on(evidence, writer, behind, force=bool(passed), anew=anew)
+    if not passed and not evidence.gaps:
+        return opening
     done = {(gap.kind, gap.source_from) for gap in passed}
     gone = [_gone(gap) for gap in evidence.gaps if (gap.kind, gap.source_from) not in done]
     return replace(opening, changes=(*opening.changes, *passed, *gone), passed=tuple(passed))
@@ -327,11 +331,11 @@ def _proceed(evidence: Evidence, writer: Writer, found: Recovered, passed: list[
 def _go_on(evidence: Evidence, writer: Writer, found: Recovered, *, force: bool = False, anew: bool = False) -> Opening:
     """Start at `found`: void what was written ahead and never landed, record what landed otherwise than recorded."""
     where = evidence.where
-    base = found
     found = step_over(found, evidence.tail.log_end)
     start = Interval(*found.end)
-    intervals = found.intervals.copy()
-    if force or not intervals or found is not base:
+    intervals = found.intervals
+    if force or not intervals:
+        intervals = intervals.copy()
         intervals.put(start)
     intervals = intervals.without_spent(evidence.tail.log_start)
     first, packed_to = intervals[0].source_start, max((page.to for page in evidence.pages), default=0)
