@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
 from broker.client.cluster import Cluster
 from broker.client.connection import Connection
@@ -19,6 +19,8 @@ from broker.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicS
 from broker.wire.vocabulary import BROKER_DEFAULT, NO_LEADER, TopicPartition
 
 T = TypeVar("T")
+Described: TypeAlias = tuple[Mapping[str, Topic], Mapping[str, KafkaError]]
+"""A cluster's topics, and why others cannot be described."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from broker.client.fanout import both, split_failures
 from broker.client.model import Topic
 from broker.client.offsets import LogSpan, log_spans
 from broker.client.scan import OffsetSpan, scan_each
-from broker.client.topics import describe_each_topic
+from broker.client.topics import Described, describe_each_topic
 from broker.wire.batch import BatchHeader
 from broker.wire.vocabulary import TopicPartition
 from mirror.link import Link
@@ -52,18 +52,20 @@ async def read_tails(
     checkpoints: Mapping[tuple[str, int], Checkpoint],
     log_ends: Mapping[TopicPartition, int] | None = None,
     patience_ms: int | None = None,
+    described: Described | None = None,
 ) -> dict[tuple[str, int], Tail | ClientError]:
     """Per (source topic, partition) the tail, or why it cannot be read; one that the target does not have is left out.
 
     `log_ends` (per target partition; None: as they are now) bound it. While a worker runs they must be older than the
-    checkpoints and the blocks: then the blocks of every batch before them are known.
+    checkpoints and the blocks: then the blocks of every batch before them are known. `described`: the target's topics
+    as they were just seen.
 
     Where retention at an exclusive target has already deleted what lies behind the checkpoint, a batch of the
     writer stands in for it: nobody else could have written there. Where it may have held markers it is `unclear`. A
     tail that is not read in `patience_ms` (None: no limit) has ReadUnfinished. Raises ClientError.
     """
     told = [TopicPartition(link.target_topic(topic), partition) for topic, partition in checkpoints]
-    topics, unclear, spans_told = await _look(target, told, log_ends)
+    topics, unclear, spans_told = await _look(target, told, log_ends, described)
     failures: dict[tuple[str, int], ClientError] = {
         where: unclear[link.target_topic(where[0])] for where in checkpoints if link.target_topic(where[0]) in unclear
     }
@@ -103,14 +105,17 @@ async def read_tails(
 
 
 async def _look(
-    target: Cluster, told: Collection[TopicPartition], log_ends: Mapping[TopicPartition, int] | None
-) -> tuple[dict[str, Topic], dict[str, KafkaError], dict[TopicPartition, LogSpan | ClientError]]:
+    target: Cluster,
+    told: Collection[TopicPartition],
+    log_ends: Mapping[TopicPartition, int] | None,
+    described: Described | None,
+) -> tuple[Mapping[str, Topic], Mapping[str, KafkaError], dict[TopicPartition, LogSpan | ClientError]]:
     """The topics of these partitions, why others cannot be described, and the logs of those that are there."""
-    describing = describe_each_topic(target, {where.topic for where in told})
-    if log_ends is not None:  # those are there: over a distance a round trip less
-        (topics, unclear), spans = await both(describing, log_spans(target, [at for at in told if at in log_ends]))
-        return topics, unclear, spans
-    topics, unclear = await describing
+    if described is None and log_ends is not None:  # those are there: over a distance a round trip less
+        describing = describe_each_topic(target, {where.topic for where in told})
+        seen, spans = await both(describing, log_spans(target, [at for at in told if at in log_ends]))
+        return *seen, spans
+    topics, unclear = described or await describe_each_topic(target, {where.topic for where in told})
     there = [where for where in told if where.topic in topics and where.partition < len(topics[where.topic].partitions)]
     return topics, unclear, await log_spans(target, there)
 

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import TypeAlias
 
 from broker.client.cluster import Cluster
 from broker.client.configs import ConfigEntry, alter_topic_configs, describe_topic_configs
 from broker.client.errors import KafkaError
 from broker.client.fanout import split_failures
-from broker.client.model import Topic
 from broker.client.offsets import list_each_offset
-from broker.client.topics import create_partitions, create_topics, describe_each_topic
+from broker.client.topics import Described, create_partitions, create_topics, describe_each_topic
 from broker.wire.errors import ErrorCode
 from broker.wire.vocabulary import ConfigOperation, TopicPartition
 from mirror.link import Link
@@ -55,10 +53,6 @@ class ConfigSyncReport:
     planned: tuple[ConfigChange, ...]
     applied: tuple[ConfigChange, ...]
     failures: Mapping[str, KafkaError]
-
-
-Described: TypeAlias = tuple[Mapping[str, Topic], Mapping[str, KafkaError]]
-"""All of a cluster's topics, and why others cannot be described."""
 
 
 async def look_at_topics(

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from broker.client.cluster import Cluster, Purpose
 from broker.client.errors import ClientError
 from broker.client.fanout import both
-from broker.client.topics import describe_each_topic
+from broker.client.topics import Described, describe_each_topic
 from broker.wire.vocabulary import NO_LEADER, TopicPartition
 from mirror.errors import LinkPaused, LinkPromoted
 from mirror.link import PRODUCERS_TOPIC, Link
@@ -24,7 +24,7 @@ from mirror.offsets.entries import RunState
 from mirror.offsets.state import StateReader
 from mirror.offsets.state_entries import StateEntries
 from mirror.offsets.state_writer import REGISTRY_CONTENT, check_compacted, check_own_topics, make_own_topics
-from mirror.topics.sync import Described, TopicSyncReport, look_at_topics, report_of, sync_topics
+from mirror.topics.sync import TopicSyncReport, look_at_topics, report_of, sync_topics
 from mirror.worker.evidence import partition_pairs
 from mirror.worker.limits import AHEAD_MAX_AGE_MS
 from mirror.worker.origins import Passage

@@ -10,7 +10,7 @@ from broker.client.cluster import Cluster
 from broker.client.errors import ClientError, ReadUnfinished
 from broker.client.fanout import both, split_failures
 from broker.client.offsets import LogSpan, list_each_offset, log_spans
-from broker.client.topics import describe_each_topic
+from broker.client.topics import Described, describe_each_topic
 from broker.wire.vocabulary import LATEST, TopicPartition
 from mirror.link import Link
 from mirror.offsets.state_entries import StateEntries
@@ -55,10 +55,12 @@ async def gather_evidence(
     """
     source, target = clusters
     known = {where: checkpoint for where, checkpoint in entries.checkpoints.items() if where in pairs}
-    ((spans, now_ids), (target_topics, _)), read = await both(
-        both(_source_logs(source, pairs), describe_each_topic(target, {there.topic for there in pairs.values()})),
-        read_tails(target, link, known, patience_ms=patience_ms),
-    )
+
+    async def at_target() -> tuple[Described, dict[tuple[str, int], Tail | ClientError]]:
+        described = await describe_each_topic(target, {there.topic for there in pairs.values()})
+        return described, await read_tails(target, link, known, patience_ms=patience_ms, described=described)
+
+    (spans, now_ids), ((target_topics, _), read) = await both(_source_logs(source, pairs), at_target())
     (logs, unasked), (tails, unread) = split_failures(spans), split_failures(read)
     fresh = [there for where, there in pairs.items() if where not in tails and where not in unread]
     ends, unended = split_failures(await list_each_offset(target, dict.fromkeys(fresh, LATEST)))
