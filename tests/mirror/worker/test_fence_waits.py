@@ -22,7 +22,7 @@ from mirror.offsets.fence import FenceAwaits
 from mirror.offsets.hold_entries import HoldReason
 from mirror.offsets.operations import promote_link
 from mirror.status import link_status
-from mirror.worker import startup
+from mirror.worker import ahead
 from mirror.worker.events import Event
 from tests.broker.faults import leaderless
 from tests.mirror.harness import (
@@ -85,7 +85,7 @@ async def test_which_partitions_can_take_a_marker_is_asked_again_when_the_claim_
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They are asked beside the claim, which may wait for an earlier fence, and leaders are lost meanwhile."""
-    monkeypatch.setattr(startup, "AHEAD_MAX_AGE_MS", -1)
+    monkeypatch.setattr(ahead, "AHEAD_MAX_AGE_MS", -1)
     await make_topic(stage.target, "flights", 2)
     await stage.write(BAD, *GOOD)
     with ExitStack() as lost:
