@@ -234,8 +234,6 @@ def find_gaps(evidence: Evidence, checkpoint: Checkpoint, found: Recovered) -> l
 
 def _left_at_source(evidence: Evidence, found: Recovered) -> tuple[list[Gap], int]:
     """The stranded records that were left, range behind range, if the link stands before them; their end, or 0."""
-    if not evidence.gaps:
-        return [], 0
     left, end = list[Gap](), found.position
     accepted = [gap for gap in evidence.of(GapStatus.ACCEPTED) if gap.kind is GapKind.STRANDED]
     for gap in sorted(accepted, key=lambda gap: gap.source_from) if not evidence.comparison.is_doubted else ():
@@ -333,11 +331,9 @@ def _go_on(evidence: Evidence, writer: Writer, found: Recovered, *, force: bool 
     where = evidence.where
     found = step_over(found, evidence.tail.log_end)
     start = Interval(*found.end)
-    intervals = found.intervals
-    if force or not intervals:
-        intervals = intervals.copy()
-        intervals.put(start)
-    intervals = intervals.without_spent(evidence.tail.log_start)
+    if force or not found.intervals:
+        found.intervals.put(start)
+    intervals = found.intervals.without_spent(evidence.tail.log_start)
     first, packed_to = intervals[0].source_start, max((page.to for page in evidence.pages), default=0)
     changes: list[Change] = []
     cut: list[Interval] = []
