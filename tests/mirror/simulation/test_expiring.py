@@ -32,7 +32,7 @@ from tests.mirror.simulation.writing import SiteLife
 from tests.worlds import first_worlds
 
 WORLDS = first_worlds(16, of=40)
-FIRST = 17
+FIRST = 73
 """Of worlds of retention alone. In two of the first eighty a worker dies between its fence and what it settles."""
 HANDS = 0.3
 """How much of what happens is an outage with retention."""
