@@ -15,12 +15,13 @@ from broker.base.durations import human_seconds
 from broker.base.errors import FarshoreError
 from failover.contact import SiteFinding
 from failover.freezing import UNFROZEN, Freezing
+from failover.gates import RefusalReason
 from failover.limits import DRILL_ENDS_MAX_AGE_MS, DRILL_GROUP_SYNC_MAX_AGE_MS
 from failover.losses import LossTotal
 from failover.lost_records import lost_at_target
 from failover.moves import MoveKind
 from failover.open_transactions import PendingOffsets
-from failover.plan import Elsewhere, OperationPlan, RefusalReason, plan_failover
+from failover.plan import Elsewhere, OperationPlan, plan_failover
 from failover.snapshot import PartitionView, Snapshot
 from mirror.api import CLOCK_DIFFERENCE_MAX_MS, GroupSyncs, LinkStatus, SourceParting
 

@@ -17,12 +17,12 @@ from failover.drill import NONE_PENDING, OPEN, AuditNote, DrillFinding, LinkDril
 from failover.elsewhere import look_elsewhere
 from failover.errors import NewerVersion, OperationUnderWay
 from failover.freezing import read_roles, with_denials
+from failover.gates import RefusalReason
 from failover.journal_log import load_operations
 from failover.limits import DRILL_PENDING_S
 from failover.observe import observe
 from failover.open_transactions import PendingOffsets, pending_groups, watch_pending
 from failover.partings import target_lacks
-from failover.plan import RefusalReason
 from failover.seen_by_worker import WorkersSight, watching
 from failover.sites import Sites
 from failover.snapshot import Snapshot

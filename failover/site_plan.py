@@ -13,11 +13,12 @@ from enum import StrEnum
 from typing import Final
 
 from broker.base.errors import FarshoreError
+from failover.gates import NOT_FOUND, GateRefusal, RefusalReason
 from failover.intent import Intent
 from failover.link_run import LinkMove
 from failover.losses import LossTotal, sum_losses
 from failover.moves import MoveKind
-from failover.plan import NOT_FOUND, GateRefusal, OperationPlan, RefusalReason
+from failover.plan import OperationPlan
 from failover.staying import StayingLink
 from failover.steps import Operation
 from mirror.api import Link

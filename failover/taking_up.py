@@ -23,6 +23,7 @@ from failover.errors import (
     Overtaken,
 )
 from failover.freezing import Freezing, joined
+from failover.gates import RefusalReason
 from failover.hooks import Hooks
 from failover.intent import Intent
 from failover.journal import Event, OperationLog, check_not_gone_back
@@ -30,7 +31,6 @@ from failover.journal_log import OperationJournal, claim, load_operations
 from failover.limits import DRAIN_POLL_S, LEASE_S, OPERATIONS_KEPT, UNHEARD_S
 from failover.link_run import LinkMove
 from failover.operation import Opening, Tell, carry_out, tell_nobody
-from failover.plan import RefusalReason
 from failover.planning import plan_link
 from failover.read_on import verified_offsets
 from failover.result import OperationResult

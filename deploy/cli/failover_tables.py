@@ -31,10 +31,11 @@ from deploy.cli.next_steps import NextStep
 from deploy.cli.tables import print_table
 from deploy.cli.terminal import CommandRefused, Output, confirm_plan, emit
 from failover.contact import SiteFinding
+from failover.gates import GateRefusal, RefusalReason
 from failover.losses import LossTotal, PartitionLoss
 from failover.moves import AS_BROUGHT, GroupMove
 from failover.operation import GroupsStand
-from failover.plan import GateRefusal, OperationPlan, RefusalReason
+from failover.plan import OperationPlan
 from failover.result import OperationResult
 from failover.snapshot import Snapshot
 from failover.steps import Operation

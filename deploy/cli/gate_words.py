@@ -5,7 +5,8 @@ from __future__ import annotations
 import shlex
 
 from failover.errors import GateRefused, leave_options, leave_partition_options
-from failover.plan import GateRefusal, OperationPlan, RefusalReason
+from failover.gates import GateRefusal, RefusalReason
+from failover.plan import OperationPlan
 
 _REASONS: dict[RefusalReason, tuple[str, str]] = {
     RefusalReason.SOURCE_UNREACHABLE: (

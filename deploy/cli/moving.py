@@ -26,11 +26,12 @@ from deploy.cli.refusals import refusals_of
 from deploy.cli.terminal import AppContext, ExitCode
 from deploy.cli.unknown_groups import refuse_unknown_groups
 from failover.errors import GateRefused, WorldChanged
+from failover.gates import GateRefusal, RefusalReason
 from failover.intent import Intent
 from failover.link_run import LinkMove
 from failover.losses import LossGrowth, growth
 from failover.opposite import refuse_opposite
-from failover.plan import GateRefusal, OperationPlan, RefusalReason
+from failover.plan import OperationPlan
 from failover.plan_file import ANEW, PlanFile, check_holds, write_plan
 from failover.planning import enter_links, plan_link, plan_links, source_names, this_process
 from failover.result import OperationResult

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from failover.errors import (
+    BackTailUndecided,
     ExportRefused,
     FreezeNotAllowed,
     GateRefused,
@@ -21,12 +22,14 @@ from failover.errors import (
     ReplayRefused,
     SkipsMore,
     StrandedUnknown,
+    SwitchoverOpen,
     WorldChanged,
 )
-from failover.plan import GateRefusal, RefusalReason
+from failover.gates import GateRefusal, RefusalReason
 
 NO_CONSENT: Final = (GateRefusal(RefusalReason.NO_CONSENT, ""),)
 _REASONS: dict[type[GateRefused], RefusalReason] = {
+    BackTailUndecided: RefusalReason.BACK_TAIL_UNDECIDED,
     ExportRefused: RefusalReason.EXPORT_REFUSED,
     OtherFile: RefusalReason.OTHER_FILE,
     FreezeNotAllowed: RefusalReason.FREEZE_NOT_ALLOWED,
@@ -45,6 +48,8 @@ def refusals_of(refused: GateRefused, source: str = "", moved: str = "") -> list
     match refused:
         case OperationUnderWay():
             return [GateRefusal(RefusalReason.OPERATION_UNDER_WAY, moved or refused.subject, refused.operation_id)]
+        case SwitchoverOpen():
+            return [GateRefusal(RefusalReason.OPERATION_UNDER_WAY, moved, refused.switchover)]
         case GroupsRead():
             return [GateRefusal(RefusalReason.GROUP_ACTIVE_AT_SOURCE, group) for group in refused.groups]
         case NotMovable():

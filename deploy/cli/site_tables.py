@@ -30,10 +30,11 @@ from deploy.cli.tables import counted, print_table
 from deploy.cli.terminal import CommandRefused, Output, confirm_plan, emit
 from failover.errors import GateRefused
 from failover.freezing import joined
+from failover.gates import GateRefusal, RefusalReason
 from failover.intent import Intent
 from failover.losses import LossTotal, sum_losses
 from failover.moves import GroupMove, group_totals
-from failover.plan import GateRefusal, OperationPlan, RefusalReason
+from failover.plan import OperationPlan
 from failover.result import OperationResult
 from failover.site_plan import SitePlan, Stay, StayKind, StayReason
 from failover.standing import OperationState

@@ -34,8 +34,8 @@ from deploy.cli.refusals import NO_CONSENT, refusals_of
 from deploy.cli.tables import print_table
 from deploy.errors import ConfigError
 from failover.errors import GateRefused
+from failover.gates import GateRefusal
 from failover.hooks import Hooks
-from failover.plan import GateRefusal
 from mirror.fleet.settings import FleetAccess
 from mirror.link import Link
 

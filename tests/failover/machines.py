@@ -15,10 +15,10 @@ from broker.client.errors import ConnectionLost
 from broker.wire.messages.produce import ProduceRequest
 from broker.wire.schema import Message
 from failover.errors import GateRefused, JournalUnanswered
+from failover.gates import GateRefusal
 from failover.hooks import Hooks
 from failover.intent import Intent
 from failover.operation import Tell, tell_nobody
-from failover.plan import GateRefusal
 from failover.planning import plan_link
 from failover.result import OperationResult
 from failover.sites import Sites

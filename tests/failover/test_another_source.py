@@ -13,10 +13,10 @@ from broker.client.site_role import site_standing
 from failover.contact import SiteFinding
 from failover.drill import AuditNote
 from failover.drilling import drill_link
+from failover.gates import RefusalReason
 from failover.hooks import Hooks
 from failover.intent import Intent
 from failover.losses import Certainty
-from failover.plan import RefusalReason
 from failover.planning import plan_link
 from failover.steps import Operation
 from mirror.heartbeat import HeartbeatWatch

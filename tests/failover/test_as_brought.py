@@ -11,8 +11,9 @@ from broker.client.groups import commit_offsets, delete_groups
 from broker.client.model import CommittedOffset
 from deploy.cli.group_lines import place_lines
 from failover.contact import SiteFinding
+from failover.gates import GateRefusal, RefusalReason
 from failover.moves import MoveKind, plan_moves
-from failover.plan import GateRefusal, RefusalReason, plan_failover
+from failover.plan import plan_failover
 from failover.snapshot import GroupPartitionView, GroupView, PartitionView, Snapshot
 from tests.failover.stage import GROUP, PARTITIONS, commit_group, mirrored, two_sites
 

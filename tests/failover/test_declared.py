@@ -11,9 +11,10 @@ from broker.client.groups import commit_offsets
 from broker.client.model import CommittedOffset
 from broker.client.topics import delete_topics
 from broker.wire.vocabulary import TopicPartition
+from failover.gates import RefusalReason
 from failover.losses import Certainty
 from failover.moves import MoveKind
-from failover.plan import OperationPlan, RefusalReason, plan_failover, plan_switchover
+from failover.plan import OperationPlan, plan_failover, plan_switchover
 from mirror.link import Link
 from tests.failover.stage import GROUP, PARTITIONS, TOPIC, Stage, mirrored, two_sites
 from tests.mirror.harness import eventually, make_topic, some_records, wait_for_records, write

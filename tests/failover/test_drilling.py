@@ -19,8 +19,9 @@ from broker.wire.site_role import SiteRole
 from broker.wire.vocabulary import TopicPartition
 from failover.drill import AuditNote, LinkDrill
 from failover.drilling import drill_link
+from failover.gates import RefusalReason
 from failover.open_transactions import PendingOffsets, watch_pending
-from failover.plan import RefusalReason, plan_failover
+from failover.plan import plan_failover
 from mirror.api import HeartbeatWatch
 from tests.broker.faults import Faults, injected
 from tests.failover.stage import GROUP, PARTITIONS, Stage, mirrored, now_ms, two_sites

@@ -24,10 +24,11 @@ from broker.wire.vocabulary import TopicPartition
 from deploy.topology import connect
 from failover.elsewhere import Hop, judge, look_elsewhere
 from failover.freezing import Freezing
+from failover.gates import GateRefusal, RefusalReason
 from failover.hooks import Hooks
 from failover.intent import Intent
 from failover.link_run import LinkMove
-from failover.plan import Elsewhere, GateRefusal, RefusalReason
+from failover.plan import Elsewhere
 from failover.planning import plan_link
 from failover.sites import Sites
 from failover.steps import Operation

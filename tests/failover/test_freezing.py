@@ -8,7 +8,8 @@ import pytest
 
 from broker.wire.site_role import SiteRole, SiteStanding
 from failover.freezing import Freezing
-from failover.plan import GateRefusal, RefusalReason, plan_failover, plan_switchover
+from failover.gates import GateRefusal, RefusalReason
+from failover.plan import plan_failover, plan_switchover
 from failover.steps import OperationStep
 from tests.failover.test_statements import SNAPSHOT
 

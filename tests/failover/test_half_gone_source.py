@@ -21,9 +21,10 @@ from broker.wire.api import ApiKey
 from broker.wire.records import Record, encode_batch
 from broker.wire.vocabulary import TopicPartition
 from failover.contact import SiteFinding
+from failover.gates import GateRefusal, RefusalReason
 from failover.losses import Certainty, state_loss
 from failover.moves import MoveKind
-from failover.plan import GateRefusal, RefusalReason, plan_failover
+from failover.plan import plan_failover
 from failover.sites import Sites
 from mirror.link import PRODUCERS_TOPIC, Link
 from mirror.offsets.state_writer import ensure_own_topics

@@ -17,7 +17,7 @@ from failover.errors import (
     Overtaken,
     PromotedMeanwhile,
 )
-from failover.plan import GateRefusal, RefusalReason
+from failover.gates import GateRefusal, RefusalReason
 from tests.failover.machines import PlanRefused
 from tests.failover.moved_refusals import MovedWrongly, Reach, Standing, Trouble, groups_in_the_way
 

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from failover.gates import GateRefusal, RefusalReason
 from failover.moves import GroupMove
-from failover.plan import GateRefusal, RefusalReason
 from tests.failover.machines import quick
 from tests.failover.moved_operator import beyond_the_map, play
 from tests.failover.moved_refusals import MovedWrongly

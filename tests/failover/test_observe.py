@@ -12,8 +12,9 @@ from broker.client.topics import delete_topics
 from broker.wire.api import ApiKey
 from broker.wire.errors import ErrorCode
 from broker.wire.vocabulary import TopicPartition
+from failover.gates import GateRefusal, RefusalReason
 from failover.last_seen import last_seen
-from failover.plan import GateRefusal, RefusalReason, plan_switchover
+from failover.plan import plan_switchover
 from failover.snapshot import GroupPartitionView
 from mirror.offsets.source_ends import load_observation
 from mirror.offsets.state import read_entries

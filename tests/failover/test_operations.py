@@ -16,11 +16,12 @@ from broker.wire.records import Record
 from broker.wire.vocabulary import TopicPartition
 from deploy.cli.terminal import exit_code_of
 from failover.errors import FailoverError, GroupsRead, NotDrained, OperationUnderWay
+from failover.gates import GateRefusal, RefusalReason
 from failover.journal import Event
 from failover.last_seen import last_seen
 from failover.losses import Certainty
 from failover.moves import MoveKind
-from failover.plan import GateRefusal, OperationPlan, RefusalReason, plan_failover, plan_switchover
+from failover.plan import OperationPlan, plan_failover, plan_switchover
 from failover.planning import mark_interrupted
 from failover.standing import OperationState, standing_of
 from failover.steps import OperationStep

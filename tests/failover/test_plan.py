@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from failover.contact import SiteFinding
+from failover.gates import GateRefusal, RefusalReason
 from failover.losses import Certainty, state_loss, total_loss
 from failover.moves import MoveKind
-from failover.plan import GateRefusal, RefusalReason, plan_failover, plan_switchover
+from failover.plan import plan_failover, plan_switchover
 from failover.snapshot import GroupPartitionView, GroupView, PartitionView, Snapshot
 from failover.verification import DifferenceKind, verify_readers
 

@@ -17,9 +17,9 @@ from failover import contact
 from failover.contact import SiteFinding
 from failover.drill import AuditNote
 from failover.drilling import drill_link
+from failover.gates import GateRefusal, RefusalReason
 from failover.hooks import Hooks
 from failover.intent import Intent
-from failover.plan import GateRefusal, RefusalReason
 from failover.planning import enter_sites, plan_link
 from failover.steps import Operation
 from mirror.heartbeat import HeartbeatWatch

@@ -8,10 +8,11 @@ import pytest
 
 from broker.client.site import Site
 from failover.errors import FailoverError
+from failover.gates import GateRefusal, RefusalReason
 from failover.intent import Intent
 from failover.link_run import LinkMove
 from failover.losses import Certainty, LossTotal, sum_losses
-from failover.plan import GateRefusal, OperationPlan, RefusalReason, plan_failover, plan_switchover
+from failover.plan import OperationPlan, plan_failover, plan_switchover
 from failover.site_plan import SitePlan, SourceNames, Stay, StayKind, StayReason, plan_site
 from failover.sites import Sites
 from failover.snapshot import Snapshot

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from failover.contact import SiteFinding
+from failover.gates import GateRefusal, RefusalReason
 from failover.losses import (
     Certainty,
     LossTotal,
@@ -19,7 +20,7 @@ from failover.losses import (
     with_returns,
 )
 from failover.moves import GroupMove, GroupTotal, MoveKind
-from failover.plan import GateRefusal, RefusalReason, plan_failover, plan_switchover
+from failover.plan import plan_failover, plan_switchover
 from failover.snapshot import GroupPartitionView, GroupView, PartitionView, Snapshot
 from failover.steps import Operation, OperationStep
 

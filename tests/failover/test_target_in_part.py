@@ -19,12 +19,13 @@ from broker.wire.errors import ErrorCode
 from broker.wire.vocabulary import TopicPartition
 from failover.contact import SiteFinding
 from failover.freezing import read_roles
+from failover.gates import GateRefusal, RefusalReason
 from failover.journal import Event
 from failover.left import LeftPartition
 from failover.losses import Certainty
 from failover.moves import MoveKind
 from failover.operation import GroupsStand
-from failover.plan import GateRefusal, OperationPlan, RefusalReason, plan_failover
+from failover.plan import OperationPlan, plan_failover
 from failover.planning import mark_interrupted
 from failover.sites import Sites
 from failover.snapshot import Snapshot

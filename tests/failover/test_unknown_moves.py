@@ -12,8 +12,9 @@ from broker.client.model import CommittedOffset
 from broker.wire.vocabulary import TopicPartition
 from failover.contact import SiteFinding
 from failover.errors import NotMovable
+from failover.gates import GateRefusal, RefusalReason
 from failover.moves import MoveKind
-from failover.plan import GateRefusal, RefusalReason, plan_failover, plan_switchover
+from failover.plan import plan_failover, plan_switchover
 from failover.snapshot import GroupPartitionView, GroupView, PartitionView, Snapshot
 from failover.steps import Operation
 from failover.verification import DifferenceKind

@@ -6,8 +6,9 @@ from pathlib import Path
 
 from broker.client.topics import delete_topics
 from broker.wire.vocabulary import TopicPartition
+from failover.gates import RefusalReason
 from failover.losses import Certainty, state_loss
-from failover.plan import RefusalReason, plan_failover
+from failover.plan import plan_failover
 from failover.snapshot import Snapshot
 from mirror.link import Link
 from mirror.offsets.entries import GapKind

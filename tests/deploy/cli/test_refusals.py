@@ -15,6 +15,7 @@ from deploy.cli.refusals import refusals_of
 from deploy.cli.root import cli
 from deploy.cli.terminal import ExitCode
 from failover.errors import (
+    BackTailUndecided,
     ExportRefused,
     FreezeNotAllowed,
     GateRefused,
@@ -25,21 +26,26 @@ from failover.errors import (
     NotMovable,
     OperationEnded,
     OperationUnderWay,
+    OtherFile,
     Overtaken,
     PromotedMeanwhile,
     ReadsMore,
     ReplayRefused,
     SkipsMore,
     StrandedUnknown,
+    SwitchoverOpen,
     TailEndUnknown,
     WorldChanged,
 )
-from failover.plan import GateRefusal, RefusalReason
+from failover.gates import GateRefusal, RefusalReason
 from tests.deploy.cli.test_failover import Shell, two_sites
 from tests.deploy.cli.test_operation import kill_while_it_drains
 
 KINDS: tuple[tuple[GateRefused, RefusalReason], ...] = (
+    (BackTailUndecided("west-east", "west"), RefusalReason.BACK_TAIL_UNDECIDED),
     (ExportRefused(), RefusalReason.EXPORT_REFUSED),
+    (OtherFile("o", "l", {}), RefusalReason.OTHER_FILE),
+    (SwitchoverOpen("failback-1", "switchover-1"), RefusalReason.OPERATION_UNDER_WAY),
     (FreezeNotAllowed(), RefusalReason.FREEZE_NOT_ALLOWED),
     (LockedOut(), RefusalReason.FREEZE_NOT_ALLOWED),
     (HookFailed("freeze_hook", "ended with 1"), RefusalReason.HOOK_FAILED),

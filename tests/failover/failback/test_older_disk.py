@@ -11,9 +11,10 @@ from broker.client.topics import delete_records, delete_topics
 from failover.drill import AuditNote
 from failover.drilling import drill_link
 from failover.failback.stranding import look_for_stranded
+from failover.gates import RefusalReason
 from failover.hooks import Hooks
 from failover.intent import Intent
-from failover.plan import OperationPlan, RefusalReason
+from failover.plan import OperationPlan
 from failover.planning import plan_link
 from failover.sites import Sites
 from failover.steps import Operation
