@@ -233,6 +233,32 @@ async def test_who_comes_in_between_is_heard(
         assert runs == {wanted[operation]}, at
 
 
+async def cut_behind_another(link: Link, target: Cluster, *, looks: bool) -> None:
+    """Two look at the same deal, and one is done before the other claims; without `looks` that one does not see it."""
+    link = await begun(link, target, 2)
+    before = await read_entries(link, target)
+    others = [partial(cut_link, link, target, "cut-other", 3, [PIN])]
+
+    async def planted(target: Cluster, link: Link, worker: str, **more: Any) -> Any:
+        if others:
+            await others.pop()()
+        return await claim_link(target, link, worker, **(more if looks else {}))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(recutting, "claim_link", planted)
+        await cut_link(link, target, "cut-1", 4)
+    assert (await check(link, target, before, [(4, ())])).unit_count == 4
+
+
+async def test_of_two_cuts_at_once_the_later_one_begins_anew(link: Link, target: Cluster) -> None:
+    await cut_behind_another(link, target, looks=True)
+
+
+async def test_a_cut_that_goes_on_from_another_deal_is_found(link: Link, target: Cluster) -> None:
+    with pytest.raises(AssertionError):
+        await cut_behind_another(link, target, looks=False)
+
+
 async def left_behind(link: Link, target: Cluster) -> tuple[StateEntries, StateEntries]:
     """A cut that was killed before it counted leaves copies; the link goes on by the old deal, and is cut once more ->
     what its state said before that, and behind it.

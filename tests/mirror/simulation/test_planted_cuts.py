@@ -15,7 +15,6 @@ from mirror.offsets.fence import fence_link
 from mirror.offsets.part_records import PartRecords, carried
 from mirror.offsets.recutting import _Held
 from mirror.offsets.state_writer import Carried
-from mirror.offsets.taking_over import claim_link
 from mirror.offsets.unit_entries import LinkDeal
 from mirror.worker import startup
 from tests.mirror.simulation.test_recutting import run_world
@@ -51,14 +50,6 @@ def resumes_without_the_deal(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(operations, "_deal", lambda _entries: [])
 
 
-def makes_parts_before_the_deal_is_said(patch: pytest.MonkeyPatch) -> None:
-
-    async def planted(target: Cluster, link: Link, worker: str, **_more: Any) -> Any:
-        return await claim_link(target, link, worker)
-
-    patch.setattr(recutting, "claim_link", planted)
-
-
 def carries_no_gaps(patch: pytest.MonkeyPatch) -> None:
 
     def planted(old: Link, new: Link, parts: Mapping[int, PartRecords]) -> dict[int, Sequence[Carried]]:
@@ -74,11 +65,10 @@ PLANTED: tuple[tuple[Plant, int], ...] = (
     (fences_unit_0_alone, 10),
     (does_not_look_behind_its_fence, 65),
     (resumes_without_the_deal, 40),
-    (makes_parts_before_the_deal_is_said, 75),
     (carries_no_gaps, 40),
 )
-"""From which seed on they are looked for. A reader that goes by two deals, leftovers that stay, and what is carried in
-another order are found in `tests/mirror/offsets`.
+"""From which seed on they are looked for. A reader that goes by two deals, leftovers that stay, two cuts at once, and
+what is carried in another order are found in `tests/mirror/offsets`.
 """
 
 
