@@ -225,6 +225,12 @@ class LinkRun:
         return frozenset(unanswered | {move.group for move in self.moves if move.kind is MoveKind.UNKNOWN})
 
     @property
+    def surprised_groups(self) -> frozenset[str]:
+        """Which skip, or read again, what their plan did not say."""
+        skips, again = unplanned_skips(self.plan.moves, self.moves), unplanned_read_again(self.plan.moves, self.moves)
+        return frozenset({*(one.group for one in skips), *(one.group for one in again)})
+
+    @property
     def watches_source(self) -> bool:
         is_alive = self.snapshot.source_finding is SiteFinding.ALIVE
         return self.sites.source is not None and (self.plan.operation is Operation.SWITCHOVER or is_alive)

@@ -215,7 +215,8 @@ class _Run:
     async def _let_in(self) -> None:
         """Applications may start from here on: the journal says so before anybody is told."""
         offsets = {link.sites.link.name: verified_document(link.moves) for link in self._live}
-        left = sorted({group for link in self._live for group in (*link.left_groups, *link.plan.not_named)})
+        kept_back = ((*link.left_groups, *link.surprised_groups, *link.plan.not_named) for link in self._live)
+        left = sorted({group for groups in kept_back for group in groups})
         given_up = [
             StayingLink(link.sites.link.name, len(link.plan.snapshot.groups))
             for link in self._links

@@ -75,7 +75,8 @@ def not_let_in(log: OperationLog, standing: OperationStanding) -> Iterable[str]:
     """All whose applications may not start at the target, as the last run says that told of the others."""
     said = [entry.detail for entry in log.entries if entry.event == Event.GROUPS_VERIFIED]
     if said and (groups := said[-1].get("left_groups")):
-        yield f"left as they were at {standing.target}: {', '.join(groups)}"
+        named = ", ".join(groups)
+        yield f"left as they were at {standing.target}, or to be looked at before they start there: {named}"
     if said and (links := said[-1].get("staying_links")):
         named = ", ".join(staying_line(StayingLink(**one)) for one in links)
         yield f"stay at {standing.source}, with what reads along them: {named}"

@@ -10,6 +10,7 @@ import pytest
 from failover.errors import SkipsMore
 from failover.link_run import LinkRun
 from failover.moves import MoveKind, UnplannedSkip
+from failover.operation import GroupsStand
 from failover.plan import plan_failover, plan_switchover
 from failover.steps import OperationStep
 from failover.to_datetime import moves_to
@@ -47,7 +48,9 @@ async def test_one_that_goes_on_there_behind_the_fence_is_a_finding(
         monkeypatch.setattr(LinkRun, "take", take)
         plan = plan_failover(await stage.sites.look(), allow_data_loss=True, even_if_source_answers=True)
         assert [move.kind for move in plan.moves] == [MoveKind.TRANSLATED] * 2
-        result = await stage.run(plan, stage.sites)
+        stands: list[GroupsStand] = []
+        result = await stage.run(plan, stage.sites, tell=stands.append)
+    assert [stand.left_groups for stand in stands] == [(GROUP,)], "its applications are not told to start"
     assert result.unplanned_skips == (UnplannedSkip(GROUP, TOPIC, 1, 14),)
     assert (result.verified, result.has_findings) == (True, True)
 
