@@ -69,6 +69,9 @@ def test_what_is_likely_begins_with_what_was_seen_and_nothing_is_likely_where_al
     if certainty is Certainty.EXACT:
         assert total == replace(total_loss([loss], NOW_MS), fastest_per_s=fastest_per_s)
         return
+    if certainty is Certainty.UNKNOWN:
+        assert (total.likely_offsets, total.seen_at_ms) == (None, None), "a pace says nothing of what is at the target"
+        return
     unseen_s = (age_ms if unanswered_ms is None else unanswered_ms) / 1000
     assert total.likely_offsets is not None
     assert offsets <= total.likely_offsets

@@ -87,6 +87,7 @@ class Stage:
             (topic, "*", "User:limited", AclOperation.DESCRIBE_CONFIGS, AclPermission.ALLOW),
             (group, "*", "User:limited", AclOperation.READ, AclPermission.ALLOW),
             (cluster, "kafka-cluster", "User:limited", AclOperation.DESCRIBE, AclPermission.ALLOW),
+            (cluster, "kafka-cluster", "User:limited", AclOperation.DESCRIBE_CONFIGS, AclPermission.ALLOW),
         ]
         async with Cluster(Site(site, self.servers[site].bootstrap)) as own:
             creations = [AclCreation(kind, name, literal, who, "*", what, how) for kind, name, who, what, how in wanted]
