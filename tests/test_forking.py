@@ -88,7 +88,8 @@ def test_many_that_end_at_the_same_moment_are_each_told(tmp_path: Path) -> None:
     with WarmCommands(own := Forking()), open(os.devnull, "r+b") as nothing:
         file = nothing.fileno()
         for _ in range(2):
-            services = [own.start(serving(tmp_path), tmp_path, os.environ, (file, file, file)) for _ in range(30)]
+            asked = [serving(tmp_path / str(number)) for number in range(30)]
+            services = [own.start(one, tmp_path, os.environ, (file, file, file)) for one in asked]
             for service in services:
                 os.kill(service.pid, signal.SIGKILL)
             assert [service.wait(30) for service in services] == [-signal.SIGKILL] * len(services)

@@ -43,7 +43,7 @@ os.rename(sys.argv[1] + ".new", sys.argv[1])
 time.sleep(600)
 """
 RUNS = "import sys; print('ran', end='', file=open(sys.argv[1], 'a')); raise SystemExit(int(sys.argv[2]))"
-VERBS = list(Operation)
+VERBS = [Operation.SWITCHOVER, Operation.FAILOVER]
 
 
 def python(code: str, *arguments: object) -> tuple[str, ...]:

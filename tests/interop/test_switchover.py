@@ -30,7 +30,7 @@ from failover.journal_log import load_operations
 from failover.standing import StepStanding, standing_of
 from failover.steps import OperationStep
 from tests.chaos_runs.warm_commands import warm_commands
-from tests.forking import FARSHORE, start_farshore
+from tests.forking import FARSHORE, ForkedProcess, start_farshore
 from tests.interop.servers import ROOT, KafkaServer, wait_until
 from tests.mirror.harness import eventually
 from tests.ports import free_port
@@ -85,7 +85,9 @@ async def fill(bootstrap: str, topic: str, group: str) -> None:
 
 
 @pytest.fixture
-def cli(kafka_39: KafkaServer, kafka_43: KafkaServer, topic: str, tmp_path: Path) -> Iterator[Cli]:
+def mirrored(
+    kafka_39: KafkaServer, kafka_43: KafkaServer, topic: str, tmp_path: Path
+) -> Iterator[tuple[Cli, ForkedProcess]]:
     """A filled topic at Kafka 3.9, mirrored to Kafka 4.3 by a process that runs as long as the test."""
     topic, group = topic.lower()[:60], f"group-{topic.lower()[-6:]}"
     asyncio.run(fill(kafka_39.bootstrap, topic, group))
@@ -93,10 +95,15 @@ def cli(kafka_39: KafkaServer, kafka_43: KafkaServer, topic: str, tmp_path: Path
     mirror = start_farshore(cli.argv("mirror run")[len(FARSHORE) :], ROOT, tmp_path / "mirror.log")
     try:
         wait_until(lambda: carried_over(cli, group), 180, "the group to be carried over")
-        yield cli
+        yield cli, mirror
     finally:
         mirror.terminate()
         mirror.wait(60)
+
+
+@pytest.fixture
+def cli(mirrored: tuple[Cli, ForkedProcess]) -> Cli:
+    return mirrored[0]
 
 
 def carried_over(cli: Cli, group: str, link: str = "") -> bool:
@@ -188,12 +195,19 @@ def steps_for(log: OperationLog, link: str) -> Sequence[StepStanding]:
     return standing.steps if standing.links == (link,) else ()
 
 
-def test_failover_to_a_time_from_a_kafka_that_is_gone(cli: Cli, kafka_39: KafkaServer) -> None:
+def test_failover_to_a_time_from_a_kafka_that_is_gone(
+    mirrored: tuple[Cli, ForkedProcess], kafka_39: KafkaServer
+) -> None:
+    cli, mirror = mirrored
     text = (cli.folder / "farshore.toml").read_text()
     named = f'bootstrap_servers = "{kafka_39.bootstrap}"'
     gone = f'{named}\naddress_map = {{ "{kafka_39.bootstrap}" = "127.0.0.1:{free_port()}" }}'
     assert named in text
     (cli.folder / "farshore.toml").write_text(text.replace(named, gone, 1))
+    seen = " ".join(cli.run("failover --yes", 3).stderr.split())
+    assert "--even-if-source-partly-there" in seen, "its worker reaches it, which is no site that is lost"
+    mirror.kill()
+    mirror.wait(60)
     assert "--allow-data-loss" in cli.run("failover --yes", 3).stderr
     naive = cli.run("failover --to-datetime 2020-09-13T12:30:00 --allow-data-loss --yes", 2)
     assert "time zone" in naive.stderr
