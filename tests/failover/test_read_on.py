@@ -27,7 +27,7 @@ from failover.taking_up import begin, resume
 from failover.verification import DifferenceKind
 from tests.failover.machines import HEIR, VICTIM, Death, is_death, machine, mortal, quick
 from tests.failover.stage import GROUP, PARTITIONS, Stage, now_ms
-from tests.failover.test_taking_up import ID, SWITCHOVER, ready
+from tests.failover.test_taking_up import ID, RARE, SWITCHOVER, ready
 from tests.mirror.harness import some_records, write
 
 FAILOVER = replace(SWITCHOVER, operation=Operation.FAILOVER, allow_data_loss=True, even_if_source_answers=True)
@@ -135,7 +135,7 @@ async def test_who_stands_further_on_where_nobody_had_verified_it_is_a_differenc
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     quick(monkeypatch)
-    async with ready(tmp_path) as stage:
+    async with ready(tmp_path, RARE) as stage:
         told = Told()
         await die_behind_verify(stage, monkeypatch, SWITCHOVER, 1, told)
         assert told.stands == []
