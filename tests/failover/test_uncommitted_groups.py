@@ -17,7 +17,7 @@ from failover.standing import uncommitted_groups
 from failover.taking_up import resume
 from tests.failover.machines import HEIR, Death, machine, mortal, quick, until_death
 from tests.failover.stage import GROUP, PARTITIONS, reading
-from tests.failover.test_taking_up import ID, SWITCHOVER, ready
+from tests.failover.test_taking_up import ID, RARE, SWITCHOVER, ready
 
 
 async def test_a_group_whose_commit_was_refused_is_moved_when_the_operation_is_resumed(
@@ -29,7 +29,7 @@ async def test_a_group_whose_commit_was_refused_is_moved_when_the_operation_is_r
     quick(monkeypatch)
     death = Death()
     real = OperationJournal.record_all
-    async with ready(tmp_path) as stage:
+    async with ready(tmp_path, RARE) as stage:
         async with AsyncExitStack() as readers:
 
             async def record_all(self: OperationJournal, noted: list[tuple[str, Mapping[str, Any]]]) -> Any:
