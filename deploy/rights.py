@@ -119,7 +119,7 @@ RIGHTS: Final[Mapping[str, tuple[Need, ...]]] = {
     ),
     "status": (
         _source(Thing.TOPICS, DESCRIBE),
-        _target(Thing.TOPICS, DESCRIBE),
+        _target(Thing.TOPICS, READ),
         _target(Thing.STATE, READ),
     ),
     "link describe": (
@@ -127,7 +127,7 @@ RIGHTS: Final[Mapping[str, tuple[Need, ...]]] = {
         _target(Thing.TOPICS, DESCRIBE, DESCRIBE_CONFIGS),
         _target(Thing.STATE, READ),
     ),
-    "offsets translate": (_target(Thing.TOPICS, DESCRIBE), _target(Thing.STATE, READ)),
+    "offsets translate": (_target(Thing.TOPICS, READ), _target(Thing.STATE, READ)),
     "switchover": (
         _source(Thing.TOPICS, READ),
         _source(Thing.GROUPS, DESCRIBE),
