@@ -5,17 +5,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Collection, Sequence
-from typing import Final
 
 from broker.access.acls import AclBinding, AclFilter, Acls, ResourcePattern
 from broker.access.authorizer import EVERYTHING, Authorizer, Rights
+from broker.access.relearning import Relearning
 from broker.base.clock import Clock
 from broker.cluster.metadata import ChangeKind, PatternAcls
 from broker.cluster.metadata_store import MetadataStore, MetadataUnreadable
-from broker.errors import BrokerError
 from broker.wire.vocabulary import ANY_HOST, EVERYBODY, AclOperation, AclPermission
-
-RELEARN_PAUSE_S: Final = 1.0
 
 log = logging.getLogger(__name__)
 
@@ -26,11 +23,10 @@ class KnownAcls:
     def __init__(self, store: MetadataStore, authorizer: Authorizer | None, clock: Clock) -> None:
         self.authorizer = authorizer
         self._store = store
-        self._clock = clock
         self._turn = asyncio.Lock()
-        # What changed, as the store told; None: any may have.
-        self._told: set[ResourcePattern | None] = set()
-        self._is_told = asyncio.Event()
+        self._relearning = Relearning[ResourcePattern](
+            self.learn, clock, "the ACLs could not be read, and those of before hold"
+        )
 
     def rights(self, principal: str, host: str) -> Rights:
         return EVERYTHING if self.authorizer is None else self.authorizer.rights(principal, host)
@@ -89,31 +85,9 @@ class KnownAcls:
         if self.authorizer is None:
             return
         async with self._store.watch(ChangeKind.ACLS, ChangeKind.SESSION) as changes, asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._learn_told())
+            tasks.create_task(self._relearning.run())
             async for change in changes:
-                self._told.add(ResourcePattern.of_text(change.name) if change.name else None)
-                self._is_told.set()
-
-    async def _learn_told(self) -> None:
-        """Of many changes all that are told while the first ones are read are read at once."""
-        await self._learn_until_known(None)
-        while True:
-            await self._is_told.wait()
-            self._is_told.clear()
-            told, self._told = self._told, set()
-            await self._learn_until_known(None if None in told else {each for each in told if each is not None})
-
-    async def _learn_until_known(self, patterns: Collection[ResourcePattern] | None) -> None:
-        """An ACL that is not known may be a denial: asked for again, until the store says what it has."""
-        is_told = False
-        while True:
-            try:
-                return await self.learn(patterns)
-            except BrokerError as error:
-                if not is_told:
-                    log.warning("the ACLs could not be read, and those of before hold: %s", error)
-                is_told = True
-            await self._clock.sleep(RELEARN_PAUSE_S)
+                self._relearning.tell(ResourcePattern.of_text(change.name) if change.name else None)
 
 
 def _just_meant(filters: Sequence[AclFilter]) -> set[ResourcePattern] | None:

@@ -8,12 +8,11 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Final
 
 from broker.access.entities import ENTITY_FOLDERS
+from broker.access.relearning import Relearning
 from broker.base.clock import Clock
 from broker.cluster.metadata import ChangeKind, ConfigResource, Configs
 from broker.cluster.metadata_store import MetadataConflict, MetadataStore, MetadataUnreadable
-from broker.errors import BrokerError
 
-RELEARN_PAUSE_S: Final = 1.0
 READS_AT_ONCE: Final = 100
 
 Values = Mapping[str, str]
@@ -28,11 +27,10 @@ class KnownEntities:
         self.values: Mapping[str, Values] = {}
         self.listeners: list[Callable[[Mapping[str, Values]], None]] = []
         self._store = store
-        self._clock = clock
         self._turn = asyncio.Lock()
-        # What changed, as the store told; None: anything may have.
-        self._told: set[str | None] = set()
-        self._is_told = asyncio.Event()
+        self._relearning = Relearning[str](
+            self.learn, clock, "what is set on users and clients could not be read, and that of before holds"
+        )
 
     async def learn(self, paths: Collection[str] | None = None) -> None:
         """What the store holds now, of all or of these. Raises what the store raises, but for one that is damaged."""
@@ -77,34 +75,10 @@ class KnownEntities:
     async def run(self) -> None:
         """Takes up what other brokers and tools change; ends only by being cancelled."""
         async with self._store.watch(ChangeKind.CONFIGS, ChangeKind.SESSION) as changes, asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._learn_told())
+            tasks.create_task(self._relearning.run())
             async for change in changes:
                 if change.name.partition("/")[0] in ("", *ENTITY_FOLDERS):
-                    self._told.add(change.name or None)
-                    self._is_told.set()
-
-    async def _learn_told(self) -> None:
-        """Of many changes all that are told while the first ones are read are read at once."""
-        await self._learn_until_known(None)
-        while True:
-            await self._is_told.wait()
-            self._is_told.clear()
-            told, self._told = self._told, set()
-            await self._learn_until_known(None if None in told else {each for each in told if each is not None})
-
-    async def _learn_until_known(self, paths: Collection[str] | None) -> None:
-        """A password that is not known to be changed still lets in: asked for again, until the store says."""
-        is_told = False
-        while True:
-            try:
-                return await self.learn(paths)
-            except BrokerError as error:
-                if not is_told:
-                    log.warning(
-                        "what is set on users and clients could not be read, and that of before holds: %s", error
-                    )
-                is_told = True
-            await self._clock.sleep(RELEARN_PAUSE_S)
+                    self._relearning.tell(change.name or None)
 
 
 def _resource(path: str) -> ConfigResource:
