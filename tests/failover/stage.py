@@ -53,6 +53,10 @@ def now_ms() -> int:
     return round(time.time() * 1000)
 
 
+RARE = replace(QUICK, group_sync_interval_ms=600_000)
+"""One pass over groups, and no other while the test runs: nobody but an operation moves them."""
+
+
 @dataclass
 class Stage:
     """Both sites. `source` is None once it is gone."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -23,11 +23,8 @@ from failover.plan import OperationPlan, plan_failover, plan_switchover
 from failover.result import OperationResult
 from failover.sites import Sites
 from tests.broker.faults import Faults, injected
-from tests.failover.stage import GROUP, PARTITIONS, Stage, commit_group, mirrored, two_sites
-from tests.mirror.harness import QUICK
+from tests.failover.stage import GROUP, PARTITIONS, RARE, Stage, commit_group, mirrored, two_sites
 
-RARE = replace(QUICK, group_sync_interval_ms=600_000)
-"""One pass over groups, and no other while the test runs."""
 BUYERS = "buyers"
 
 

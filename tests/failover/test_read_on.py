@@ -26,8 +26,8 @@ from failover.steps import Operation, OperationStep
 from failover.taking_up import begin, resume
 from failover.verification import DifferenceKind
 from tests.failover.machines import HEIR, VICTIM, Death, is_death, machine, mortal, quick
-from tests.failover.stage import GROUP, PARTITIONS, Stage, now_ms
-from tests.failover.test_taking_up import ID, RARE, SWITCHOVER, ready
+from tests.failover.stage import GROUP, PARTITIONS, RARE, Stage, now_ms
+from tests.failover.test_taking_up import ID, SWITCHOVER, ready
 from tests.mirror.harness import some_records, write
 
 FAILOVER = replace(SWITCHOVER, operation=Operation.FAILOVER, allow_data_loss=True, even_if_source_answers=True)

@@ -14,12 +14,10 @@ from failover.errors import OtherFile
 from failover.hooks import Hooks
 from failover.taking_up import resume
 from tests.failover.machines import HEIR, machine, quick
-from tests.failover.stage import GROUP, PARTITIONS, mirrored, two_sites
+from tests.failover.stage import GROUP, PARTITIONS, RARE, mirrored, two_sites
 from tests.failover.test_taking_up import ID, die_in
-from tests.mirror.harness import QUICK
 
 OTHER = "billing"
-RARE = replace(QUICK, group_sync_interval_ms=600_000)
 
 
 @pytest.mark.parametrize("step", ["drain", "fence", "move_groups"])

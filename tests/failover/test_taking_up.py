@@ -32,7 +32,7 @@ from failover.verification import DifferenceKind
 from mirror.api import HeartbeatWatch, resume_link
 from mirror.worker.limits import WorkerLimits
 from tests.failover.machines import HEIR, VICTIM, Death, machine, mortal, operate, quick, until_death
-from tests.failover.stage import GROUP, PARTITIONS, RECORDS, Stage, commit_group, mirrored, now_ms, two_sites
+from tests.failover.stage import GROUP, PARTITIONS, RARE, RECORDS, Stage, commit_group, mirrored, now_ms, two_sites
 from tests.mirror.harness import QUICK, contents, eventually, read_all
 
 ID = "switchover-east-west-1"
@@ -72,10 +72,6 @@ async def stage_reads(stage: Stage, partition: int) -> int:
     """How many of the source's records the group has read, as the target has it: markers take no part in it."""
     offset = (await stage.group_at(stage.target))[PARTITIONS[partition]]
     return len([record for record in await read_all(stage.target, PARTITIONS[partition]) if record.offset < offset])
-
-
-RARE = replace(QUICK, group_sync_interval_ms=600_000)
-"""No pass over groups comes between: what stands where it was to go nobody moves, and it may read on."""
 
 
 @asynccontextmanager

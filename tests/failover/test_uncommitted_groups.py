@@ -16,8 +16,8 @@ from failover.journal_log import OperationJournal
 from failover.standing import uncommitted_groups
 from failover.taking_up import resume
 from tests.failover.machines import HEIR, Death, machine, mortal, quick, until_death
-from tests.failover.stage import GROUP, PARTITIONS, reading
-from tests.failover.test_taking_up import ID, RARE, SWITCHOVER, ready
+from tests.failover.stage import GROUP, PARTITIONS, RARE, reading
+from tests.failover.test_taking_up import ID, SWITCHOVER, ready
 
 
 async def test_a_group_whose_commit_was_refused_is_moved_when_the_operation_is_resumed(

@@ -13,8 +13,7 @@ from failover.moves import MoveKind, UnplannedReadAgain
 from failover.plan import plan_failover, plan_switchover
 from failover.steps import OperationStep
 from failover.verification import DifferenceKind
-from tests.failover.stage import GROUP, TOPIC, Stage, commit_group, mirrored, two_sites
-from tests.failover.test_positions_that_stand import RARE
+from tests.failover.stage import GROUP, RARE, TOPIC, Stage, commit_group, mirrored, two_sites
 
 
 async def test_a_group_whose_offsets_the_source_lost_before_the_fence_is_refused(tmp_path: Path) -> None:
