@@ -26,15 +26,17 @@ from tests.forking import start_farshore
 
 ROOT = Path(__file__).parents[2]
 RECORDS = 4_000
+COMMITS_PER_OFFSET = 20
 DEADLINE_S = 120
 
 
 @asynccontextmanager
 async def committing(source: Cluster, group: str, where: TopicPartition) -> AsyncIterator[None]:
-    """A group that reads on a record at a time, as fast as its commits are answered."""
+    """A group that reads on, and never back, however long the audits take: it commits each offset some times over."""
 
     async def commits() -> None:
-        for offset in itertools.cycle(range(100, RECORDS)):
+        for commit in itertools.count():
+            offset = min(100 + commit // COMMITS_PER_OFFSET, RECORDS)
             await commit_offsets(source, group, {where: CommittedOffset(offset)})
 
     task = asyncio.create_task(commits())
