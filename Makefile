@@ -12,13 +12,15 @@ KAFKA_VERSIONS := 3.9.1 4.3.0
 TOXIPROXY_VERSION := v2.12.0
 SOURCES := broker mirror failover monitoring chaos deploy tests
 PYTEST ?= $(BIN)/python -m pytest
-LANES := servers commands moves services brokers failover behind
+LANES := servers locked commands moves services brokers failover behind
 # Those that start all their servers themselves run beside the commands and the services, the others share theirs.
 beside_commands := $(patsubst %,tests/interop/test_%.py,acl_freeze acls audit_interrupt authorizing_cluster broker_on_zookeeper \
   cluster_of_brokers fleet_etcd kafka_acl_znodes kafka_user_znodes link_rights site_freeze)
 beside_services := $(patsubst %,tests/interop/test_%.py,delete_horizon kafka_znodes mirror_truncated old_formats older_copy \
   three_brokers tutorial zookeeper zookeeper_tool)
-servers := $(filter-out $(beside_commands) $(beside_services),$(wildcard tests/interop/test_*.py)) tests/interop/side_by_side
+# Users, rights and quotas: tools of Kafka's, one Java after the other.
+locked := $(patsubst %,tests/interop/test_%.py,client_quotas kafka_acls kafka_configs_users locked locked_broker)
+servers := $(filter-out $(locked) $(beside_commands) $(beside_services),$(wildcard tests/interop/test_*.py)) tests/interop/side_by_side
 # Moves wait, for what comes late among others, more than they compute: they take turns with each other in lanes of their own.
 moves := $(patsubst %,tests/deploy/cli/test_%.py,apply failback failback_operation failback_waves failover move_rights older_disk \
   operation pending_offsets question refusals site_move stranded target_in_part third_site two_way_loss)

@@ -46,6 +46,7 @@ from monitoring.audit.proof import LinkProof, Proof
 from monitoring.audit.ranges import comparable
 from monitoring.audit.reasons import ProofLoss, Reason
 from monitoring.errors import AuditError
+from tests.interop.brokers import KEEPS_ALL
 
 # An id that no producer of these tests has: what stands behind the checkpoint is then somebody else's.
 MIRROR = Writer(987_654, 0)
@@ -82,7 +83,7 @@ async def prepared(cluster: Cluster, link: Link, entries: Sequence[Entry], sourc
     """Topic, mirrored topic and state topic; returns the source topic's name."""
     topic = f"{link.name}-data"
     names = [topic, link.target_topic(topic), link.state_topic]
-    assert not await create_topics(cluster, [NewTopic(name, partitions=1) for name in names])
+    assert not await create_topics(cluster, [NewTopic(name, partitions=1, configs=KEEPS_ALL) for name in names])
     if source:
         await write(cluster, topic, source)
     if target:
@@ -162,7 +163,7 @@ async def test_what_is_proved_is_carried_on_until_a_log_is_another(both_kinds: A
         assert not await delete_topics(cluster, [link.target_topic(topic)])
         while link.target_topic(topic) in await list_topics(cluster):
             pass
-        assert not await create_topics(cluster, [NewTopic(link.target_topic(topic), partitions=1)])
+        assert not await create_topics(cluster, [NewTopic(link.target_topic(topic), partitions=1, configs=KEEPS_ALL)])
         await write(cluster, link.target_topic(topic), 15)
         third = await freeze_link(link, cluster, cluster, lambda: 1, scope)
     assert [(item.topic, item.why) for item in third.lost] == [(topic, ProofLoss.TOPIC_RECREATED)]

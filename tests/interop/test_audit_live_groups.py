@@ -23,6 +23,7 @@ from monitoring.audit.freeze import freeze_link
 from monitoring.audit.group_looks import freeze_groups
 from monitoring.audit.groups import FrozenGroups, GroupReason, GroupVerdict
 from tests.forking import start_farshore
+from tests.interop.brokers import KEEPS_ALL
 
 ROOT = Path(__file__).parents[2]
 RECORDS = 4_000
@@ -60,7 +61,7 @@ async def test_an_audit_beside_a_living_link(shared_broker: Any, kafka_39: Any, 
     )
     where = TopicPartition(name, 0)
     async with Cluster(east) as source, Cluster(west) as target:
-        assert not await create_topics(source, [NewTopic(name, 1, configs={"retention.ms": "-1"})])
+        assert not await create_topics(source, [NewTopic(name, 1, configs=KEEPS_ALL)])
         for first in range(0, RECORDS, 500):
             batch = [Record(n, 1_000 + first + n, b"k", b"%d" % (first + n), ()) for n in range(500)]
             await append(source, where, encode_batch(batch))

@@ -27,6 +27,7 @@ from broker.wire.vocabulary import TopicPartition
 from deploy.client_properties import security_of_properties
 from tests.classes import CACHE
 from tests.forking import FARSHORE, start_farshore
+from tests.interop.brokers import KEEPS_ALL
 from tests.interop.locked import PASSWORD, REAUTHENTICATE_MS, USER, LockedKafkaServer
 from tests.interop.servers import ROOT, run_java, wait_until
 from tests.interop.test_switchover import RECORDS, Cli, carried_over, fill
@@ -60,7 +61,7 @@ async def written_and_read(site: Site, topic: str, over_ms: int) -> tuple[int, l
     read: list[bytes] = []
     count, ends_s = 0, time.monotonic() + over_ms / 1000
     async with Cluster(site) as cluster:
-        assert not await create_topics(cluster, [NewTopic(topic, 1)])
+        assert not await create_topics(cluster, [NewTopic(topic, 1, configs=KEEPS_ALL)])
         while count == 0 or time.monotonic() < ends_s:
             await append(cluster, where, encode_batch([Record(0, 1_000, None, b"%d" % count)]))
             count += 1
