@@ -23,6 +23,7 @@ from failover.moves import MoveKind
 from failover.open_transactions import PendingOffsets
 from failover.plan import Elsewhere, OperationPlan, plan_failover
 from failover.snapshot import PartitionView, Snapshot
+from failover.staying import Stay
 from mirror.api import CLOCK_DIFFERENCE_MAX_MS, GroupSyncs, LinkStatus, SourceParting
 
 
@@ -83,8 +84,8 @@ class AuditNote:
 class LinkDrill:
     """One link. `is_ready`: no finding. `loss` is what a failover would state; `lag_records` and `lag_seconds` are what
     the source has and the target has not, None while it does not answer. `ends_age_ms`: since the source's ends were
-    last seen. `pending_groups`: with offsets in transactions at the source that have not ended, which are not carried
-    before they do; an application that reads in transactions often has such: one that stays is a finding.
+    last seen. `pending_groups`: with offsets in open transactions at the source, not carried before these end; one that
+    stays is a finding. `stays`: what it would leave of groups.
     """
 
     link: str
@@ -107,6 +108,7 @@ class LinkDrill:
     audit_age_ms: int | None
     audit_coverage_percent: float | None
     findings: tuple[DrillFinding, ...]
+    stays: tuple[Stay, ...] = ()
 
 
 _REFUSALS: dict[RefusalReason, tuple[str, str]] = {
@@ -253,12 +255,11 @@ def _of_plan(plan: OperationPlan) -> Iterable[DrillFinding]:
 def _map_lost(seen: Snapshot) -> DrillFinding:
     text = (
         f"its state at {seen.target} is gone, and the offset map with it: a loss would be unknown, and no group could "
+        "be moved but to a time"
     )
-    text += "be moved but to a time"
-    step = (
-        f"farshore mirror run --link {seen.link}; then farshore link resume --link {seen.link} --gap TOPIC:PARTITION "
-    )
-    return DrillFinding(RefusalReason.MAP_LOST.value, seen.link, text, f"{step}--adopt for each that status names")
+    step = f"farshore mirror run --link {seen.link}; then farshore link resume --link {seen.link} --gap "
+    step += "TOPIC:PARTITION --adopt for each that status names"
+    return DrillFinding(RefusalReason.MAP_LOST.value, seen.link, text, step)
 
 
 def _of_lacks(lacks: Iterable[SourceParting], target: str) -> Iterable[DrillFinding]:

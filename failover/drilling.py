@@ -27,6 +27,7 @@ from failover.seen_by_worker import WorkersSight, watching
 from failover.sites import Sites
 from failover.snapshot import Snapshot
 from failover.standing import refuse_second
+from failover.what_stays import OtherGroups, other_groups, what_stays
 from mirror.api import STATUS_LIMITS, GroupSyncs, HeartbeatWatch, Link, complete_link, link_status, read_entries
 
 
@@ -40,7 +41,9 @@ async def drill_link(
     seen = (looks.blind, looks.live, looks.syncs, audit, now_ms(), looks.trouble, looks.gates)
     drill = judge_drill(status, *seen, returns_active=looks.returns_active, pending=looks.pending)
     more = (*(_seen(link) if looks.is_seen_by_worker else ()), *_other_types(looks.live))
-    return replace(drill, findings=(*drill.findings, *more), is_ready=drill.is_ready and not more)
+    seen_last = looks.live or looks.blind
+    stays = () if seen_last is None else what_stays(seen_last, looks.others)
+    return replace(drill, findings=(*drill.findings, *more), is_ready=drill.is_ready and not more, stays=stays)
 
 
 def _seen(link: Link) -> Iterable[DrillFinding]:
@@ -71,6 +74,7 @@ class _Looks:
     returns_active: tuple[int, ...] = ()
     pending: PendingOffsets = NONE_PENDING
     is_seen_by_worker: bool = False
+    others: OtherGroups = field(default_factory=OtherGroups)
 
 
 async def _looks(link: Link, links: Sequence[Link], now_ms: Callable[[], int]) -> _Looks:
@@ -86,12 +90,13 @@ async def _looks(link: Link, links: Sequence[Link], now_ms: Callable[[], int]) -
         try:
             async with watching(sight):
                 source = await stack.enter_async_context(_cluster(link, at_source=True))
-            live = await observe(link, source, target, (), now_ms(), target_in_part=True)
+            looking = observe(link, source, target, (), now_ms(), target_in_part=True)
+            live, others = await both(looking, other_groups(link, source))
             lacks = await target_lacks(await complete_link(link, source, target), source, target)
             active = await _returning_active(link, source)
             pending = await _pending(Sites(link, source, target, (), now_ms), live)
             gates = replace(seen.gates, lacks=lacks)
-            return replace(seen, live=live, gates=gates, returns_active=active, pending=pending)
+            return replace(seen, live=live, gates=gates, returns_active=active, pending=pending, others=others)
         except FarshoreError as error:
             return replace(seen, trouble=str(error), is_seen_by_worker=bool(sight.links))
 

@@ -106,7 +106,13 @@ async def observe(
         groups_not_listed=there.error,
         is_map_lost=bool(unmapped),
         declared_otherwise=loaded.completed.otherwise,
+        groups_elsewhere=_elsewhere(seen[0], seen_groups, places),
     )
+
+
+def _elsewhere(at_source: GroupsSeen, groups: Iterable[GroupView], places: Places) -> tuple[str, ...]:
+    told = {group.group for group in groups}
+    return tuple(name for name, at in sorted(at_source.offsets.items()) if name not in told and places.others(at))
 
 
 def _wanted(
@@ -309,6 +315,7 @@ async def _groups(
                 is_pending,
                 here.group_type if isinstance(here, GroupOfOtherType) else "",
                 not any(_is_share(found) for found in (here, there)),
+                places.others(offsets[0]),
             )
         )
     return tuple(groups)

@@ -44,6 +44,7 @@ def result_of(
         loss=total_loss(losses, link.sites.now_ms(), link.snapshot.last_look),
         left_groups=tuple(sorted({move.group for move in moves if move.kind is MoveKind.UNKNOWN})),
         not_named=link.plan.not_named,
+        stays=link.plan.stays,
         left_partitions=link.left_partitions,
         unanswered_groups=tuple(group.group for group in link.snapshot.groups if group.unanswered),
         stranded=link.stranded,

@@ -40,6 +40,12 @@ class Places:
         here = {at for at in at_source if at in self.mirrored or self._selects(at.topic)}
         return sorted(here | waiting | {self.by_target[at] for at in at_target if at in self.by_target})
 
+    def others(self, at_source: Iterable[TopicPartition]) -> tuple[str, ...]:
+        """The topics of these partitions that are not the link's, in order; internal ones do not count."""
+        mirrored = {at.topic for at in self.mirrored}
+        topics = {at.topic for at in at_source if not at.topic.startswith("__")}
+        return tuple(sorted(topic for topic in topics - mirrored if not self._selects(topic)))
+
     def _selects(self, topic: str) -> bool:
         return topic != self.link.canary_topic and self.link.selects_topic(topic)
 

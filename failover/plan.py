@@ -11,6 +11,7 @@ from failover.gates import GateRefusal, RefusalReason
 from failover.losses import LossTotal, PartitionLoss, state_loss, total_loss
 from failover.moves import GroupMove, GroupTotal, MoveKind, group_totals, plan_moves
 from failover.snapshot import GroupView, Snapshot
+from failover.staying import Stay
 from failover.steps import Operation, OperationStep
 from mirror.api import DeclaredPart, SourceParting
 
@@ -60,6 +61,8 @@ class OperationPlan:
     allows_data_loss: bool = False
     not_named: tuple[str, ...] = ()
     """The groups that it leaves, as others were asked for by name."""
+    stays: tuple[Stay, ...] = ()
+    """What else of groups stays at the source, or that this is not known."""
     lacks: tuple[SourceParting, ...] = ()
     """What links back had mirrored from the target of a failover, which has it no more, and goes on without it."""
     group_totals: tuple[GroupTotal, ...] = field(init=False)

@@ -35,6 +35,7 @@ from failover.snapshot import Snapshot
 from failover.standing import is_verified, under_way
 from failover.steps import Operation
 from failover.to_datetime import moves_to
+from failover.what_stays import others_beside, what_stays
 from mirror.api import Link, MirrorError, SourceParting
 
 
@@ -157,7 +158,8 @@ async def plan_link(intent: Intent, sites: Sites, hooks: Hooks) -> LinkMove:
     if intent.operation is Operation.SWITCHOVER:
         roles = await read_roles(sites.link, sites.source, sites.target, whole_site=intent.whole_site)
         freezing = await with_denials(replace(roles, freezes=intent.freezes), sites.source, sites.target)
-        snapshot = await mark_interrupted(await sites.look(), sites)
+        snapshot, others = await both(sites.look(), others_beside(sites))
+        snapshot = await mark_interrupted(snapshot, sites)
         plan = plan_switchover(
             snapshot,
             left_groups=intent.left_groups,
@@ -166,13 +168,15 @@ async def plan_link(intent: Intent, sites: Sites, hooks: Hooks) -> LinkMove:
             elsewhere=await _elsewhere(sites, snapshot, freezing),
             lacks=await _lacks(sites),
         )
-        return LinkMove(replace(plan, not_named=await groups_not_named(sites)), sites)
+        return LinkMove(
+            replace(plan, not_named=await groups_not_named(sites), stays=what_stays(snapshot, others)), sites
+        )
     snapshot = await mark_interrupted(await sites.look_past_source(), sites)
     sites = sites.as_found(snapshot)
     moves = None
     if intent.timestamp_ms is not None:
         moves = await moves_to(snapshot, sites.target, intent.timestamp_ms)
-    freezing = await _freezing_source(sites, hooks, intent.whole_site)
+    freezing, others = await both(_freezing_source(sites, hooks, intent.whole_site), others_beside(sites))
     plan = plan_failover(
         snapshot,
         allow_data_loss=intent.allow_data_loss,
@@ -186,7 +190,8 @@ async def plan_link(intent: Intent, sites: Sites, hooks: Hooks) -> LinkMove:
         elsewhere=await _elsewhere(sites, snapshot, freezing),
         lacks=await _lacks(sites) if snapshot.source_answers else (),
     )
-    return LinkMove(replace(plan, not_named=await groups_not_named(sites)), sites)
+    not_named, stays = await groups_not_named(sites), what_stays(snapshot, others)
+    return LinkMove(replace(plan, not_named=not_named, stays=stays), sites)
 
 
 async def _lacks(sites: Sites) -> tuple[SourceParting, ...]:

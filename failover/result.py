@@ -11,6 +11,7 @@ from failover.link_run import LinkFailure
 from failover.losses import LossTotal, PartitionLoss
 from failover.moves import GroupMove, GroupTotal, UnplannedReadAgain, UnplannedSkip
 from failover.read_on import ReadOn
+from failover.staying import Stay
 from failover.steps import Operation
 from failover.stranded import StrandedRange
 from failover.verification import VerificationDifference
@@ -46,6 +47,8 @@ class OperationResult:
     """The groups that stayed behind, as was consented to: some of their moves are not known."""
     not_named: tuple[str, ...] = ()
     """Those that stayed as others were asked for by name; the link brings nothing more of what they read."""
+    stays: tuple[Stay, ...] = ()
+    """What else of groups stayed at the source, as the plan says."""
     left_partitions: tuple[LeftPartition, ...] = ()
     unanswered_groups: tuple[str, ...] = ()
     """Of which nothing could be asked at the target, and nothing was set."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from enum import StrEnum
 from typing import Final
 
 from broker.base.errors import FarshoreError
@@ -19,7 +18,7 @@ from failover.link_run import LinkMove
 from failover.losses import LossTotal, sum_losses
 from failover.moves import MoveKind
 from failover.plan import OperationPlan
-from failover.staying import StayingLink
+from failover.staying import Stay, StayingLink, StayKind, StayReason, topics_detail
 from failover.steps import Operation
 from mirror.api import Link
 
@@ -34,49 +33,6 @@ SITE_WIDE: Final = frozenset(
     }
 )
 """What says no to the move of any link."""
-
-
-class StayKind(StrEnum):
-    """What it is that stays."""
-
-    LINK = "link"
-    TOPIC = "topic"
-    GROUP = "group"
-
-
-class StayReason(StrEnum):
-    """Why it is not moved."""
-
-    OTHER_SITES = "other_sites"
-    """The link goes from or to the source, and not between the two sites."""
-    NOT_SELECTED = "not_selected"
-    """A filter leaves the link out."""
-    ALREADY_MOVED = "already_moved"
-    REFUSED = "refused"
-    NOT_KNOWN = "not_known"
-    """It could not be looked at."""
-    NOT_CARRIED = "not_carried"
-    """No link between the two sites carries the topic, or the group."""
-    NOT_NAMED = "not_named"
-    """The group was not asked for."""
-    NO_OFFSETS = "no_offsets"
-    """The group has no committed offset in a topic that is moved."""
-    LINK_STAYS = "link_stays"
-    """All of the group's topics are those of links that stay."""
-    IN_PART = "in_part"
-    """The group is moved where links go, and stays where one does not."""
-    LEFT = "left"
-    """It is not known where the group goes on, or it does not answer at the target, and that was consented to."""
-
-
-@dataclass(frozen=True, slots=True)
-class Stay:
-    """One thing that stays at the source; `detail` names gates, links, or an error. An empty `subject`: all of them."""
-
-    kind: StayKind
-    subject: str
-    reason: StayReason
-    detail: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +120,7 @@ def plan_site(
         links=tuple(move.plan for move in moves),
         moving=tuple(move.sites.link.name for move in going),
         refused=(*judged.refused, *failed),
-        stays=(*stays, *_groups(intent, going, moves, names)),
+        stays=(*stays, *_groups(intent, going, moves, names), *_of_links(going, moves, stays)),
         refusals=tuple(refusals),
         loss=sum_losses([move.plan.loss for move in judged.moving]),
     )
@@ -241,6 +197,25 @@ def beside(sites: tuple[str, str], going: Sequence[Link], links: Sequence[Link],
     for name in sorted(names.groups or ()):
         if not any(link.selects_group(name) for link in going):
             yield Stay(StayKind.GROUP, name, StayReason.NOT_CARRIED)
+
+
+def _of_links(going: Sequence[LinkMove], moves: Sequence[LinkMove], stays: Iterable[Stay]) -> Iterable[Stay]:
+    links = [move.sites.link for move in moves]
+    return with_links_stays([one for move in going for one in move.plan.stays], links, stays)
+
+
+def with_links_stays(own: Iterable[Stay], links: Sequence[Link], stays: Iterable[Stay]) -> Iterable[Stay]:
+    """What the links' `own` stays say beside those of the site: `links` are all that were looked at between the two."""
+    said = {(stay.kind, stay.subject) for stay in stays}
+    topics: dict[str, set[str]] = {}
+    for stay in own:
+        if stay.reason is StayReason.GROUP_NOT_SELECTED and (stay.kind, stay.subject) not in said:
+            yield stay
+        if stay.reason is StayReason.OTHER_TOPICS:
+            topics.setdefault(stay.subject, set()).update(stay.topics)
+    for group, named in sorted(topics.items()):
+        if rest := sorted(name for name in named if not any(link.selects_topic(name) for link in links)):
+            yield Stay(StayKind.GROUP, group, StayReason.OTHER_TOPICS, topics_detail(rest))
 
 
 def _groups(intent: Intent, going: Sequence[LinkMove], moves: Sequence[LinkMove], names: SourceNames) -> Iterable[Stay]:

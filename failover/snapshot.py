@@ -106,6 +106,8 @@ class GroupView:
     """Of a protocol whose members at the source nobody tells: Kafka's word for it, "" where it is a consumer group."""
     has_offsets: bool = True
     """It may commit some, which share groups do not."""
+    other_topics: tuple[str, ...] = ()
+    """In which it has offsets at the source, and which the link does not carry."""
 
     @property
     def may_be_let_be(self) -> bool:
@@ -150,6 +152,8 @@ class Snapshot:
     """What of the link this file declares otherwise than the link's worker ran it."""
     seen_by: tuple[str, ...] = ()
     """Links whose workers saw the source while it was called from here in vain."""
+    groups_elsewhere: tuple[str, ...] = ()
+    """Of those that were asked for such as have offsets at the source in other topics alone."""
 
     @property
     def is_promoted(self) -> bool:

@@ -1,11 +1,75 @@
-"""Links that an operation goes on without, and how many groups stay where they are with each. Pure."""
+"""What an operation goes on without: links, with how many groups stay with each, and what else stays. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from enum import StrEnum
+from typing import Any, Final
+
+
+class StayKind(StrEnum):
+    """What it is that stays."""
+
+    LINK = "link"
+    TOPIC = "topic"
+    GROUP = "group"
+
+
+class StayReason(StrEnum):
+    """Why it is not moved."""
+
+    OTHER_SITES = "other_sites"
+    """The link goes from or to the source, and not between the two sites."""
+    NOT_SELECTED = "not_selected"
+    """A filter leaves the link out."""
+    ALREADY_MOVED = "already_moved"
+    REFUSED = "refused"
+    NOT_KNOWN = "not_known"
+    """It could not be looked at."""
+    NOT_CARRIED = "not_carried"
+    """No link between the two sites carries the topic, or the group."""
+    NOT_NAMED = "not_named"
+    """The group was not asked for."""
+    NO_OFFSETS = "no_offsets"
+    """The group has no committed offset in a topic that is moved."""
+    LINK_STAYS = "link_stays"
+    """All of the group's topics are those of links that stay."""
+    IN_PART = "in_part"
+    """The group is moved where links go, and stays where one does not."""
+    GROUP_NOT_SELECTED = "group_not_selected"
+    """The group has a committed offset in a topic of a link that goes, whose `groups` do not select it."""
+    OTHER_TOPICS = "other_topics"
+    """The group goes, without its offsets in topics that do not."""
+    LEFT = "left"
+    """It is not known where the group goes on, or it does not answer at the target, and that was consented to."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stay:
+    """One thing that stays at the source; `detail` names gates, links, topics, or an error. An empty `subject`: all of
+    them.
+    """
+
+    kind: StayKind
+    subject: str
+    reason: StayReason
+    detail: str = ""
+
+    @property
+    def topics(self) -> tuple[str, ...]:
+        """Of OTHER_TOPICS."""
+        return tuple(self.detail.split(_BETWEEN))
+
+
+_BETWEEN: Final = ", "
+"""No topic's name has it."""
+
+
+def topics_detail(topics: Iterable[str]) -> str:
+    """A stay's detail that names these topics."""
+    return _BETWEEN.join(topics)
 
 
 @dataclass(frozen=True, slots=True)

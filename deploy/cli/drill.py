@@ -15,14 +15,15 @@ from broker.client.site import Site
 from deploy.cli.failover_tables import tell_loss
 from deploy.cli.late_lines import pending_line
 from deploy.cli.lines import filled
-from deploy.cli.site_tables import tell_stays
+from deploy.cli.stay_lines import tell_stays
 from deploy.cli.terminal import AppContext, ExitCode, Output, audit_directory, emit, output_option, run_async
 from failover.contact import CLIENT_ID
 from failover.drill import AuditNote, LinkDrill
 from failover.drilling import drill_link
 from failover.losses import LossTotal, sum_losses
 from failover.planning import source_names
-from failover.site_plan import SourceNames, Stay, beside
+from failover.site_plan import SourceNames, beside, with_links_stays
+from failover.staying import Stay
 from mirror.api import STATUS_LIMITS
 from mirror.heartbeat import HeartbeatWatch
 from mirror.link import Link
@@ -78,6 +79,7 @@ def drill(
     if source_name is not None and target_name is not None and link_name is None:
         names = run_async(_names_at(context.site(source_name)))
         stays = list(beside((source_name, target_name), links, context.links(), names))
+        stays += list(with_links_stays([one for found in drills for one in found.stays], links, stays))
     _show(drills, stays, output)
     raise SystemExit(ExitCode.DONE if all(found.is_ready for found in drills) else ExitCode.FINDINGS)
 
@@ -138,6 +140,8 @@ def _show(drills: Sequence[LinkDrill], stays: Sequence[Stay] | None, output: str
         if found.loss is not None:
             click.echo(f"{found.link}, if {found.source} died now:")
             tell_loss(found.loss, found.source, to_stderr=False)
+        if stays is None:
+            tell_stays(to_document(found.stays), found.source, to_stderr=False)
     if stays is not None and drills:
         if (loss := _total(drills)) is not None and len(drills) > 1:
             click.echo(f"all links, if {drills[0].source} died now:")

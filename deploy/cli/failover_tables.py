@@ -28,6 +28,7 @@ from deploy.cli.left_lines import but_not, left_lines, not_named_line, unanswere
 from deploy.cli.lines import filled, with_command
 from deploy.cli.loss_lines import headline
 from deploy.cli.next_steps import NextStep
+from deploy.cli.stay_lines import tell_stays
 from deploy.cli.tables import print_table
 from deploy.cli.terminal import CommandRefused, Output, confirm_plan, emit
 from failover.contact import SiteFinding
@@ -131,6 +132,7 @@ def show_plan(plan: OperationPlan, *, to_stderr: bool = True) -> None:
         click.echo(filled(text), err=to_stderr)
     if plan.not_named:
         click.echo(filled(not_named_line(plan.not_named, snapshot.source)), err=to_stderr)
+    tell_stays(to_document(plan.stays), snapshot.source, to_stderr=to_stderr)
     if to_stderr and len(plan.moves) > MOVES_SHOWN:
         click.echo(moves_line(plan.moves), err=True)
     elif plan.moves:
@@ -258,6 +260,7 @@ def print_result(result: OperationResult, steps: Sequence[NextStep], output: str
         emit(result_document(result, steps), output)
         return
     show_result(result)
+    tell_stays(to_document(result.stays), result.source, to_stderr=True)
     tell_next(steps)
 
 

@@ -22,10 +22,11 @@ from deploy.cli.failover_tables import (
 )
 from deploy.cli.gate_words import reason_of
 from deploy.cli.group_lines import group_line, place_lines
-from deploy.cli.late_lines import OTHERS_SHOWN, not_compared_line
+from deploy.cli.late_lines import not_compared_line
 from deploy.cli.lines import filled
 from deploy.cli.loss_lines import headline
 from deploy.cli.next_steps import NextStep
+from deploy.cli.stay_lines import tell_stays
 from deploy.cli.tables import counted, print_table
 from deploy.cli.terminal import CommandRefused, Output, confirm_plan, emit
 from failover.errors import GateRefused
@@ -36,24 +37,12 @@ from failover.losses import LossTotal, sum_losses
 from failover.moves import GroupMove, group_totals
 from failover.plan import OperationPlan
 from failover.result import OperationResult
-from failover.site_plan import SitePlan, Stay, StayKind, StayReason
+from failover.site_plan import SitePlan
 from failover.standing import OperationState
+from failover.staying import Stay, StayKind, StayReason
 from failover.steps import Operation, OperationStep
 
 LINK_COLUMNS = ("link", "outcome", "groups", "moves", "offsets", "records", "certainty")
-_WORDS = {
-    StayReason.OTHER_SITES: "it goes between other sites",
-    StayReason.NOT_SELECTED: "it was not asked for",
-    StayReason.ALREADY_MOVED: "it was moved before",
-    StayReason.REFUSED: "refused",
-    StayReason.NOT_KNOWN: "not known",
-    StayReason.NOT_CARRIED: "no link between the two sites carries it",
-    StayReason.NOT_NAMED: "--group does not name it; links that go carry it no further",
-    StayReason.NO_OFFSETS: "it has no committed offset in a topic that goes",
-    StayReason.LINK_STAYS: "it reads along a link that stays",
-    StayReason.IN_PART: "it goes in part, and also reads along a link that stays",
-    StayReason.LEFT: "where it goes on is not known, which was consented to",
-}
 
 
 def print_plan(plan: SitePlan, output: str) -> None:
@@ -133,21 +122,6 @@ def _tell_groups(moves: Sequence[GroupMove], *, to_stderr: bool) -> None:
         click.echo(text, err=to_stderr)
     for line in place_lines(moves, "the target"):
         click.echo(filled(line), err=to_stderr)
-
-
-def tell_stays(stays: Iterable[Mapping[str, Any]], source: str, *, to_stderr: bool) -> None:
-    """Line by line, those of one kind and reason together."""
-    together: dict[tuple[str, str, str], list[str]] = {}
-    for stay in stays:
-        together.setdefault((stay["kind"], stay["reason"], stay["detail"]), []).append(stay["subject"])
-    if together:
-        click.echo(f"not moved from {source} now:", err=to_stderr)
-    for (kind, reason, detail), subjects in together.items():
-        shown = ", ".join(subjects[:OTHERS_SHOWN])
-        more = f" and {len(subjects) - OTHERS_SHOWN:,} more" if len(subjects) > OTHERS_SHOWN else ""
-        what = f"{kind} {shown}{more}" if shown else f"{kind}s"
-        why = _WORDS[StayReason(reason)] + (f" ({detail})" if detail else "")
-        click.echo(filled(f"- {what}: {why}"), err=to_stderr)
 
 
 def tell_refused(plan: SitePlan, output: str, *refusals: GateRefusal) -> None:

@@ -15,9 +15,9 @@ from failover.errors import FailoverError
 from failover.journal import OperationLog
 from failover.planning import enter_links, this_process
 from failover.result import OperationResult
-from failover.site_plan import Stay, StayKind, StayReason
 from failover.sites import Sites
 from failover.standing import given_up_links, intent_of, within
+from failover.staying import Stay, StayKind, StayReason
 from failover.taking_up import find_operation, resume
 
 

@@ -13,9 +13,10 @@ from failover.intent import Intent
 from failover.link_run import LinkMove
 from failover.losses import Certainty, LossTotal, sum_losses
 from failover.plan import OperationPlan, plan_failover, plan_switchover
-from failover.site_plan import SitePlan, SourceNames, Stay, StayKind, StayReason, plan_site
+from failover.site_plan import SitePlan, SourceNames, plan_site
 from failover.sites import Sites
 from failover.snapshot import Snapshot
+from failover.staying import Stay, StayKind, StayReason
 from failover.steps import Operation
 from mirror.link import Link
 from tests.failover.test_plan import GROUP, GROUP_AT, MIRRORED, NOW_MS, SNAPSHOT, source_gone
@@ -169,3 +170,23 @@ def test_what_is_not_known_of_one_link_is_not_known_of_the_site(field: str) -> N
     known = LossTotal(10, None, 2, Certainty.AT_LEAST, NOW_MS - 9, 1, NOW_MS, 30, 2.0, NOW_MS - 3, 100.0)
     unknown = replace(known, **{field: None})  # type: ignore[arg-type]
     assert getattr(sum_losses([known, unknown]), field) is None
+
+
+def test_what_the_links_say_of_groups_is_said_where_the_site_does_not() -> None:
+    """A group that one link selects, and another one along which it also reads does not, stays there."""
+    of_flights = planned(replace(OF_FLIGHTS, groups=(replace(GROUP, other_topics=("notes", "orders")),)))[0]
+    stays = (
+        Stay(StayKind.GROUP, "temp", StayReason.GROUP_NOT_SELECTED, "flights"),
+        Stay(StayKind.GROUP, "billing", StayReason.GROUP_NOT_SELECTED, "flights"),
+        Stay(StayKind.GROUP, "analysts", StayReason.OTHER_TOPICS, "notes, orders"),
+    )
+    link = replace(FLIGHTS, groups=("analysts",))
+    told = LinkMove(replace(of_flights.plan, stays=stays), replace(of_flights.sites, link=link))
+    names = replace(NAMES, groups=frozenset({"analysts", "billing", "temp"}))
+    plan = plan_site(INTENT, [told, *planned(OF_ORDERS)], {}, (link, *LINKS[1:]), names)
+    assert list(plan.stays) == [
+        *BESIDE,
+        Stay(StayKind.GROUP, "temp", StayReason.NOT_CARRIED),
+        stays[1],
+        Stay(StayKind.GROUP, "analysts", StayReason.OTHER_TOPICS, "notes"),
+    ]

@@ -161,6 +161,13 @@ def test_a_plan_has_all_links_and_what_stays_and_changes_nothing(shell: Shell) -
     assert shell.operations == []
 
 
+def test_a_link_alone_says_which_groups_stay(shell: Shell) -> None:
+    plan = json.loads(shell.run("switchover --link flights --dry-run -o json", ExitCode.DONE).stdout)
+    assert stays(plan) == {("group", "analysts", "other_topics"), ("group", "billing", "no_offsets")}
+    told = shell.run("switchover --link flights --dry-run", ExitCode.DONE).stdout
+    assert "group analysts: it goes, but its offsets in topics that do not go stay (orders)" in " ".join(told.split())
+
+
 def test_a_filter_by_topics_takes_whole_links_or_is_refused(shell: Shell) -> None:
     some = json.loads(
         shell.run("switchover --from east --to west --topic fl.* --dry-run -o json", ExitCode.DONE).stdout
