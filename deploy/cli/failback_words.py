@@ -202,6 +202,10 @@ def show(plan: FailbackPlan, log: OperationLog | None) -> None:
         records = counted(sum(tail.records or 0 for tail in plan.tails), "record")
         text = f"{records} that {plan.source} alone has stay in its log, before what {plan.target} wrote"
         click.echo(filled(f"{text}, and are saved to {plan.export_to}"), err=True)
+    if plan.left_records:
+        left = counted(plan.left_records, "record")
+        text = f"{left} that {plan.source} alone has stay in its log, too, as was decided before"
+        click.echo(filled(text), err=True)
     if not plan.groups_known:
         text = (
             f"which groups went along {plan.link}, or came back, the journals do not tell: all are taken to have gone"

@@ -106,6 +106,7 @@ class Coming:
             "operation_id": self._beginning.operation_id,
             "link": self._link.name,
             "stranded_records": plan.stranded_records,
+            "left_records": plan.left_records,
             "export_to": plan.export_to,
             "steps_done": tuple(came_back.steps_done),
             "groups_back": plan.groups_back,

@@ -88,8 +88,9 @@ class BackLink:
 
 @dataclass(frozen=True, slots=True)
 class FailbackPlan:
-    """`source` is the site that comes back. `stranded_records` None: not known. `tails` are those that nobody decided
-    about; `export_to` is where they are saved, "" where there is none. `back_tails`: those of the link back.
+    """`source` is the site that comes back. `stranded_records`: of what only it has and nobody decided about, None: not
+    known; `left_records`: what is left there as was decided before. `tails` are those that are saved, `export_to` is
+    where to, "" where there is none. `back_tails`: those of the link back.
     `groups_back` come (`reads_tail`: of those), `groups_stay` never went and stay where they are, `groups_gone` went
     and have offsets at the source alone by now; not `groups_known`: no journal tells of all operations, and all that
     are not known to stay are taken to have gone. `source_lacks`: what was mirrored from the source, which has it no
@@ -113,6 +114,7 @@ class FailbackPlan:
     groups_gone: tuple[str, ...] = ()
     reads_tail: tuple[ReadsTail, ...] = ()
     source_lacks: tuple[SourceParting, ...] = ()
+    left_records: int | None = 0
 
 
 def plan_failback(
@@ -161,7 +163,8 @@ def plan_failback(
         target=found.target,
         steps=steps,
         refusals=tuple(refusals),
-        stranded_records=found.records,
+        stranded_records=found.undecided_records,
+        left_records=found.left_records,
         export_to=export_to if saves else "",
         tails=tails if saves else (),
         back_tails=back.tails if back else (),
@@ -177,7 +180,8 @@ def plan_failback(
 
 def nothing_left(found: Stranded, link_back: str) -> FailbackPlan:
     """Of a failback that is taken up, and has let the link run: all but its end was said."""
-    return FailbackPlan(found.link, link_back, found.source, found.target, (), (), found.records, "", ())
+    told, left = found.undecided_records, found.left_records
+    return FailbackPlan(found.link, link_back, found.source, found.target, (), (), told, "", (), left_records=left)
 
 
 def is_back(run: LinkRun | None, back: BackLink) -> bool:

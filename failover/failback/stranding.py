@@ -41,6 +41,16 @@ class Stranded:
         return tuple(tail for tail in self.tails if not tail.left)
 
     @property
+    def undecided_records(self) -> int | None:
+        """Of these, as `records`."""
+        return None if self.not_compared else count_in(self.undecided)
+
+    @property
+    def left_records(self) -> int | None:
+        """Of those that somebody decided to leave there, an earlier failback say; None: not known."""
+        return count_in(tail for tail in self.tails if tail.left)
+
+    @property
     def behind_newer(self) -> tuple[StrandedTail, ...]:
         """Of those: that the link, if it went on, would bring to the target behind newer records."""
         return tuple(tail for tail in self.undecided if tail.target_wrote)

@@ -225,10 +225,12 @@ def test_a_group_that_reads_at_the_other_site_is_refused_with_the_plan_and_begun
         assert told == [("group_active_at_source", "reader")]
         assert document["steps_done"] == ["export", "leave", "carry", "set_groups"]
         assert document["switchover_exit_code"] == ExitCode.REFUSED
+        assert (document["stranded_records"], document["left_records"]) == (STRANDED, 0)
         assert "the group reader still reads at the source" in " ".join(refused.stderr.split())
         with command(operator, "mirror", "run", "--link", "east-west"):
             done = json.loads(operator.run("failback --link east-west --yes -o json").stdout)
         assert done["steps_done"] == ["carry", "set_groups", "switch_over", "resume"]
+        assert (done["stranded_records"], done["left_records"]) == (0, STRANDED), "the first one saved them"
         assert (done["link_is_run"], [step["command"] for step in done["next"]]) == (True, [""])
         assert done["switchover"]["verified"] is True
     asyncio.run(check_logs(operator, at_west))

@@ -36,6 +36,8 @@ def test_steps_come_in_their_order_and_end_with_the_link_running(
 ) -> None:
     found = Stranded("link", "east", "west", count_in(tails), tails)
     plan = plan_failback(found, run, backs, "folder", same_names=same)
+    assert plan.stranded_records == count_in(tail for tail in tails if not tail.left)
+    assert plan.left_records == count_in(tail for tail in tails if tail.left)
     order = list(FailbackStep)
     assert sorted(plan.steps, key=order.index) == list(plan.steps)
     moved = run is not None and run.state is RunState.PROMOTED
