@@ -48,7 +48,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from broker.base.errors import FarshoreError
 from broker.client.site import Site
 from broker.wire.vocabulary import TopicPartition
-from mirror.api import end_by_hand
+from failover.transaction_ends import how_they_end, told_starts
 
 
 class FailoverError(FarshoreError):
@@ -68,13 +68,15 @@ class NotDrained(GateRefused):
 class TransactionOpen(NotDrained):
     """Transactions hold up the mirror (`starts`: by partition the offset that one begins at); nothing was changed."""
 
-    def __init__(self, site: Site, starts: Mapping[TopicPartition, int], timeout_s: float) -> None:
-        places = ", ".join(f"{at.topic}-{at.partition} from offset {start} on" for at, start in sorted(starts.items()))
+    def __init__(
+        self, site: Site, starts: Mapping[TopicPartition, int], timeout_s: float, *, is_first: bool = True
+    ) -> None:
+        """Not `is_first`: steps before this one have changed something."""
         super().__init__(
-            f"transactions were left open at {site.name} while it was drained, for {timeout_s:.0f} s: {places}; what "
-            "is behind there is not mirrored until they end; nothing was changed",
-            hint="each ends by its own time-out (transaction.timeout.ms) at the latest: try again then, or end it: "
-            + end_by_hand(site.bootstrap_servers, *min(starts.items())),
+            f"transactions were left open at {site.name} while it was drained, for {timeout_s:.0f} s: "
+            f"{told_starts(starts)}; what is behind there is not mirrored until they end"
+            f"{'; nothing was changed' if is_first else ''}",
+            hint=how_they_end(site, starts),
         )
 
 

@@ -76,6 +76,6 @@ class Holding:
         self._since_s = {place: self._since_s.get(place, now_s) for place in found.items()}
         self._long |= {at: start for (at, start), since_s in self._since_s.items() if now_s - since_s >= QUIET_S}
 
-    def error(self, site: Site, timeout_s: float) -> TransactionOpen | None:
-        """None: there was none."""
-        return TransactionOpen(site, self._long, timeout_s) if self._long else None
+    def error(self, site: Site, timeout_s: float, *, is_first: bool = True) -> TransactionOpen | None:
+        """None: there was none. `is_first`: as of TransactionOpen."""
+        return TransactionOpen(site, self._long, timeout_s, is_first=is_first) if self._long else None

@@ -13,8 +13,9 @@ from deploy.cli.next_steps import NextStep, name_back, table_back
 from deploy.cli.tables import counted, print_table
 from deploy.cli.terminal import AppContext, CommandRefused, ExitCode
 from failover.failback.plan import FailbackPlan, FailbackRefusal
-from failover.failback.stranding import RoleInTheWay, count_in
+from failover.failback.stranding import RoleInTheWay, count_in, open_starts
 from failover.journal import OperationLog
+from failover.transaction_ends import how_they_end, told_starts
 from mirror.api import Link, SourceParting, StrandedTail
 
 NAMES_SHOWN = 10
@@ -24,7 +25,7 @@ _WORDS = {
     FailbackRefusal.NO_LINK_BACK: "no link from {target} to {source} is declared",
     FailbackRefusal.SEVERAL_LINKS_BACK: "several links from {target} to {source} are declared",
     FailbackRefusal.LINK_BACK_SILENT: "link {back} is not run by any worker",
-    FailbackRefusal.TRANSACTION_OPEN: "a transaction is open in what only {source} has",
+    FailbackRefusal.TRANSACTION_OPEN: "a transaction is open in what only {source} has: {open}",
     FailbackRefusal.TAIL_UNKNOWN: "nobody can say where what only {source} had ends, and what it wrote anew begins",
     FailbackRefusal.ORDER_UNKNOWN: "links {link} and {back} were both promoted, and nothing says which later: so it is "
     "not known whether {source} or {target} is the active site",
@@ -107,6 +108,7 @@ def tell_refusals(app: AppContext, link: Link, plan: FailbackPlan) -> None:
 
 def _told_refusals(app: AppContext, link: Link, plan: FailbackPlan) -> list[tuple[str, str]]:
     named = {"link": link.name, "source": plan.source, "target": plan.target, "back": plan.link_back}
+    named["open"] = told_starts(open_starts(plan.open_tails))
     named |= {"back_records": told_tails(plan.back_tails), "elsewhere": ", ".join(plan.active_elsewhere)}
     lacks, unknown = ([one for one in plan.source_lacks if one.is_known is known] for known in (True, False))
     named |= {"lacks": told_partings(lacks, plan.source), "not_compared": told_partings(unknown, plan.source)}
@@ -127,7 +129,7 @@ def _hint(app: AppContext, link: Link, plan: FailbackPlan, refusal: FailbackRefu
         case FailbackRefusal.LINK_BACK_SILENT:
             return f"farshore mirror run --link {plan.link_back}"
         case FailbackRefusal.TRANSACTION_OPEN:
-            return "it ends by its own time-out at the latest; then type the same again"
+            return how_they_end(link.source, open_starts(plan.open_tails))
         case FailbackRefusal.TAIL_UNKNOWN:
             return (
                 f"see it: farshore stranded list --link {link.name}; save it: farshore stranded export --link "

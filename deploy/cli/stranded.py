@@ -121,7 +121,7 @@ def leave_command(context: AppContext, link_name: str | None, dry_run: bool, yes
     link = context.link(link_name)
     found = look(link)
     tails = found.undecided
-    check_settled(tails)
+    check_settled(tails, link.source)
     if dry_run or not tails:
         if tails or output != Output.TABLE:
             emit(tails, output, columns=COLUMNS)
@@ -236,7 +236,7 @@ def stranded_in_the_way(link: Link, plan: ResumePlan, way: StrandedWay | None) -
     found = look_or_refuse(link)
     behind = found.behind_newer
     if way is StrandedWay.LEAVE:
-        check_settled(behind)
+        check_settled(behind, link.source)
         return behind
     if behind:
         records, partitions = sum(tail.records or 0 for tail in behind), counted(len(behind), "partition")

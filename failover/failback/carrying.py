@@ -18,6 +18,7 @@ from failover.failback.stranding import Check
 from failover.limits import DRAIN_POLL_S
 from failover.moving import Committing, FencedCommits
 from failover.observe import observe
+from failover.open_transactions import Holding, open_transactions
 from failover.snapshot import Snapshot
 from mirror.api import Due, Link, complete_link, fence_groups, load_group_map, load_link_state
 
@@ -52,12 +53,12 @@ class SetGroups(NamedTuple):
 
 async def await_carried(back: Link, source: Cluster, target: Cluster, patience_s: float, report: Report) -> Snapshot:
     """Wait until the link back has brought what its source has now. Raises NotDrained when nothing came for
-    `patience_s`, ClientError, MirrorError.
+    `patience_s`, and TransactionOpen, which is one, where that is why; ClientError, MirrorError.
     """
     loop = asyncio.get_running_loop()
     wanted: dict[tuple[str, int], int] = {}
     left, least, since = -1, -1, loop.time()
-    first = 0
+    first, holding = 0, Holding()
     while True:
         snapshot = await observe(back, source, target, (), source.clock.now_ms())
         here = {(view.topic, view.partition): view for view in snapshot.partitions}
@@ -70,8 +71,9 @@ async def await_carried(back: Link, source: Cluster, target: Cluster, patience_s
             return snapshot
         if least < 0 or left < least:
             least, since = left, loop.time()
+        holding.note(await open_transactions(source, snapshot.partitions), loop.time())
         if loop.time() - since > patience_s:
-            raise NotDrained(
+            raise holding.error(back.source, patience_s, is_first=False) or NotDrained(
                 f"link {back.name} brought nothing for {patience_s:.0f} s, and {left} offsets are missing",
                 hint=f"see `farshore status --link {back.name}`; is it run? farshore mirror run --link {back.name}",
             )

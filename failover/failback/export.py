@@ -76,7 +76,7 @@ async def export_stranded(
     `folder` must not exist, or be empty. Raises ExportRefused, StrandedUnknown (then nothing is left behind),
     ClientError, MirrorError, CorruptBatch, OSError.
     """
-    check_settled(tails)
+    check_settled(tails, reader.link.source)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise ExportRefused(f"{folder} is not empty", hint="name a folder that is not there yet")
     beside = folder.with_name(f"{folder.name}{UNFINISHED}")

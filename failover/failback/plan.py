@@ -6,6 +6,7 @@ the world shows to be done.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -115,6 +116,8 @@ class FailbackPlan:
     reads_tail: tuple[ReadsTail, ...] = ()
     source_lacks: tuple[SourceParting, ...] = ()
     left_records: int | None = 0
+    open_tails: tuple[StrandedTail, ...] = ()
+    """Those that nobody decided about, with an open transaction."""
 
 
 def plan_failback(
@@ -141,10 +144,7 @@ def plan_failback(
         refusals.append(FailbackRefusal.TAIL_UNKNOWN)
     if any(tail.records is None and tail.is_end_known for tail in tails):
         refusals.append(FailbackRefusal.TRANSACTION_OPEN)
-    if any(one.is_known for one in lacks):
-        refusals.append(FailbackRefusal.SOURCE_LACKS)
-    if not all(one.is_known for one in lacks):
-        refusals.append(FailbackRefusal.SOURCE_NOT_COMPARED)
+    refusals += _lacking(lacks)
     steps: tuple[FailbackStep, ...] = ()
     back = backs[0] if len(backs) == 1 else None
     if back is not None and not refusals:
@@ -165,6 +165,7 @@ def plan_failback(
         refusals=tuple(refusals),
         stranded_records=found.undecided_records,
         left_records=found.left_records,
+        open_tails=tuple(tail for tail in tails if tail.open_from is not None),
         export_to=export_to if saves else "",
         tails=tails if saves else (),
         back_tails=back.tails if back else (),
@@ -176,6 +177,14 @@ def plan_failback(
         reads_tail=back.through if back and not refusals else (),
         source_lacks=lacks,
     )
+
+
+def _lacking(lacks: Iterable[SourceParting]) -> Iterable[FailbackRefusal]:
+    known = {one.is_known for one in lacks}
+    if True in known:
+        yield FailbackRefusal.SOURCE_LACKS
+    if False in known:
+        yield FailbackRefusal.SOURCE_NOT_COMPARED
 
 
 def nothing_left(found: Stranded, link_back: str) -> FailbackPlan:

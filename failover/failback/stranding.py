@@ -8,8 +8,11 @@ from enum import StrEnum
 from typing import TypeAlias
 
 from broker.client.cluster import Cluster
+from broker.client.site import Site
+from broker.wire.vocabulary import TopicPartition
 from failover.errors import StrandedUnknown, TailEndUnknown
 from failover.freezing import Freezing
+from failover.transaction_ends import how_they_end, told_starts
 from mirror.api import Link, SourceParting, StrandedTail, TailReader, leave_stranded, resume_link
 
 Report: TypeAlias = Callable[[int, int], None]
@@ -84,9 +87,9 @@ def count_in(tails: Iterable[StrandedTail]) -> int | None:
     return total
 
 
-def check_settled(tails: Sequence[StrandedTail]) -> None:
-    """Raise StrandedUnknown where a transaction is open: its records come to be, or do not, when it ends;
-    TailEndUnknown where the end of a tail is not known.
+def check_settled(tails: Sequence[StrandedTail], source: Site) -> None:
+    """Raise StrandedUnknown where a transaction is open at the `source`: its records come to be, or do not, when it
+    ends; TailEndUnknown where the end of a tail is not known.
     """
     for tail in tails:
         if not tail.is_end_known:
@@ -94,8 +97,13 @@ def check_settled(tails: Sequence[StrandedTail]) -> None:
                 f"what only the source has of {tail.where} ends at an offset that nobody knows: the source became the "
                 "active site again, or may have, and no batch of a link back says from where on"
             )
-        if tail.records is None:
-            raise StrandedUnknown(f"a transaction is open in {tail.where}, at or before offset {tail.end_offset}")
+    if starts := open_starts(tails):
+        raise StrandedUnknown(f"a transaction is open in {told_starts(starts)}", hint=how_they_end(source, starts))
+
+
+def open_starts(tails: Iterable[StrandedTail]) -> dict[TopicPartition, int]:
+    """Where transactions are open in these, or before them: by partition the offset that one begins at."""
+    return {tail.where: tail.open_from for tail in tails if tail.open_from is not None}
 
 
 async def leave_at_source(
@@ -104,7 +112,7 @@ async def leave_at_source(
     """They stay there: the link goes on behind them. `check`: as of a promotion. Raises StrandedUnknown, MirrorError,
     ClientError.
     """
-    check_settled(tails)
+    check_settled(tails, link.source)
     if tails:
         await leave_stranded(link, target, [tail.as_left(target.clock.now_ms(), reason) for tail in tails], check)
 

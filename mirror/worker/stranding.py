@@ -57,6 +57,8 @@ class StrandedTail:
     target_wrote: bool
     mirrored_target_next: int
     is_end_known: bool = True
+    open_from: int | None = None
+    """Where a transaction begins that is open in it, or before it; None: none is."""
 
     @property
     def where(self) -> TopicPartition:
@@ -255,6 +257,7 @@ class TailReader:
         return replace(
             tail,
             records=None if is_open else records,
+            open_from=stable.end if is_open else None,
             first_timestamp_ms=min(known, default=None),
             last_timestamp_ms=max(known, default=None),
         )

@@ -20,6 +20,7 @@ from broker.client.groups import commit_offsets, committed_offsets
 from broker.client.log import read_records
 from broker.client.model import CommittedOffset
 from broker.client.offsets import log_end_offsets
+from broker.client.site import Site
 from broker.wire.records import Record
 from deploy.cli.terminal import ExitCode
 from mirror.link import Link
@@ -40,6 +41,7 @@ from tests.mirror.harness import (
     wait_for_records,
     write,
 )
+from tests.mirror.transactions import begin
 
 SHARED, STRANDED, NEWER = 20, 7, 9
 GROUPS = {"behind": (4, 6), "old": (SHARED + 5, 11), "current": (SHARED, -2), "done": (3, 0)}
@@ -180,6 +182,23 @@ def test_a_dry_run_says_in_words_what_speaks_against_it_and_which_link_is_missin
     hint = f"hint: add it to {operator.config}, and run it: farshore mirror run --link west-east"
     assert hint in " ".join(said.split())
     assert tomllib.loads(said[said.index("[[links]]") :])["links"][0]["source"] == "west"
+
+
+def test_of_a_transaction_that_is_open_it_is_said_where_and_how_it_ends(operator: Operator) -> None:
+    """It was refused without a word of where; a switchover said it."""
+    asyncio.run(lose_and_go_on(operator))
+    asyncio.run(leave_open(operator.link.source))
+    refused = operator.run("failback --link east-west --dry-run", ExitCode.REFUSED).stderr
+    said, start = " ".join(refused.split()), SHARED + STRANDED
+    assert f"a transaction is open in what only east has: flights-0 from offset {start} on" in said
+    tool = f"kafka-transactions.sh --bootstrap-server {operator.link.source.bootstrap_servers}"
+    assert f"{tool} abort --topic flights --partition 0 --start-offset {start}" in said
+
+
+async def leave_open(site: Site) -> None:
+    """Its producer is gone, and a minute is its time-out."""
+    async with Cluster(site) as cluster:
+        await begin(cluster, WHERE)
 
 
 def test_killed_anywhere_and_begun_again_it_ends_the_same(operator: Operator) -> None:

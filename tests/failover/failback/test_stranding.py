@@ -46,8 +46,12 @@ async def test_aborted_records_and_markers_do_not_count_and_an_open_transaction_
             await producer.send_and_wait(FIRST.topic, b"open", partition=0)
             found = await lost.stranded()
             assert found.records is None
-            with pytest.raises(StrandedUnknown, match="a transaction is open in flights-0"):
+            with pytest.raises(StrandedUnknown, match="a transaction is open in flights-0") as refused:
                 await leave_at_source(lost.there, lost.stage.target, found.undecided, "test")
+            start = found.undecided[0].end_offset - 1
+            tool = f"kafka-transactions.sh --bootstrap-server {source.site.bootstrap_servers}"
+            assert f"flights-0 from offset {start} on" in str(refused.value)
+            assert f"{tool} abort --topic flights --partition 0 --start-offset {start}" in refused.value.hint
             await producer.commit_transaction()
         assert (await lost.stranded()).records == 3
 
