@@ -87,6 +87,7 @@ assert REFUSED_MS < SOURCE_PROBE_MS <= SOURCE_ANSWER_MS < SOURCE_LOOK_MS
 assert QUIET_S < DRAIN_TIMEOUT_S
 assert DRAIN_POLL_S < QUIET_S <= LATE_WRITES_S
 assert HEARTBEAT_S * 3 < LEASE_S < UNHEARD_S
+assert LEASE_S + 2 * SILENCE_S < 30  # then it is asked who is silent, and who went on; operators are told half a minute
 
 INTERVALS_COUNTED: Final = 2_000_000
 """Of a link's maps, when it is counted what the target has of its own; older ones are not looked at."""
