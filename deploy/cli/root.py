@@ -94,6 +94,7 @@ class FarshoreGroup(click.Group):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         try:
+            refuse_empty(args)
             return super().parse_args(ctx, config_option_first(args))
         except click.UsageError as error:
             raise fitted(error) from None
@@ -119,6 +120,19 @@ def fitted(error: click.ClickException) -> click.ClickException:
         return error
     head = "Error: "
     return click.UsageError(filled_for_people(head + error.format_message()).removeprefix(head), error.ctx)
+
+
+def refuse_empty(arguments: Sequence[str]) -> None:
+    """Raise click.UsageError for an empty value, also of an argument: no command has a meaning for one, a path of no
+    letters is the current folder, and a variable that a script did not set is no wish for what is the default.
+    """
+    for before, argument in zip(["", *arguments], arguments, strict=False):
+        name, equals, value = argument.partition("=")
+        if name.startswith("--") and equals and not value:
+            raise click.UsageError(f"{name} is empty: give a value, or leave it out")
+        if not argument:
+            what = before if before.startswith("-") and before != "--" else "an argument"
+            raise click.UsageError(f"{what} is empty: give a value, or leave it out")
 
 
 def config_option_first(arguments: Sequence[str]) -> list[str]:
