@@ -24,7 +24,7 @@ from failover.open_transactions import PendingOffsets
 from failover.plan import Elsewhere, OperationPlan, plan_failover
 from failover.snapshot import PartitionView, Snapshot
 from failover.staying import Stay
-from mirror.api import CLOCK_DIFFERENCE_MAX_MS, GroupSyncs, LinkStatus, SourceParting
+from mirror.api import CLOCK_DIFFERENCE_MAX_MS, GroupAction, GroupSyncs, LinkStatus, SourceParting
 
 
 @dataclass(frozen=True, slots=True)
@@ -316,18 +316,19 @@ def _groups(plan: OperationPlan, syncs: GroupSyncs, now_ms: int) -> Iterable[Gro
 
 
 def _of_groups(groups: Sequence[GroupDrill], link: str) -> Iterable[DrillFinding]:
-    """One a group: unknown before held, held before old. What is only on its way is no finding."""
+    """One a group: unknown before held, held before old. What is on its way is none, nor what has its own name."""
     for group in groups:
         step = f"farshore group describe --link {link} --group {group.group}"
         why = ", ".join(f"{count} {reason}" for reason, count in sorted(group.waiting.items()))
-        is_old = _is_old(group.sync_age_ms, DRILL_GROUP_SYNC_MAX_AGE_MS)
+        not_carried = {reason: count for reason, count in group.waiting.items() if reason != GroupAction.BEFORE_LOG}
+        is_old = len(not_carried) == len(group.waiting) and _is_old(group.sync_age_ms, DRILL_GROUP_SYNC_MAX_AGE_MS)
         if group.is_unanswered:
             continue  # which is found already, and why
         if group.unknown_partitions:
             text = f"where it would go on is unknown in {_partitions(group.unknown_partitions)}"
             yield DrillFinding("group_unknown", group.group, f"{text} ({why})" if why else text, step)
-        elif group.waiting and (is_old or group.waiting.keys() - {"hold_not_mirrored"}):
-            text = f"not carried over in {_partitions(sum(group.waiting.values()))} ({why})"
+        elif not_carried and (is_old or not_carried.keys() - {GroupAction.HOLD_NOT_MIRRORED}):
+            text = f"not carried over in {_partitions(sum(not_carried.values()))} ({why})"
             yield DrillFinding("group_held", group.group, text, step)
         elif is_old:
             text = f"{_seen(group.sync_age_ms)} to be equal at both sites"

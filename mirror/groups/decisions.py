@@ -13,7 +13,7 @@ from typing import NamedTuple, Protocol
 from broker.client.model import CommittedOffset
 from broker.wire.vocabulary import NO_OFFSET, TopicPartition
 from mirror.link import Link
-from mirror.offsets.group_entries import GroupAction, Written
+from mirror.offsets.group_entries import SETTLED, GroupAction, Written
 from mirror.offsets.offset_map import Where
 
 
@@ -26,6 +26,8 @@ class Translator(Protocol):
 
     def is_shared(self, topic: str) -> bool: ...
 
+    def has_record(self, topic: str, partition: int, start: int, stop: int) -> bool: ...
+
     def next_turn(self, group: str, where: Where, ours: Written | None) -> int: ...
 
     def last_written(
@@ -37,7 +39,8 @@ class Translator(Protocol):
 class GroupDecision:
     """One partition of one group. `target_offset` is the translated offset, None while there is none.
 
-    `written` is what the link's state keeps from here on, None for nothing.
+    `written` is what the link's state keeps from here on, None for nothing. `is_before_log`: the target has no
+    more what the group reads next there.
     """
 
     group: str
@@ -48,6 +51,14 @@ class GroupDecision:
     target_offset: int | None
     metadata: str
     written: Written | None
+    is_before_log: bool = False
+
+    @property
+    def waits(self) -> GroupAction | None:
+        """Why the group would not go on at the target as at the source, None where it would."""
+        if self.action not in SETTLED:
+            return self.action
+        return GroupAction.BEFORE_LOG if self.is_before_log else None
 
 
 def plan_group_sync(

@@ -23,6 +23,8 @@ REASONS: Mapping[GroupAction, str] = {
     GroupAction.SKIP_ACTIVE: "it has members at the target: their own offsets hold",
     GroupAction.SKIP_MOVED_ON: "it has read further at the target than at the source",
     GroupAction.SKIP_SET_BACK: "it was set back at the target, and has not moved at the source since",
+    GroupAction.BEFORE_LOG: "the target has no more what it reads next, and its source has: consumers would go on "
+    "where auto.offset.reset sends them",
 }
 
 

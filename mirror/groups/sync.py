@@ -15,12 +15,13 @@ from broker.client.groups import ListedGroup, committed_offsets_of_groups, descr
 from broker.client.model import CommittedOffset
 from broker.client.producers import ProducerIdAndEpoch
 from broker.wire.vocabulary import GroupState, TopicPartition
+from mirror.groups.before_log import tell_before_logs
 from mirror.groups.committing import Due, changed_meanwhile, commit_groups, find_places
 from mirror.groups.decisions import GroupDecision, Translator, plan_group_sync
 from mirror.limits import GROUP_SYNC_TIMEOUT_MS, GROUPS_PER_TRANSACTION
 from mirror.link import Link
 from mirror.offsets.fence import fence_groups
-from mirror.offsets.group_entries import SETTLED, GroupAction, GroupSync, GroupSyncs, GroupSyncTimes, VoidGroup
+from mirror.offsets.group_entries import GroupAction, GroupSync, GroupSyncs, GroupSyncTimes, VoidGroup
 from mirror.offsets.offset_map import Where
 from mirror.offsets.state_writer import Change
 
@@ -41,6 +42,8 @@ class GroupSyncMemory:
 
     by_group: dict[str, GroupSync] = field(default_factory=dict)
     times: GroupSyncTimes = field(default_factory=GroupSyncTimes)
+    target_starts: dict[TopicPartition, int] = field(default_factory=dict)
+    """Where the target's logs began, as passes saw it."""
 
     @classmethod
     def of(cls, syncs: GroupSyncs) -> GroupSyncMemory:
@@ -99,6 +102,7 @@ async def sync_groups(
     empty = await _empty_groups(target, groups)
     offset_map = await load_map()
     planned, failures = _plan(link, groups, offset_map, (at_source, at_target), memory, empty)
+    planned = await tell_before_logs(planned, source, target, offset_map, memory.target_starts)
     if link.reverse_links:
         failures |= await _set_back_since(source, planned, memory)
         planned = {group: decisions for group, decisions in planned.items() if group not in failures}
@@ -223,7 +227,7 @@ def _entry(decisions: Sequence[GroupDecision], memory: GroupSyncMemory, now_ms: 
         group=group,
         at_ms=now_ms,
         written={_where(d): d.written for d in decisions if d.written is not None},
-        waiting={_where(d): d.action for d in decisions if d.action not in SETTLED},
+        waiting={_where(d): d.waits for d in decisions if d.waits is not None},
         failure=before.failure if ahead and before is not None else "",
         synced_at_ms=memory.syncs.synced_at(group),
     )

@@ -29,6 +29,8 @@ class GroupAction(StrEnum):
     """The target's offset is ahead, and it was not this link that put it there."""
     SKIP_SET_BACK = "skip_set_back"
     """Somebody set the target's offset back since the link wrote it, and the source's has not moved since."""
+    BEFORE_LOG = "before_log"
+    """The offset is carried over, but the target has no more what the group reads next, which the source has still."""
 
 
 SETTLED = frozenset({GroupAction.COMMIT, GroupAction.UP_TO_DATE})
@@ -72,7 +74,8 @@ class Written(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class GroupSync:
-    """One group, written when it changes. `waiting`: the partitions whose offset is not carried over, and why.
+    """One group, written when it changes. `waiting`: the partitions whose offset is not carried over, or from
+    where a consumer would not go on at the target, and why.
 
     `failure` says why the group could not be read or committed. `synced_at_ms` is when all was last equal, before
     `at_ms`, when this was found: while nothing waits, the group is as it was found each time the link looks.

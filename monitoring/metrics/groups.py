@@ -1,4 +1,4 @@
-"""How old a group's translated offsets are, and which offsets are not carried over and why."""
+"""How old a group's translated offsets are, and where a group would not go on as at the source, and why."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class GroupCollector(Collector):
         )
         waiting = GaugeMetricFamily(
             "farshore_group_waiting_partitions",
-            "Partitions whose offset of the group is not carried over, by reason.",
+            "Partitions where the group would not go on at the target as at the source, by reason.",
             labels=["link", "group", "reason"],
         )
         groups = GaugeMetricFamily(

@@ -29,7 +29,9 @@ class HoldSample:
 
 @dataclass(frozen=True, slots=True)
 class GroupSample:
-    """One group: the partitions whose offset is not carried over, by reason, and whether it failed as a whole."""
+    """One group: the partitions where it would not go on at the target as at the source, by reason, and whether it
+    failed as a whole.
+    """
 
     waiting: Mapping[str, int]
     failed: bool

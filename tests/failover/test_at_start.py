@@ -10,14 +10,20 @@ import pytest
 from broker.client.topics import delete_records
 from failover.contact import SiteFinding
 from failover.drill import OPEN, AuditNote, judge_drill
+from failover.drilling import drill_link
 from failover.link_run import LinkRun
 from failover.moves import MoveKind, plan_moves
 from failover.plan import plan_failover, plan_switchover
 from failover.snapshot import GroupPartitionView, GroupView, PartitionView, Snapshot
 from failover.steps import OperationStep
 from failover.verification import DifferenceKind
-from tests.failover.stage import GROUP, PARTITIONS, mirrored, two_sites
+from mirror.heartbeat import HeartbeatWatch
+from mirror.offsets.group_entries import GroupAction, GroupSync, GroupSyncs, GroupSyncTimes
+from mirror.offsets.state import read_entries
+from mirror.status import link_status
+from tests.failover.stage import GROUP, PARTITIONS, TOPIC, mirrored, now_ms, two_sites
 from tests.failover.test_drill import BLIND, LIVE, NOW_MS, SYNCED, status
+from tests.mirror.harness import eventually
 
 VIEW = PartitionView("flights", 0, "flights", 100, 100, 1, 1, 100, 103, 0, mirrored_target_next=102, target_start=60)
 AT = GroupPartitionView("flights", 0, "flights", 40, 43, 43, "")
@@ -95,6 +101,23 @@ async def test_a_move_goes_on_at_the_first_record_there_is(tmp_path: Path, is_de
         assert await stage.group_at(stage.target) == {**before, PARTITIONS[0]: 40}
 
 
+async def test_a_running_mirror_does_not_call_it_equal(tmp_path: Path) -> None:
+    """Nor do status, the drill and whoever else goes by what the link's state says of groups."""
+    async with two_sites(tmp_path, site_start_frozen=True) as stage, mirrored(stage):
+        stands = (await stage.group_at(stage.target))[PARTITIONS[0]]
+        await delete_records(stage.target, {PARTITIONS[0]: 40})
+
+        async def is_told() -> bool:
+            groups = (await read_entries(stage.link, stage.target)).groups
+            return groups.by_group[GROUP].waiting == {(TOPIC, 0): GroupAction.BEFORE_LOG}
+
+        await eventually(is_told, "the group's offset to be seen before the target's log")
+        drill = await drill_link(stage.link, HeartbeatWatch(stage.target.clock), AuditNote(), now_ms)
+        assert [(one.kind, one.subject) for one in drill.findings] == [("group_before_log", GROUP)]
+        assert (await link_status(stage.link, HeartbeatWatch(stage.target.clock))).groups_waiting == 1
+        assert (await stage.group_at(stage.target))[PARTITIONS[0]] == stands, "no other offset is equal"
+
+
 async def test_records_that_go_between_the_plan_and_the_fence_are_not_skipped_unsaid(tmp_path: Path) -> None:
     async with two_sites(tmp_path) as stage:
         async with mirrored(stage):
@@ -124,16 +147,25 @@ async def test_records_that_go_behind_the_moves_are_a_difference(
     assert (found.kind, found.expected, found.found) == (DifferenceKind.GROUP_BEFORE_LOG, 40, stands)
 
 
+@pytest.mark.parametrize("waits_since_ms", [None, NOW_MS - 900, 0], ids=["not seen", "for a second", "for long"])
 @pytest.mark.parametrize(("source_start", "expected"), [(0, ["group_before_log"]), (41, [])])
-def test_a_drill_finds_it_where_the_source_has_those_records_still(source_start: int, expected: list[str]) -> None:
+def test_a_drill_finds_it_once_where_the_source_has_those_records_still(
+    source_start: int, expected: list[str], waits_since_ms: int | None
+) -> None:
+    """Also when the worker's passes see it, and do not call the group equal: that is no other finding."""
+    syncs = SYNCED
+    if waits_since_ms is not None:
+        waiting = GroupSync("analysts", NOW_MS - 900, waiting={("flights", 0): GroupAction.BEFORE_LOG})
+        syncs = GroupSyncs({"analysts": waiting}, GroupSyncTimes(looked_at_ms=NOW_MS))
     view, (group,) = replace(BLIND.partitions[0], target_start=60), BLIND.groups
+    group = replace(group, synced_at_ms=NOW_MS - 900 if waits_since_ms is None else waits_since_ms)
     live = replace(
         LIVE,
         partitions=(replace(LIVE.partitions[0], source_start=source_start),),
         groups=(replace(group, partitions=(replace(group.partitions[0], source_offset=40),)),),
     )
     found = judge_drill(
-        status(), replace(BLIND, partitions=(view,)), live, SYNCED, AuditNote(), NOW_MS, gates=OPEN
+        status(), replace(BLIND, partitions=(view,), groups=(group,)), live, syncs, AuditNote(), NOW_MS, gates=OPEN
     ).findings
     assert [(one.kind, one.subject) for one in found] == [(kind, "analysts") for kind in expected]
     assert all("skip 17 records" in one.detail for one in found)

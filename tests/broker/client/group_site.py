@@ -1,4 +1,4 @@
-"""A site with two brokers that knows groups and nothing else, and counts round trips.
+"""A site with two brokers that knows groups, and of logs where they begin, and counts round trips.
 
 It is far away: it answers only when nothing more has come for a while, and then all that has come. What was asked in
 one such wave took one round trip, however many requests they were.
@@ -35,6 +35,7 @@ from broker.wire.messages.list_offsets import (
     ListOffsetsTopicResponse,
 )
 from broker.wire.messages.metadata import (
+    MetadataRequest,
     MetadataResponse,
     MetadataResponseBroker,
     MetadataResponsePartition,
@@ -66,6 +67,8 @@ from broker.wire.vocabulary import TopicPartition
 from tests.broker.client.peer import all_versions
 
 QUIET_S: Final = 0.03
+PARTITIONS: Final = 256
+"""Of each topic that is asked for, but for the one of offsets."""
 Offsets = dict[TopicPartition, CommittedOffset]
 
 
@@ -93,6 +96,8 @@ class GroupSite:
     silent: set[int] = field(default_factory=set)
     garbling: set[int] = field(default_factory=set)
     newest: dict[ApiKey, int] = field(default_factory=dict)
+    log_starts: dict[TopicPartition, int] | None = field(default_factory=dict)
+    """Other logs begin at 0; None: nobody may ask."""
     waves: int = 0
     commits_at_once: int = 0
     """The most that were answered in one wave."""
@@ -186,22 +191,41 @@ class GroupSite:
                 ]
             )
         if isinstance(message, ListOffsetsRequest):
-            return ListOffsetsResponse(
-                0,
-                [
-                    ListOffsetsTopicResponse(
-                        topic.name, [ListOffsetsPartitionResponse(p.partition_index, 0) for p in topic.partitions]
-                    )
-                    for topic in message.topics
-                ],
-            )
-        assert header.api_key == ApiKey.METADATA, header
+            return self._begins(message)
+        assert isinstance(message, MetadataRequest), header
+        return self._metadata(message)
+
+    def _begins(self, asked: ListOffsetsRequest) -> ListOffsetsResponse:
+        starts = self.log_starts
+        code = ErrorCode.TOPIC_AUTHORIZATION_FAILED if starts is None else ErrorCode.NONE
+        return ListOffsetsResponse(
+            0,
+            [
+                ListOffsetsTopicResponse(
+                    topic.name,
+                    [
+                        ListOffsetsPartitionResponse(
+                            p.partition_index,
+                            code,
+                            offset=(starts or {}).get(TopicPartition(topic.name, p.partition_index), 0),
+                        )
+                        for p in topic.partitions
+                    ],
+                )
+                for topic in asked.topics
+            ],
+        )
+
+    def _metadata(self, asked: MetadataRequest) -> MetadataResponse:
         brokers = [MetadataResponseBroker(node_id, "127.0.0.1", port) for node_id, port in enumerate(self.ports)]
-        partitions = [
-            MetadataResponsePartition(0 if leader >= 0 else ErrorCode.LEADER_NOT_AVAILABLE, n, leader, 1, [0], [0])
-            for n, leader in enumerate(self.leaders)
-        ]
-        topics = [MetadataResponseTopic(0, OFFSETS_TOPIC, partitions=partitions)] if partitions else []
+        topics = []
+        for name in [topic.name for topic in asked.topics or ()]:
+            leaders = self.leaders if name == OFFSETS_TOPIC else [0] * PARTITIONS
+            partitions = [
+                MetadataResponsePartition(0 if leader >= 0 else ErrorCode.LEADER_NOT_AVAILABLE, n, leader, 1, [0], [0])
+                for n, leader in enumerate(leaders)
+            ]
+            topics += [MetadataResponseTopic(0, name, partitions=partitions)] if partitions else []
         return MetadataResponse(brokers=brokers, cluster_id="groups", controller_id=0, topics=topics)
 
     # -- transactions: of one transactional id, each fence takes back what is staged
