@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 
 from broker.base.errors import FarshoreError
 from broker.client.cluster import Cluster
+from broker.client.durable_topics import FewReplicas
 from broker.client.fanout import both
 from broker.client.site_role import site_standing
 from broker.client.site_start import brokers_starting_active
@@ -22,6 +23,7 @@ from failover.journal_log import load_operations
 from failover.limits import DRILL_PENDING_S
 from failover.observe import observe
 from failover.open_transactions import PendingOffsets, pending_groups, watch_pending
+from failover.own_topics import look_for_few_replicas, of_few_replicas
 from failover.partings import target_lacks
 from failover.seen_by_worker import WorkersSight, watching
 from failover.sites import Sites
@@ -40,7 +42,11 @@ async def drill_link(
     status, looks = await both(link_status(link, heartbeats), _looks(link, links, now_ms))
     seen = (looks.blind, looks.live, looks.syncs, audit, now_ms(), looks.trouble, looks.gates)
     drill = judge_drill(status, *seen, returns_active=looks.returns_active, pending=looks.pending)
-    more = (*(_seen(link) if looks.is_seen_by_worker else ()), *_other_types(looks.live))
+    more = (
+        *(_seen(link) if looks.is_seen_by_worker else ()),
+        *_other_types(looks.live),
+        *of_few_replicas(looks.few_replicas, link.target.name),
+    )
     seen_last = looks.live or looks.blind
     stays = () if seen_last is None else what_stays(seen_last, looks.others)
     return replace(drill, findings=(*drill.findings, *more), is_ready=drill.is_ready and not more, stays=stays)
@@ -75,6 +81,7 @@ class _Looks:
     pending: PendingOffsets = NONE_PENDING
     is_seen_by_worker: bool = False
     others: OtherGroups = field(default_factory=OtherGroups)
+    few_replicas: tuple[FewReplicas, ...] = ()
 
 
 async def _looks(link: Link, links: Sequence[Link], now_ms: Callable[[], int]) -> _Looks:
@@ -82,8 +89,9 @@ async def _looks(link: Link, links: Sequence[Link], now_ms: Callable[[], int]) -
         try:
             target = await stack.enter_async_context(_cluster(link, at_source=False))
             blind = await observe(link, None, target, (), now_ms(), target_in_part=True)
-            syncs = (await read_entries(link, target)).groups
-            seen = _Looks(blind, None, syncs, "", await _gates(link, links, target, blind, now_ms))
+            entries, few = await both(read_entries(link, target), look_for_few_replicas(link, target))
+            gates = await _gates(link, links, target, blind, now_ms)
+            seen = _Looks(blind, None, entries.groups, "", gates, few_replicas=few)
         except FarshoreError as error:
             return _Looks(trouble=str(error))
         sight = WorkersSight([link], target)

@@ -6,13 +6,13 @@ from contextlib import suppress
 from typing import Final
 
 from broker.client.cluster import Cluster
+from broker.client.durable_topics import create_durable_topics
 from broker.client.errors import KafkaError
 from broker.client.fanout import both
 from broker.client.model import Topic
-from broker.client.topics import NewTopic, create_topics, describe_topics
+from broker.client.topics import NewTopic, describe_topics
 from broker.wire.errors import ErrorCode
 from broker.wire.vocabulary import TopicPartition
-from failover.limits import JOURNAL_REPLICATION_FACTOR
 from mirror.api import check_compacted
 
 OPERATIONS_TOPIC: Final = "__farshore-operations"
@@ -35,9 +35,8 @@ async def make_journal(target: Cluster, *, is_there: bool) -> None:
     """Unless it `is_there`, or somebody else has made it by now. Raises ClientError."""
     if is_there:
         return
-    replication_factor = min(JOURNAL_REPLICATION_FACTOR, max(1, len(target.nodes)))
-    topic = NewTopic(OPERATIONS_TOPIC, 1, replication_factor, _CONFIGS)
-    for error in (await create_topics(target, [topic])).values():
+    topic = NewTopic(OPERATIONS_TOPIC, 1, configs=_CONFIGS)
+    for error in (await create_durable_topics(target, [topic])).values():
         if error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
             raise error
 

@@ -80,8 +80,6 @@ UNHEARD_S: Final = 20.0
 """Nobody takes an operation up of whose machine was heard since."""
 OPERATIONS_KEPT: Final = 20
 """Of each link, the newest; of 1,000 groups one takes a few MB, which every command reads."""
-JOURNAL_REPLICATION_FACTOR: Final = 3
-"""Of its topic, where the target has as many brokers."""
 
 assert REFUSED_MS < SOURCE_PROBE_MS <= SOURCE_ANSWER_MS < SOURCE_LOOK_MS
 assert QUIET_S < DRAIN_TIMEOUT_S

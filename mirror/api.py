@@ -7,7 +7,7 @@ from mirror.groups.moved import MovedPair, moved_groups, with_entries
 from mirror.groups.sync import CONSUMER_PROTOCOL_TYPES
 from mirror.heartbeat import Heartbeat, HeartbeatWatch, Pulse, judge_heartbeat
 from mirror.limits import CLOCK_DIFFERENCE_MAX_MS, GROUPS_PER_TRANSACTION
-from mirror.link import CHAOS_PREFIX, Link
+from mirror.link import CHAOS_PREFIX, PRODUCERS_TOPIC, Link
 from mirror.looking import LinkLook, look_at_link
 from mirror.offsets.entries import Checkpoint, GapKind, GapStatus, LinkRun, RunState
 from mirror.offsets.fence import fence_groups
@@ -46,6 +46,7 @@ __all__ = [
     "CLOCK_DIFFERENCE_MAX_MS",
     "CONSUMER_PROTOCOL_TYPES",
     "GROUPS_PER_TRANSACTION",
+    "PRODUCERS_TOPIC",
     "STATUS_LIMITS",
     "BackPromotion",
     "CarriedCounter",

@@ -14,8 +14,6 @@ STATE_TOPIC_CONFIGS: Final = {
 }
 """Every reader reads the state topic whole, and Kafka compacts no segment that is written to: with its defaults of
 1 GiB and 7 days 1,000 moving partitions would leave minutes of decoding."""
-STATE_TOPIC_REPLICATION_FACTOR: Final = 3
-"""Of farshore's own topics, where the cluster has as many brokers."""
 EXAMINED_PARTITION_MAX_BYTES: Final = 4 * 1024
 """Fetched of a target's partition to see whether a marker or a record lies at an offset; a marker has 78 bytes."""
 EXAMINED_MAX_BYTES: Final = 4 * 1024 * 1024

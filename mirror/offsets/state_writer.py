@@ -10,9 +10,10 @@ from typing import Final, NamedTuple, TypeAlias
 
 from broker.client.cluster import Cluster
 from broker.client.configs import ConfigEntry, alter_topic_configs, describe_topic_configs
+from broker.client.durable_topics import create_durable_topics
 from broker.client.errors import ClientError, KafkaError
 from broker.client.scan import OffsetSpan
-from broker.client.topics import NewTopic, create_topics
+from broker.client.topics import NewTopic
 from broker.wire.buffers import Buffer
 from broker.wire.compression import Compression
 from broker.wire.errors import ErrorCode
@@ -36,7 +37,6 @@ from mirror.offsets.limits import (
     STATE_BATCH_MAX_BYTES,
     STATE_BATCH_MAX_ENTRIES,
     STATE_TOPIC_CONFIGS,
-    STATE_TOPIC_REPLICATION_FACTOR,
 )
 from mirror.offsets.pages import Page
 from mirror.offsets.recovery import SEQUENCE_MASK
@@ -264,15 +264,14 @@ async def ensure_own_topics(target: Cluster, link: Link) -> None:
 
 async def make_own_topics(target: Cluster, link: Link) -> None:
     """If they are not there. Of a state topic that is there the units are what they were. Raises ClientError."""
-    replication_factor = min(STATE_TOPIC_REPLICATION_FACTOR, max(1, len(target.nodes)))
     compact = {"cleanup.policy": "compact"}
     topics = [
-        NewTopic(link.state_topic, link.unit_count, replication_factor, compact | STATE_TOPIC_CONFIGS),
-        NewTopic(PRODUCERS_TOPIC, 1, replication_factor, compact),
+        NewTopic(link.state_topic, link.unit_count, configs=compact | STATE_TOPIC_CONFIGS),
+        NewTopic(PRODUCERS_TOPIC, 1, configs=compact),
     ]
     metadata = await target.metadata([topic.name for topic in topics])
     missing = [topic for topic in topics if topic.name not in metadata.topics]
-    failures = await create_topics(target, missing)
+    failures = await create_durable_topics(target, missing)
     for failure in failures.values():
         if failure.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
             raise failure

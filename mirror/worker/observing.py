@@ -15,19 +15,19 @@ from typing import Final
 from broker.base.address import Address, AddressInvalid
 from broker.base.clock import Clock, steady_ms
 from broker.client.cluster import Cluster
+from broker.client.durable_topics import create_durable_topics
 from broker.client.errors import ClientError
 from broker.client.fanout import split_failures
 from broker.client.limits import ClientLimits
 from broker.client.log import append
 from broker.client.offsets import list_each_offset
-from broker.client.topics import NewTopic, create_topics, describe_topics
+from broker.client.topics import NewTopic, describe_topics
 from broker.wire.compression import Compression
 from broker.wire.errors import ErrorCode
 from broker.wire.records import Record, encode_batch
 from broker.wire.vocabulary import EARLIEST, LATEST, TopicPartition
 from mirror.coordinator.current import Current
 from mirror.link import Link
-from mirror.offsets.limits import STATE_TOPIC_REPLICATION_FACTOR
 from mirror.offsets.source_ends import EndsSeen, SourceBrokers, TopicShape
 from mirror.worker.events import Event, EventSink, changed_only
 
@@ -179,9 +179,8 @@ class Observer:
         name = self._link.ends_topic
         if self._made or await describe_topics(target, [name]):
             return
-        replication_factor = min(STATE_TOPIC_REPLICATION_FACTOR, max(1, len(target.nodes)))
-        topic = NewTopic(name, 1, replication_factor, ENDS_TOPIC_CONFIGS)
-        for error in (await create_topics(target, [topic])).values():
+        topic = NewTopic(name, 1, configs=ENDS_TOPIC_CONFIGS)
+        for error in (await create_durable_topics(target, [topic])).values():
             if error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
                 raise error
 

@@ -43,7 +43,8 @@ MOVE_MAX = 7
 """Round trips of the move of many groups, what is written into the link's state apart."""
 GROUPS = 1_000
 GROUP_PARTITIONS = 200
-BEGIN_FIRST_MAX = 10
+BEGIN_FIRST_MAX = 11
+"""With one in which a site of a single broker refuses to make the journal's topic with three replicas."""
 BEGIN_MAX = 10
 
 
