@@ -199,7 +199,7 @@ def _partitions(
     entries, (there, (ends, starts, untold)) = state.entries, at_target
     whole, observation = kept is None, kept or Observation()
     doubted = entries.doubts(logs.topics).keys() if logs.topics or whole else entries.in_doubt(asks_source=False).keys()
-    returned = Returned(link, state, observation, ends)
+    returned, recreated = Returned(link, state, observation, ends), entries.of_other_topics(logs.topics)
     views = []
     for at in sorted(_told_partitions(link, state, logs.topics, observation) | unmapped):
         target_topic = link.target_topic(at.topic)
@@ -237,6 +237,7 @@ def _partitions(
                 unanswered="" if why is None else str(why),
                 last_mirrored=_last_mirrored(state, at),
                 target_start=starts.get(TopicPartition(target_topic, at.partition)) if why is None else None,
+                is_source_recreated=at in recreated,
             )
         )
     return tuple(views)

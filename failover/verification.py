@@ -33,6 +33,8 @@ class DifferenceKind(StrEnum):
     READS_AT_SOURCE = "reads_at_source"
     """The group has consumers at the source after the fence, or that cannot be told: it may go on there."""
     LEFT_BEHIND = "left_behind"
+    RECREATED = "recreated"
+    """The source's topic was deleted and made anew since the fence: what it has by now is not what was mirrored."""
     LAST_RECORD = "last_record"
     OTHER_OPERATION = "other_operation"
     """Another operation took the link over before this one had ended: what it did may have been changed."""
@@ -134,7 +136,10 @@ async def verify_ends(source: Cluster, target: Cluster, fenced: Snapshot, after:
         mirrored = fence_view.mirrored_source_next if fence_view else None
         if fence_view is None or not mirrored:
             continue
-        if view.source_end and view.source_end < mirrored:
+        if view.is_source_recreated and not fence_view.is_source_recreated:
+            kind = DifferenceKind.RECREATED
+            differences.append(VerificationDifference(kind, view.topic, view.partition, mirrored, view.source_end))
+        elif view.source_end is not None and view.source_end < mirrored:
             kind = DifferenceKind.LEFT_BEHIND
             differences.append(VerificationDifference(kind, view.topic, view.partition, view.source_end, mirrored))
         elif not view.has_local_writers:

@@ -80,6 +80,10 @@ _DIFFERENCES = {
         "not_compared: the last record of the partition cannot be read at one of the sites, so nobody knows whether "
         "it is the same; is the topic there, and its log whole?"
     ),
+    DifferenceKind.RECREATED: (
+        "recreated: the source's topic was deleted and made anew since the fence (expected: how far it was mirrored; "
+        "found: where it ends by now), so what the source has there is another log; the target has what was mirrored"
+    ),
     DifferenceKind.GROUP_BEFORE_LOG: (
         "group_before_log: the target's log begins behind the group's offset by now (expected: where it begins), so "
         "its consumer would begin anywhere; move the group again: --group GROUP"

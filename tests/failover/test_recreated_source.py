@@ -1,0 +1,42 @@
+"""A source's topic that is deleted and made anew behind the fence of a switchover is said to be another one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from failover.link_run import LinkRun
+from failover.plan import plan_switchover
+from failover.steps import OperationStep
+from failover.verification import DifferenceKind
+from tests.failover.stage import PARTITIONS, RARE, RECORDS, Stage, mirrored, two_sites
+from tests.failover.test_observe import recreate
+from tests.mirror.harness import some_records, write
+
+
+@pytest.mark.parametrize("is_empty", [True, False])
+async def test_a_topic_that_was_made_anew_behind_the_fence_is_a_difference(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_empty: bool
+) -> None:
+    """The empty one was told as one whose last record cannot be read, the other one as one that differs in that."""
+    real = LinkRun.take
+    async with two_sites(tmp_path) as stage, mirrored(stage, RARE):
+
+        async def take(self: LinkRun, step: OperationStep) -> None:
+            await real(self, step)
+            if step is OperationStep.MOVE_GROUPS:
+                await make_anew(stage, is_empty=is_empty)
+
+        monkeypatch.setattr(LinkRun, "take", take)
+        result = await stage.run(plan_switchover(await stage.sites.look()), stage.sites)
+    assert [(one.kind, one.subject, one.partition) for one in result.differences] == [
+        (DifferenceKind.RECREATED, *at) for at in PARTITIONS
+    ]
+    assert (result.verified, result.not_compared_partitions) == (False, ())
+
+
+async def make_anew(stage: Stage, *, is_empty: bool) -> None:
+    await recreate(stage.source)
+    for at in PARTITIONS if not is_empty else ():
+        await write(stage.source, at, some_records(9_000, RECORDS + 5))
