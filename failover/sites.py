@@ -130,11 +130,10 @@ class Sites:
 
     def as_found(self, snapshot: Snapshot) -> Sites:
         """The sites as the looks that follow may rely on them."""
-        if snapshot.source_finding is SiteFinding.REPLACED:
-            return replace(self, source=None, ahead=None, answers=())
-        if snapshot.source_finding in (SiteFinding.DEAD, SiteFinding.UNREACHABLE):
-            return replace(self, source=None, ahead=None)
-        in_part = snapshot.source_finding is SiteFinding.PARTLY_THERE
+        found = snapshot.source_finding
+        if found.is_gone:  # another cluster in its place told nothing of it
+            return replace(self, source=None, ahead=None, answers=() if found is SiteFinding.REPLACED else self.answers)
+        in_part = found is SiteFinding.PARTLY_THERE
         return replace(self, in_part=in_part, answers=snapshot.evidence if in_part else self.answers, ahead=None)
 
     def _with_evidence(self, snapshot: Snapshot, answers: tuple[BrokerAnswer, ...]) -> Snapshot:
