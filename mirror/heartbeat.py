@@ -4,7 +4,8 @@ The heartbeat is stamped by the worker's clock: Kafka's protocol has no way to a
 by the target's append time could be compared with nothing either. So a stamp is compared with the clock of who looks,
 and allowed to differ by `CLOCK_DIFFERENCE_MAX_MS`. A stamp further in the future says only that two clocks differ, and
 what it says of the worker is unknown. Who looks more than once needs no stamp: an entry that changed between two looks
-was written by a living worker, one that did not change for the limit was not, whatever the clocks say.
+was written by a living worker, one that did not change for the limit was not, whatever the clocks say. Where the two
+looks lie further apart than the limit, it may have died in between all the same, and the stamp counts.
 """
 
 from __future__ import annotations
@@ -75,10 +76,13 @@ def weakest(judged: Mapping[int, Heartbeat]) -> Heartbeat:
 
 @dataclass(frozen=True, slots=True)
 class _Sighting:
-    """An owner's entry, since when it stands as it is (steady seconds), and whether it was seen to change."""
+    """An owner's entry, since when it stands as it is, when it was last looked at (steady seconds), and whether it was
+    seen to change between two looks near each other.
+    """
 
     owner: Owner
     since_s: float
+    looked_s: float
     moved: bool
 
 
@@ -104,7 +108,9 @@ class HeartbeatWatch:
         now_s = self._clock.monotonic()
         seen = self._sightings.get(link)
         if seen is None or seen.owner != owner:
-            seen = self._sightings[link] = _Sighting(owner, now_s, moved=seen is not None)
+            moved = seen is not None and (now_s - seen.looked_s) * 1000 <= OLDEST_ALIVE_MS
+            seen = _Sighting(owner, now_s, now_s, moved)
+        self._sightings[link] = seen = replace(seen, looked_s=now_s)
         still_ms = round((now_s - seen.since_s) * 1000)
         if still_ms > OLDEST_ALIVE_MS:
             detail = _silence(owner, still_ms, "while it was watched")

@@ -28,15 +28,15 @@ def monitor_group() -> None:
 @click.pass_obj
 def monitor_run(context: AppContext, listen: Address, canary: bool) -> None:
     """Serve lag, canary and audit results, group-sync age, link state and drills on /metrics, until stopped."""
-    drill = _drills(context)
-    settings = MonitorSettings(context.links(), listen, audit_directory(context), canary, drill)
+    heartbeats = HeartbeatWatch(SystemClock())
+    drill = _drills(context, heartbeats)
+    settings = MonitorSettings(context.links(), listen, audit_directory(context), canary, drill, heartbeats)
     run_async(run_monitor(settings, ready=lambda url: click.echo(f"metrics on {url}", err=True)), service=True)
 
 
-def _drills(context: AppContext) -> Drill:
-    """As `farshore drill`, with what each look at a heartbeat saw remembered for the next one."""
+def _drills(context: AppContext, heartbeats: HeartbeatWatch) -> Drill:
+    """As `farshore drill`. It looks seldom: whether a heartbeat moves `heartbeats` know from who looks all the time."""
     clock = SystemClock()
-    heartbeats = HeartbeatWatch(clock)
 
     async def drill(link: Link) -> Readiness:
         note = audit_notes(context).get(link.name, AuditNote())

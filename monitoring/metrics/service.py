@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from prometheus_client import Histogram
@@ -12,7 +12,7 @@ from prometheus_client import Histogram
 from broker.base.address import Address
 from broker.base.clock import SystemClock
 from broker.base.errors import FarshoreError
-from mirror.api import Link
+from mirror.api import HeartbeatWatch, Link
 from monitoring import limits
 from monitoring.canary.probe import CanaryProbe
 from monitoring.canary.run import new_run, now_ms
@@ -34,6 +34,7 @@ class MonitorSettings:
     canary: bool = True
     drill: Drill | None = None
     """What a failover of a link would find; None: nobody asks."""
+    heartbeats: HeartbeatWatch = field(default_factory=lambda: HeartbeatWatch(SystemClock()))
 
 
 async def run_monitor(settings: MonitorSettings, ready: Callable[[str], None]) -> None:
@@ -47,7 +48,7 @@ async def run_monitor(settings: MonitorSettings, ready: Callable[[str], None]) -
         ready(url)
         async with asyncio.TaskGroup() as group:
             for link in settings.links:
-                group.create_task(LinkWatch(link, board, SystemClock()).run())
+                group.create_task(LinkWatch(link, board, SystemClock(), settings.heartbeats).run())
                 if settings.drill is not None:
                     group.create_task(drill_for_ever(link, settings.drill, readiness))
             for link, judge in zip(settings.links, judges, strict=False):

@@ -53,13 +53,13 @@ class _Connection:
 
 
 class LinkWatch:
-    """Looks at one link and posts what it saw."""
+    """Looks at one link and posts what it saw. `heartbeats`: of who else looks at it, less often."""
 
-    def __init__(self, link: Link, board: Board, clock: Clock) -> None:
+    def __init__(self, link: Link, board: Board, clock: Clock, heartbeats: HeartbeatWatch | None = None) -> None:
         self.link = link
         self._board = board
         self._clock = clock
-        self._heartbeats = HeartbeatWatch(clock)
+        self._heartbeats = heartbeats or HeartbeatWatch(clock)
         self._state = StateReader(link)
         self._source = _Connection(link.source)
         self._target = _Connection(link.target)

@@ -77,6 +77,22 @@ def test_who_looks_again_is_not_deceived_by_a_clock(wrong_ms: int) -> None:
     assert watch.judge("l", owner(clock)).pulse is Pulse.ALIVE, "it lives again"
 
 
+@pytest.mark.parametrize("wrong_ms", [0, 3_600_000, -3_600_000])
+def test_a_change_between_two_looks_that_lie_far_apart_is_no_sign_of_life_now(wrong_ms: int) -> None:
+    """The metrics' drill looks once a minute: a worker that had died 55 s before was alive to it, for a minute more."""
+    clock = HandClock(wrong_ms=wrong_ms)
+    watch = HeartbeatWatch(clock)
+    watch.judge("l", owner(clock))
+    clock.steady_ms += HEARTBEAT_INTERVAL_MS
+    last = owner(clock)
+    clock.steady_ms += 55_000
+    found = watch.judge("l", last)
+    assert found.pulse is judge_heartbeat(last, clock.now_ms()).pulse
+    assert found.pulse is not Pulse.ALIVE
+    clock.steady_ms += HEARTBEAT_INTERVAL_MS
+    assert watch.judge("l", owner(clock)).pulse is Pulse.ALIVE, "it moves while it is watched"
+
+
 def test_links_are_watched_each_for_itself_and_a_lost_state_is_looked_at_anew() -> None:
     clock = HandClock(wrong_ms=600_000)
     watch = HeartbeatWatch(clock)
