@@ -13,7 +13,7 @@ from broker.base.durations import human_seconds
 from broker.base.errors import FarshoreError
 from broker.client.errors import ClientError
 from broker.wire.vocabulary import TopicPartition
-from mirror.heartbeat import Heartbeat, Pulse
+from mirror.heartbeat import OLDEST_ALIVE_MS, Heartbeat, Pulse
 from mirror.lag import PartitionLag
 from mirror.limits import GROUPS_NOT_SEEN_AFTER_MS, RESTARTS_IN_A_LOOP
 from mirror.link import STATE_PREFIX, Link
@@ -200,13 +200,16 @@ def _of_pauses(link: Link, entries: StateEntries) -> Iterable[LinkFinding]:
 
 
 def _of_groups(link: Link, entries: StateEntries) -> Iterable[LinkFinding]:
-    looked_at_ms, owner = entries.groups.looked_at_ms, entries.owner
+    looked_at_ms, owner = entries.groups.looked_at_ms, entries.owners().get(0, entries.owner)  # the groups' own unit
     if entries.run is not None and entries.run.state is not RunState.RUNNING:
         return
     if link.groups and owner is not None:
-        age_ms = None if looked_at_ms is None else owner.at_ms - looked_at_ms  # both by the worker's clock
-        if age_ms is None or age_ms > GROUPS_NOT_SEEN_AFTER_MS:
+        age_ms = None if looked_at_ms is None else owner.at_ms - looked_at_ms
+        # Both by the worker's clock, unless it was another worker that looked, whose clock was ahead.
+        if age_ms is None or not -OLDEST_ALIVE_MS <= age_ms <= GROUPS_NOT_SEEN_AFTER_MS:
             since = "yet" if age_ms is None else f"for {human_seconds(age_ms / 1000)}"
+            if age_ms is not None and age_ms < 0:
+                since = f"since {owner.worker} took over from one whose clock was ahead"
             step = "if it stays so, see event=group_failed in the mirror's output"
             yield LinkFinding(LinkFindingKind.GROUPS_NOT_SEEN, None, None, f"no group was looked at {since}", step)
     for group, entry in entries.groups.waiting().items():

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
+from mirror.api import CLOCK_DIFFERENCE_MAX_MS
 from monitoring.metrics.observation import Board, GroupSample
 
 STATES = ("carried", "waiting", "failed")
@@ -43,7 +44,8 @@ class GroupCollector(Collector):
         now_ms = self._clock_ms()
         for seen in self._board.observations():
             for group, synced_at_ms in sorted(seen.groups_synced_at_ms.items()):
-                age.add_metric([seen.link, group], max(0, now_ms - synced_at_ms) / 1000)
+                if synced_at_ms <= now_ms + CLOCK_DIFFERENCE_MAX_MS:  # else the clocks differ, and it is not known
+                    age.add_metric([seen.link, group], max(0, now_ms - synced_at_ms) / 1000)
             for group, sample in sorted(seen.groups.items()):
                 for reason, count in sorted(sample.waiting.items()):
                     waiting.add_metric([seen.link, group, reason], count)

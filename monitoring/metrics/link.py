@@ -64,7 +64,8 @@ class LinkCollector(Collector):
                 paused.add_metric([seen.link, topic], 1)
             if seen.split is not None:
                 split.add_metric([seen.link], int(seen.split.is_split))
-                two_active.add_metric([seen.link], int(seen.split.two_active))
+                if seen.split.two_active is not None:
+                    two_active.add_metric([seen.link], int(seen.split.two_active))
                 both.add_metric([seen.link], int(seen.split.both_promoted))
                 own.add_metric([seen.link, "source"], seen.split.source_records)
                 own.add_metric([seen.link, "target"], seen.split.target_records)

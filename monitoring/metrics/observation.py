@@ -40,11 +40,11 @@ class GroupSample:
 @dataclass(frozen=True, slots=True)
 class SplitSample:
     """Since a link was promoted: whether both sites take writes, by their roles, and the records of their own that came
-    to each, at least, where some came to both (`is_split`). `both_promoted`: a link back was promoted, too, and not
-    before this one, as far as anybody knows.
+    to each, at least, where some came to both (`is_split`). `two_active` None: the brokers of one have no roles.
+    `both_promoted`: a link back was promoted, too, and not before this one, as far as anybody knows.
     """
 
-    two_active: bool = False
+    two_active: bool | None = False
     is_split: bool = False
     source_records: int = 0
     target_records: int = 0

@@ -62,8 +62,11 @@ async def drill_for_ever(link: Link, drill: Drill, board: ReadinessBoard) -> Non
 
 
 class ReadinessCollector(Collector):
-    def __init__(self, board: ReadinessBoard) -> None:
+    """What was old at a drill grows older behind it: that is counted when it is asked for."""
+
+    def __init__(self, board: ReadinessBoard, clock_ms: Callable[[], int]) -> None:
         self._board = board
+        self._clock_ms = clock_ms
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
         ready = GaugeMetricFamily("farshore_drill_ready", "1 when the last drill had no finding.", labels=["link"])
@@ -74,38 +77,43 @@ class ReadinessCollector(Collector):
         gauges = [
             (GaugeMetricFamily(f"farshore_drill_{name}", text, labels=["link"]), value) for name, text, value in _VALUES
         ]
+        now_ms = self._clock_ms()
         for found in self._board.all():
             ready.add_metric([found.link], int(not found.findings))
             at.add_metric([found.link], found.at_ms / 1000)
             for kind, count in sorted(found.findings.items()):
                 findings.add_metric([found.link, kind], count)
             for family, value in gauges:
-                amount = value(found)
+                amount = value(found, max(0, now_ms - found.at_ms) / 1000)
                 if amount is not None:
                     family.add_metric([found.link], amount)
         yield from (ready, findings, at, *(family for family, _ in gauges))
 
 
-_VALUES: tuple[tuple[str, str, Callable[[Readiness], float | None]], ...] = (
-    ("loss_offsets", "Source offsets that a failover would state as lost, at least.", lambda found: found.loss_offsets),
+_VALUES: tuple[tuple[str, str, Callable[[Readiness, float], float | None]], ...] = (
+    (
+        "loss_offsets",
+        "Source offsets that a failover would state as lost, at least.",
+        lambda found, _: found.loss_offsets,
+    ),
     (
         "unclear_loss_offsets",
         "Source offsets more that may be lost, or hold what a link back had brought there.",
-        lambda found: found.unclear_offsets,
+        lambda found, _: found.unclear_offsets,
     ),
     (
         "likely_loss_offsets",
         "All of these with what the last minute's fastest second makes likely.",
-        lambda found: found.likely_offsets,
+        lambda found, _: found.likely_offsets,
     ),
     (
         "loss_seconds",
         "The time in which the offsets that would be lost were written.",
-        lambda found: found.loss_seconds,
+        lambda found, _: found.loss_seconds,
     ),
     (
         "ends_age_seconds",
-        "Time since the source's ends were last seen beside the records.",
-        lambda found: found.ends_age_seconds,
+        "Time since the source's ends were last seen beside the records, as far as the last drill knew.",
+        lambda found, since: None if found.ends_age_seconds is None else found.ends_age_seconds + since,
     ),
 )

@@ -36,7 +36,7 @@ def registry_of(
         LinkCollector(board),
         LagCollector(board),
         GroupCollector(board, clock_ms),
-        ReadinessCollector(readiness),
+        ReadinessCollector(readiness, clock_ms),
         CanaryCollector(judges),
         AuditCollector(audit_directory),
     ):

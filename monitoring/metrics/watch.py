@@ -157,9 +157,9 @@ def _split(look: LinkLook) -> SplitSample | None:
     if not isinstance(split, Split):
         return None
     if not split.is_split:
-        return SplitSample(bool(split.two_active), both_promoted=both_promoted)
+        return SplitSample(split.two_active, both_promoted=both_promoted)
     at_source, at_target = (sum(each.records for each in writes) for writes in (split.at_source, split.at_target))
-    return SplitSample(bool(split.two_active), True, at_source, at_target, both_promoted)
+    return SplitSample(split.two_active, True, at_source, at_target, both_promoted)
 
 
 def _lags(look: LinkLook) -> tuple[LagSample, ...]:

@@ -87,6 +87,10 @@ def test_a_split_is_shown_and_what_is_not_known_is_not(tmp_path: Path) -> None:
         found = read(registry)
         own = [found["farshore_link_split_brain_records", (link, ("side", side))] for side in ("source", "target")]
         assert (*(found[name, (link,)] for name in names), *own) == expected
+    board.post(observation(split=SplitSample(two_active=None)))
+    found = read(registry)
+    assert ("farshore_link_two_active", (link,)) not in found, "Apache Kafka has no roles: nobody knows"
+    assert found["farshore_link_split_brain", (link,)] == 0
     board.post(observation(split=None))
     shown = " ".join(name for name, _ in read(registry))
     assert not any(word in shown for word in ("split", "two_active", "both_promoted"))
@@ -111,6 +115,23 @@ def test_a_drill_is_shown_with_its_findings_by_kind_until_it_cannot_be_made(tmp_
     assert ("farshore_drill_loss_offsets", link) not in found, "what is not known is not shown"
     board.post("east-west", None)
     assert ("farshore_drill_ready", link) not in read(registry)
+
+
+def test_the_age_of_the_sources_ends_grows_behind_the_drill_that_saw_them(tmp_path: Path) -> None:
+    """One that hangs, or the minute until the next, would leave them as fresh as they were."""
+    board = ReadinessBoard()
+    registry = registry_of(Board(), board, (), tmp_path, clock_ms=lambda: NOW_MS + 50_000)
+    board.post("east-west", Readiness("east-west", NOW_MS, {}, ends_age_seconds=0.25))
+    assert read(registry)["farshore_drill_ends_age_seconds", (("link", "east-west"),)] == 50.25
+
+
+@pytest.mark.parametrize(("ahead_ms", "shown"), [(5_000, 0), (5_001, None)])
+def test_a_group_that_was_equal_in_the_future_is_not_of_now(tmp_path: Path, ahead_ms: int, shown: int | None) -> None:
+    """The worker's clock is ahead: how old the group's offsets are nobody knows, and it was shown as 0."""
+    board = Board()
+    board.post(observation(groups_synced_at_ms={"analysts": NOW_MS + ahead_ms}))
+    found = read(registry_for(board, tmp_path))
+    assert found.get(("farshore_group_sync_age_seconds", (("group", "analysts"), ("link", "east-west")))) == shown
 
 
 def test_held_partitions_are_named_with_their_reasons(tmp_path: Path) -> None:
