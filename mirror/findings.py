@@ -282,6 +282,11 @@ def _of_split(link: Link, split: Split | FarshoreError | None, backs: Sequence[P
     if split.two_active:
         text = f"{target} took over {_since(split.promoted_at_ms)}, and both take writes"
         yield LinkFinding(LinkFindingKind.TWO_ACTIVE, None, None, text, step)
+    unreadable = [] if split.is_known else [left for left in split.not_read if left.why]
+    for left in unreadable[:1]:
+        text = f"whether both were written to since {target} took over is not known: {left.topic}-{left.partition} at "
+        text += f"{left.site} cannot be read: {left.why}"
+        yield LinkFinding(LinkFindingKind.TROUBLE, None, None, text, "")
     if not split.is_split:
         return
     known = _END_SEEN[split.end_seen].format(source=source)

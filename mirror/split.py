@@ -66,10 +66,21 @@ class LocalWrites:
 
 
 @dataclass(frozen=True, slots=True)
+class NotRead:
+    """A partition that grew at a site, and `why` it could not be read; "": there was no time for it."""
+
+    topic: str
+    partition: int
+    site: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
 class Split:
     """Who writes since the link was promoted. `two_active`: by their roles both sites take writes to topics of the
     link; None: the brokers of one have no roles. What came to the target is read only where something came to the
-    source, at all. `end_seen`: the least that is known of where one of the source's logs ended then.
+    source, at all. `end_seen`: the least that is known of where one of the source's logs ended then. `not_read`: what
+    else grew at a site, and was not read, so that whose it is nobody knows.
     """
 
     promoted_at_ms: int
@@ -77,10 +88,17 @@ class Split:
     at_source: tuple[LocalWrites, ...] = ()
     at_target: tuple[LocalWrites, ...] = ()
     end_seen: EndSeen = EndSeen.TOLD
+    not_read: tuple[NotRead, ...] = ()
 
     @property
     def is_split(self) -> bool:
+        """Whether it is known that both sites were written to."""
         return bool(self.at_source and self.at_target)
+
+    @property
+    def is_known(self) -> bool:
+        """Whether more reading would not make it so."""
+        return self.is_split or not self.not_read
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,10 +141,11 @@ async def look_for_split(
     since = _since_promotion(state, run, partitions, await load_observation(link, target), source.clock.now_ms())
     least = max((each.end_seen for each in since.values()), key=list(EndSeen).index, default=EndSeen.TOLD)
     mirrors = {registered.producer_id for registered in await registered_at(source)}
-    at_source = await _local_writes(source, since, mirrors)
-    if not at_source:
+    at_source, not_read = await _local_writes(source, since, mirrors)
+    if not at_source and not not_read:
         return Split(run.at_ms, two_active, end_seen=least)
-    return Split(run.at_ms, two_active, at_source, await _at_target(link, target, state, partitions), least)
+    at_target, not_read_there = await _at_target(link, target, state, partitions)
+    return Split(run.at_ms, two_active, at_source, at_target, least, (*not_read, *not_read_there))
 
 
 def _are_two_active(
@@ -181,7 +200,7 @@ def _since_promotion(
 
 async def _at_target(
     link: Link, target: Cluster, state: LinkState, partitions: Iterable[TopicPartition]
-) -> tuple[LocalWrites, ...]:
+) -> tuple[tuple[LocalWrites, ...], tuple[NotRead, ...]]:
     there = await list_topics(target)
     starts = {}
     for where in partitions:
@@ -195,16 +214,17 @@ async def _at_target(
 
 async def _local_writes(
     cluster: Cluster, since: Mapping[TopicPartition, _Since], mirrors: Container[int]
-) -> tuple[LocalWrites, ...]:
-    """By partition, as far as it can be read in SPLIT_COUNT_MS."""
+) -> tuple[tuple[LocalWrites, ...], tuple[NotRead, ...]]:
+    """By partition, as far as it can be read in SPLIT_COUNT_MS; and where nothing was found, and not all was read."""
     ends = await log_end_offsets(cluster, since, IsolationLevel.READ_COMMITTED)
     grown = {where: each for where, each in sorted(since.items()) if ends[where] > each.start}
     found: dict[TopicPartition, LocalWrites] = {}
     whole: set[TopicPartition] = set()
+    failed: dict[TopicPartition, str] = {}
     with suppress(TimeoutError):
         async with asyncio.timeout(SPLIT_COUNT_MS / 1000):
             for where, (start, before_ms, _) in grown.items():
-                with suppress(ClientError, WireError):  # one that cannot be read hides no other
+                try:
                     async for header, batch in read_batches(
                         cluster, where, start, ends[where], IsolationLevel.READ_COMMITTED
                     ):
@@ -214,12 +234,16 @@ async def _local_writes(
                         ):
                             found[where] = _with_batch(found.get(where), where, start, header, batch)
                     whole.add(where)
+                except (ClientError, WireError) as error:  # one that cannot be read hides no other
+                    failed[where] = str(error)
+    site, left = cluster.site.name, [where for where in grown if where not in whole | found.keys()]
+    not_read = tuple(NotRead(*where, site, failed.get(where, "")) for where in left)
     return tuple(
         LocalWrites(
             *at, writes.first_offset, writes.records, writes.first_timestamp_ms, at in whole, since[at].end_seen
         )
         for at, writes in found.items()
-    )
+    ), not_read
 
 
 def _with_batch(

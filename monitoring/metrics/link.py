@@ -63,12 +63,14 @@ class LinkCollector(Collector):
             for topic in seen.topics_paused:
                 paused.add_metric([seen.link, topic], 1)
             if seen.split is not None:
-                split.add_metric([seen.link], int(seen.split.is_split))
+                if seen.split.is_split is not None:
+                    split.add_metric([seen.link], int(seen.split.is_split))
                 if seen.split.two_active is not None:
                     two_active.add_metric([seen.link], int(seen.split.two_active))
                 both.add_metric([seen.link], int(seen.split.both_promoted))
-                own.add_metric([seen.link, "source"], seen.split.source_records)
-                own.add_metric([seen.link, "target"], seen.split.target_records)
+                if seen.split.is_split is not None:
+                    own.add_metric([seen.link, "source"], seen.split.source_records)
+                    own.add_metric([seen.link, "target"], seen.split.target_records)
             for site, count in seen.partitions_offline.items():
                 offline.add_metric([seen.link, site], count)
             if seen.heartbeat_at_ms is not None:

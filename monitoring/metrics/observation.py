@@ -45,7 +45,8 @@ class SplitSample:
     """
 
     two_active: bool | None = False
-    is_split: bool = False
+    is_split: bool | None = False
+    """None: what came to one of them could not be read."""
     source_records: int = 0
     target_records: int = 0
     both_promoted: bool = False

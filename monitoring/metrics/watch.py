@@ -157,7 +157,7 @@ def _split(look: LinkLook) -> SplitSample | None:
     if not isinstance(split, Split):
         return None
     if not split.is_split:
-        return SplitSample(split.two_active, both_promoted=both_promoted)
+        return SplitSample(split.two_active, False if split.is_known else None, both_promoted=both_promoted)
     at_source, at_target = (sum(each.records for each in writes) for writes in (split.at_source, split.at_target))
     return SplitSample(split.two_active, True, at_source, at_target, both_promoted)
 
