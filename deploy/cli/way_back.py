@@ -47,7 +47,7 @@ class Coming:
         self, app: AppContext, link: Link, plan: FailbackPlan, beginning: Beginning, patience_s: float
     ) -> None:
         self._app, self._link, self._plan = app, link, plan
-        self._back = app.link(plan.link_back or link.name)  # of one that has let the link run nothing is left to do
+        self._back = app.link(plan.link_back)
         self._beginning = beginning
         self._patience_s = patience_s
         self._exit_code = ExitCode.DONE
@@ -85,6 +85,8 @@ class Coming:
                 await come_back(Sites(link, source, target, (), now_ms), back, self._way, self._beginning)
             except BackTailUndecided as error:
                 raise CommandRefused(str(error), hint_of_back(back.name), ExitCode.REFUSED) from error
+            if (before := self._way.came_back.switched_over_before) is not None:
+                self._exit_code, self._switchover = ExitCode.FINDINGS, before
 
     async def _switch_over(self, bars: Progress, journal: OperationJournal) -> SwitchoverEnd:
         """As the same command of a person, consented to by this one's plan."""

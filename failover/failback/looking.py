@@ -42,7 +42,7 @@ async def look_back(
     backs = [one for one in links if _is_back(one, link)]
     run = entries.run
     if operation_id and run is not None and (run.state, run.operation_id) == (RunState.RUNNING, operation_id):
-        return nothing_left(found, backs[0].name if backs else "")
+        return nothing_left(found, [back.name for back in backs])
     seen = tuple([await _look_along(link, back, links, entries, ends, found.tails) for back in backs])
     same_names = link.topic_names == "same"
     lacks = that_are_missing(found.partings) if same_names else ()

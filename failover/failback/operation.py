@@ -27,6 +27,7 @@ from failover.standing import (
     held_by,
     is_failback,
     refuse_second,
+    results_of,
     standing_of,
     told_standing,
     within,
@@ -172,11 +173,23 @@ async def _carry_out(
     async with journal.kept((Event.PLANNED, said) if log is None else taken_up):
         try:
             await refuse_moves_back(sites, back, beginning.operation_id)
+            if log is not None and (found := await _switched_over(sites, beginning.operation_id)) is not None:
+                way.note_before(found)
             await way.go(journal)
         except BaseException as error:  # whatever it is, it goes on when it is told
             is_begun = bool(way.step) or (log is not None and bool(begun_steps(log)))
             await to_its_end(_end_early(journal, error, way.step, is_begun=is_begun))
             raise
+
+
+async def _switched_over(sites: Sites, operation_id: str) -> Mapping[str, Any] | None:
+    """The result of this failback's switchover, where the last of them came to its end, and had findings."""
+    if sites.source is None:
+        return None
+    own = [log for log in (await load_operations(sites.source)).values() if within(log) == operation_id]
+    if not own or standing_of(own[-1], sites.now_ms()).state is not OperationState.FINDINGS:
+        return None
+    return next(iter(results_of(own[-1])), {"operation_id": own[-1].operation_id})
 
 
 async def _end_early(journal: OperationJournal, error: BaseException, step: str, *, is_begun: bool) -> None:

@@ -6,7 +6,7 @@ the world shows to be done.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -136,7 +136,7 @@ def plan_failback(
     if not same_names:
         refusals.append(FailbackRefusal.NAMES_DIFFER)
     elif len(backs) != 1:
-        refusals.append(FailbackRefusal.SEVERAL_LINKS_BACK if backs else FailbackRefusal.NO_LINK_BACK)
+        refusals.append(_why_none(len(backs)))
     tails = found.undecided
     if run is not None and len(backs) == 1 and _are_promoted(run, backs[0]) and backs[0].is_later is None:
         refusals.append(FailbackRefusal.ORDER_UNKNOWN)
@@ -187,10 +187,18 @@ def _lacking(lacks: Iterable[SourceParting]) -> Iterable[FailbackRefusal]:
         yield FailbackRefusal.SOURCE_NOT_COMPARED
 
 
-def nothing_left(found: Stranded, link_back: str) -> FailbackPlan:
-    """Of a failback that is taken up, and has let the link run: all but its end was said."""
+def nothing_left(found: Stranded, backs: Sequence[str]) -> FailbackPlan:
+    """Of a failback that is taken up, and has let the link run: what is left is to look what the other site alone has,
+    and to say so. `backs`: as of a plan, by name.
+    """
+    link_back = backs[0] if len(backs) == 1 else ""
+    refusals = () if link_back else (_why_none(len(backs)),)
     told, left = found.undecided_records, found.left_records
-    return FailbackPlan(found.link, link_back, found.source, found.target, (), (), told, "", (), left_records=left)
+    return FailbackPlan(found.link, link_back, found.source, found.target, (), refusals, told, "", (), left_records=left)
+
+
+def _why_none(links_back: int) -> FailbackRefusal:
+    return FailbackRefusal.SEVERAL_LINKS_BACK if links_back else FailbackRefusal.NO_LINK_BACK
 
 
 def is_back(run: LinkRun | None, back: BackLink) -> bool:

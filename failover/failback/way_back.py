@@ -70,6 +70,8 @@ class CameBack:
     steps_done: list[FailbackStep] = field(default_factory=list)
     groups_set_back: tuple[SetBack, ...] = ()
     switchover: SwitchoverEnd = SwitchoverEnd.VERIFIED
+    switched_over_before: Mapping[str, Any] | None = None
+    """The result of a switchover with findings, of which the machine before did not come to tell."""
     stranded_since: tuple[StrandedTail, ...] = ()
     role_in_the_way: RoleInTheWay | None = None
     stranded_at_target: tuple[StrandedTail, ...] = ()
@@ -104,10 +106,16 @@ class WayBack:
         """The one that was begun last."""
         self.came_back = CameBack()
 
+    def note_before(self, switched_over: Mapping[str, Any]) -> None:
+        """Of a failback that is taken up: it had ended its switchover with findings, and ends with them here."""
+        if FailbackStep.SWITCH_OVER not in self._plan.steps:
+            self.came_back.switchover = SwitchoverEnd.FINDINGS
+            self.came_back.switched_over_before = switched_over
+
     async def go(self, journal: OperationJournal) -> None:
         """Take the steps that are not done. Raises FarshoreError, OSError."""
         done = self.came_back.steps_done
-        for step in self._plan.steps:
+        for step in self._plan.steps if not self.came_back.is_stopped else ():
             if step in done:
                 continue
             self.step = step.value
@@ -119,6 +127,8 @@ class WayBack:
             await journal.record(Event.DONE, {"step": step.value})
             if self.came_back.is_stopped:
                 break
+        if not self._plan.steps:  # who let the link run may have died before it looked
+            await self._look_at_target()
         await journal.record(Event.FINISHED, self.came_back.end())
 
     def _noted(self, step: FailbackStep) -> dict[str, Any]:
@@ -180,4 +190,7 @@ class WayBack:
         if came_back.role_in_the_way is None:
             settled = resume_settled(link, *self._ends, journal.operation_id, journal.renew)
             came_back.stranded_since = await settled
-        came_back.stranded_at_target = (await look_for_stranded(self._back, *self._ends_back)).undecided
+        await self._look_at_target()
+
+    async def _look_at_target(self) -> None:
+        self.came_back.stranded_at_target = (await look_for_stranded(self._back, *self._ends_back)).undecided

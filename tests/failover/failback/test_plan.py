@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker.wire.site_role import SiteRole, SiteStanding
-from failover.failback.plan import BackLink, FailbackRefusal, FailbackStep, is_back, plan_failback
+from failover.failback.plan import BackLink, FailbackRefusal, FailbackStep, is_back, nothing_left, plan_failback
 from failover.failback.stranding import RoleInTheWay, Stranded, count_in, role_in_the_way
 from failover.freezing import Freezing
 from failover.plan import Elsewhere
@@ -101,3 +101,12 @@ def test_a_third_site_that_took_over_is_said_before_anything_is_saved_or_brought
     unknown = replace(back, elsewhere=(Elsewhere("west-north", "north", None),))
     plan = plan_failback(Stranded("link", "east", "west", 0, ()), run, (unknown,), "folder", same_names=True)
     assert plan.refusals == ()
+
+
+def test_of_one_that_let_the_link_run_is_left_to_look_along_the_link_back() -> None:
+    """Without that nobody can say that the other site has nothing of its own."""
+    found = Stranded("link", "east", "west", 0, ())
+    plan = nothing_left(found, ["back"])
+    assert (plan.link_back, plan.steps, plan.refusals) == ("back", (), ())
+    assert nothing_left(found, []).refusals == (FailbackRefusal.NO_LINK_BACK,)
+    assert nothing_left(found, ["back", "another"]).refusals == (FailbackRefusal.SEVERAL_LINKS_BACK,)
