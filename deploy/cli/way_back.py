@@ -17,7 +17,7 @@ from deploy.cli.moving import LinkMoved, Step, link_moved, move_link, now_ms
 from deploy.cli.stranded import no_answer
 from deploy.cli.taking_up import take_up
 from deploy.cli.terminal import AppContext, CommandRefused, ExitCode, exit_code_of, progress
-from failover.errors import BackTailUndecided
+from failover.errors import BackTailUndecided, OperationTakenUp
 from failover.failback.looking import groups_to_come
 from failover.failback.operation import Beginning, come_back, open_switchover
 from failover.failback.plan import FailbackPlan
@@ -53,11 +53,12 @@ class Coming:
         self._exit_code = ExitCode.DONE
         self._switchover: Mapping[str, Any] | None = None
         self._way: WayBack | None = None
+        self._is_elsewhere = False
 
     @property
     def step(self) -> str:
-        """The last that was begun; "": none was."""
-        return self._way.step if self._way is not None else ""
+        """The last that was begun, of a failback that is this machine's still; "": none was."""
+        return self._way.step if self._way is not None and not self._is_elsewhere else ""
 
     @property
     def came_back(self) -> CameBack:
@@ -83,6 +84,9 @@ class Coming:
             self._way = WayBack(link, back, (source, target), self._plan, hands)
             try:
                 await come_back(Sites(link, source, target, (), now_ms), back, self._way, self._beginning)
+            except OperationTakenUp:
+                self._is_elsewhere = True
+                raise
             except BackTailUndecided as error:
                 raise CommandRefused(str(error), hint_of_back(back.name), ExitCode.REFUSED) from error
             if (before := self._way.came_back.switched_over_before) is not None:

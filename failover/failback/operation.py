@@ -16,10 +16,11 @@ from broker.base.ending import to_its_end
 from broker.base.errors import FarshoreError
 from broker.client.cluster import Cluster
 from failover.declared import check_declared, declared
-from failover.errors import OperationTakenUp, Overtaken
+from failover.errors import JournalUnanswered, OperationTakenUp, Overtaken
 from failover.failback.way_back import WayBack
 from failover.journal import Event, OperationLog
 from failover.journal_log import OperationJournal, claim, load_operations
+from failover.silence import told_who_went_on
 from failover.sites import Sites
 from failover.standing import (
     OPEN_STATES,
@@ -132,15 +133,17 @@ async def come_back(sites: Sites, back: Link, way: WayBack, beginning: Beginning
         try:
             await _carry_out(sites, back, way, journal, beginning, log)
             return
+        except JournalUnanswered as lost:
+            raise await told_who_went_on(lost, journal, sites) from lost
         except OperationTakenUp as overtaken:
             if not (may_be_own_again and journal.is_taken_up):
-                raise
+                raise await told_who_went_on(overtaken, journal, sites) from overtaken
             if not journal.is_begun:
                 raise await who_begins(sites, _between(sites), known) from overtaken
             # Who begins another one fences this writer before he sees that it is under way, and gives up.
             log = (await load_operations(sites.target)).get(beginning.operation_id)
             if log is None or not journal.wrote_all(log):
-                raise
+                raise await told_who_went_on(overtaken, journal, sites) from overtaken
 
 
 async def _claimed(sites: Sites, beginning: Beginning, log: OperationLog | None, known: set[str]) -> OperationJournal:
