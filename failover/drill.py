@@ -129,6 +129,10 @@ _REFUSALS: dict[RefusalReason, tuple[str, str]] = {
         "{detail} is the active site, since that link was moved there",
         "farshore site role",
     ),
+    RefusalReason.MOVING_ELSEWHERE: (
+        "it is about to take topics of it to {detail}",
+        "farshore operation show {subject}",
+    ),
     RefusalReason.DECLARED_OTHERWISE: (
         "this file declares it otherwise than its worker ran it, which had {detail}",
         "farshore mirror run --link {link}",
@@ -240,7 +244,7 @@ def _of_plan(plan: OperationPlan) -> Iterable[DrillFinding]:
     for refusal in plan.refusals:
         if refusal.reason in _REFUSALS:
             detail, step = _REFUSALS[refusal.reason]
-            names = {"link": plan.snapshot.link, "target": plan.snapshot.target}
+            names = {"link": plan.snapshot.link, "target": plan.snapshot.target, "subject": refusal.subject}
             yield DrillFinding(
                 refusal.reason.value, refusal.subject, detail.format(detail=refusal.detail), step.format(**names)
             )
@@ -253,10 +257,8 @@ def _of_plan(plan: OperationPlan) -> Iterable[DrillFinding]:
 
 
 def _map_lost(seen: Snapshot) -> DrillFinding:
-    text = (
-        f"its state at {seen.target} is gone, and the offset map with it: a loss would be unknown, and no group could "
-        "be moved but to a time"
-    )
+    text = f"its state at {seen.target} is gone, and the offset map with it: a loss would be unknown, and no group "
+    text += "could be moved but to a time"
     step = f"farshore mirror run --link {seen.link}; then farshore link resume --link {seen.link} --gap "
     step += "TOPIC:PARTITION --adopt for each that status names"
     return DrillFinding(RefusalReason.MAP_LOST.value, seen.link, text, step)

@@ -8,8 +8,10 @@ import pytest
 
 from broker.client.site import Site
 from failover.contact import SiteFinding
-from failover.drill import AuditNote, DrillFinding, LinkDrill, counts_by_kind, judge_drill
+from failover.drill import AuditNote, DrillFinding, LinkDrill, TargetGates, counts_by_kind, judge_drill
+from failover.freezing import UNFROZEN
 from failover.limits import DRILL_ENDS_MAX_AGE_MS, DRILL_GROUP_SYNC_MAX_AGE_MS
+from failover.plan import Elsewhere
 from failover.snapshot import GroupPartitionView, GroupView, PartitionView, Snapshot
 from mirror.api import GroupSyncs, LastLook, LinkStatus
 from mirror.heartbeat import judge_heartbeat
@@ -64,6 +66,18 @@ def test_a_link_that_is_ready_says_what_would_be_lost_and_has_no_finding() -> No
     assert (found.ends_age_ms, found.worker, found.heartbeat_age_ms) == (200, "mirror-0", 0)
     (group,) = found.groups
     assert (group.group, group.sync_age_ms, group.kept_partitions, group.unknown_partitions) == ("analysts", 900, 1, 0)
+
+
+def test_an_operation_that_is_about_to_take_the_topics_elsewhere_would_refuse_a_failover() -> None:
+    """The drill said that the link is ready."""
+    moving = Elsewhere("east-north", "north", is_active=False, operation_id="switchover-7")
+    found = judge_drill(
+        status(), BLIND, LIVE, SYNCED, AuditNote(), NOW_MS, "", TargetGates(UNFROZEN, elsewhere=(moving,))
+    )
+    (finding,) = found.findings
+    assert (finding.kind, finding.subject) == ("moving_elsewhere", "switchover-7")
+    assert "to north" in finding.detail
+    assert finding.next_step == "farshore operation show switchover-7"
 
 
 @pytest.mark.parametrize(("age_ms", "found"), [(10_000, False), (10_001, True), (-5_000, False), (-3_600_000, True)])
