@@ -50,6 +50,7 @@ def result_of(
         stranded=link.stranded,
         is_unwatched=link.is_unwatched,
         late_commits=link.late_commits,
+        source_finding=link.snapshot.source_finding,
         source_readers=link.source_readers,
         lacks=link.plan.lacks,
         unplanned_skips=tuple(unplanned_skips(link.plan.moves, moves)),

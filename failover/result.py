@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from broker.wire.site_role import SiteStanding
+from failover.contact import SiteFinding
 from failover.late_commits import LateCommit, SourceReader
 from failover.left import LeftPartition
 from failover.link_run import LinkFailure
@@ -77,6 +78,8 @@ class OperationResult:
     is_source_open: bool = False
     seen_by: tuple[str, ...] = ()
     """Links whose workers saw the source while it was called in vain from where it was left."""
+    source_finding: SiteFinding = SiteFinding.DEAD
+    """How the source was found at the fence: what is moved later needs the same consent to leave it."""
     source_readers: tuple[SourceReader, ...] = ()
     """Of a failover away from a source that answers."""
     is_loss_unconsented: bool = False

@@ -7,16 +7,25 @@ import shlex
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
+from typing import Final
 
 from broker.base.errors import FarshoreError
 from broker.client.cluster import Cluster
 from deploy.cli.left_lines import groups_not_moved, groups_to_move
+from failover.contact import SiteFinding
 from failover.result import OperationResult
 from failover.steps import Operation
 from failover.verification import DifferenceKind
 from mirror.api import STATUS_LIMITS, Link, LinkCondition
 from mirror.offsets.state import read_entries
 from mirror.status import condition_of
+
+_LEAVES_SOURCE: Final = {
+    SiteFinding.ALIVE: " --even-if-source-answers",
+    SiteFinding.REPLACED: " --even-if-source-answers",
+    SiteFinding.PARTLY_THERE: " --even-if-source-partly-there",
+    SiteFinding.UNREACHABLE: " --even-if-source-partly-there",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,9 +81,7 @@ def next_steps(
     if result.late_commits:
         groups = " ".join(f"--group {shlex.quote(one)}" for one in sorted({late.group for late in result.late_commits}))
         what = f"stop what reads at {here} as these groups without joining them; then, before it starts at {there}"
-        verb = "switchover" if result.operation is Operation.SWITCHOVER else "failover"
-        consent = "" if verb == "switchover" else " --allow-data-loss --even-if-source-answers"
-        steps.append(NextStep(what, f"farshore {verb} --link {link.name} {groups}{consent}"))
+        steps.append(NextStep(what, f"farshore {result.operation.value} --link {link.name} {groups}{_consent(result)}"))
     steps.append(NextStep(f"start producers and consumers at {there}: {link.target.bootstrap_servers}"))
     steps += _groups_behind(result, link)
     if result.is_unwatched:
@@ -111,9 +118,16 @@ def next_steps(
     return tuple(steps)
 
 
+def _consent(result: OperationResult) -> str:
+    """What another failover of this link is to be given, as its source was found at the fence."""
+    if result.operation is Operation.SWITCHOVER:
+        return ""
+    return f" --allow-data-loss{_LEAVES_SOURCE.get(result.source_finding, '')}"
+
+
 def _groups_behind(result: OperationResult, link: Link) -> Iterable[NextStep]:
     """Those that are not to start with the others, and how they follow."""
-    there, consent = link.target.name, " --allow-data-loss" if result.operation is Operation.FAILOVER else ""
+    there, consent = link.target.name, _consent(result)
     if result.not_named:
         named = " ".join(f"--group {shlex.quote(group)}" for group in result.not_named)
         what = f"but not these groups, which were not asked for: before they start at {there}"
@@ -121,14 +135,14 @@ def _groups_behind(result: OperationResult, link: Link) -> Iterable[NextStep]:
     if left := groups_to_move(result):
         named = " ".join(f"--group {shlex.quote(group)}" for group in left)
         what = f"but not these groups: first, when what did not answer at {there} does again"
-        yield NextStep(what, f"farshore failover --link {link.name} {named} --allow-data-loss")
+        yield NextStep(what, f"farshore failover --link {link.name} {named}{consent}")
 
 
 def _not_verified(result: OperationResult, link: Link) -> Iterable[NextStep]:
     """Groups that were not moved are moved alone: the others stand where they are to, and may read on by now."""
     if unmoved := groups_not_moved(result):
         named = " ".join(f"--group {shlex.quote(group)}" for group in unmoved)
-        consent = " --allow-data-loss" if result.operation is Operation.FAILOVER else ""
+        consent = _consent(result)
         what = f"these groups were not moved: before they start at {link.target.name}, when nothing keeps them any more"
         yield NextStep(what, f"farshore {result.operation.value} --link {link.name} {named}{consent}")
     if any(one.kind is not DifferenceKind.GROUP_NOT_MOVED for one in result.differences) or not unmoved:

@@ -12,6 +12,7 @@ from deploy.cli.failover_tables import summary
 from deploy.cli.late_lines import late_commits_line, read_on_line, stranded_line, unwatched_line
 from deploy.cli.loss_lines import headline
 from deploy.cli.next_steps import links_back, next_steps
+from failover.contact import SiteFinding
 from failover.late_commits import LateCommit
 from failover.left import LeftPartition
 from failover.losses import Certainty, LossTotal
@@ -291,3 +292,31 @@ def test_whom_a_move_by_name_left_has_a_command_of_its_own() -> None:
     assert steps[1].command == "farshore switchover --link there --group b --group 'c d'"
     lost = next_steps(replace(LOST, not_named=("b",)), LINK, (BACK,), {})
     assert lost[1].command == "farshore failover --link there --group b --allow-data-loss"
+
+
+@pytest.mark.parametrize(
+    ("finding", "consent"),
+    [
+        (SiteFinding.DEAD, ""),
+        (SiteFinding.ALIVE, " --even-if-source-answers"),
+        (SiteFinding.REPLACED, " --even-if-source-answers"),
+        (SiteFinding.PARTLY_THERE, " --even-if-source-partly-there"),
+        (SiteFinding.UNREACHABLE, " --even-if-source-partly-there"),
+    ],
+)
+def test_groups_that_follow_a_failover_follow_by_the_consent_that_it_was_given(
+    finding: SiteFinding, consent: str
+) -> None:
+    """Of a source that answers, or is there in part, the command that was told was refused."""
+    lost = replace(LOST, source_finding=finding)
+    place = LeftPartition("flights", 0, "flights", "no leader", ("b",), is_fenced=False)
+    unmoved = VerificationDifference(DifferenceKind.GROUP_NOT_MOVED, "b on flights", 0, None, None)
+    unknown = GroupMove("b", "flights", 0, "flights", MoveKind.UNKNOWN, 3, None, "")
+    for result in (
+        replace(lost, not_named=("b",)),
+        replace(lost, left_partitions=(place,)),
+        replace(lost, late_commits=(LateCommit("b", "flights", 0, 3, 7),)),
+        replace(lost, verified=False, moves=(unknown,), differences=(unmoved,)),
+    ):
+        told = [step.command for step in next_steps(result, LINK, (BACK,), {}) if "--group b" in step.command]
+        assert told == [f"farshore failover --link there --group b --allow-data-loss{consent}"]
