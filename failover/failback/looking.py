@@ -6,9 +6,11 @@ from collections.abc import Sequence
 from functools import partial
 
 from broker.client.cluster import Cluster
+from broker.client.fanout import both
 from broker.client.topics import list_topics
 from failover.elsewhere import look_elsewhere
-from failover.failback.plan import BackLink, FailbackPlan, is_back, nothing_left, plan_failback
+from failover.errors import WorldChanged
+from failover.failback.plan import BackLink, FailbackPlan, LinkStands, is_back, nothing_left, plan_failback
 from failover.failback.stranding import look_for_stranded
 from failover.failback.through import reads_through
 from failover.failback.waves import GroupsBack, groups_back, moved_along
@@ -47,6 +49,20 @@ async def look_back(
     same_names = link.topic_names == "same"
     lacks = that_are_missing(found.partings) if same_names else ()
     return plan_failback(found, run, seen, export_to, same_names=same_names, lacks=lacks)
+
+
+async def check_as_seen(link: Link, back: Link, ends: tuple[Cluster, Cluster], plan: FailbackPlan) -> None:
+    """Of a failback that nobody else may touch any more: since the plan was made somebody may have let one of its links
+    run, or moved it, and ended; then the groups that it would bring, and what it would save, are not those of the plan.
+    `ends`: the link's source and target. Raises WorldChanged, ClientError, StateDamaged.
+    """
+    source, target = ends
+    there, here = await both(read_entries(link, target, only=()), read_entries(back, source, only=()))
+    now = (LinkStands.of(link.name, there.run), LinkStands.of(back.name, here.run))
+    changed = [f"{one.link}: {one} -> {other}" for one, other in zip(plan.seen, now, strict=True) if one != other]
+    if changed:
+        text = f"the plan holds no more: {'; '.join(changed)}; nothing more was changed"
+        raise WorldChanged(text, hint=f"`farshore failback --link {link.name} --dry-run` shows it as it is now")
 
 
 def _is_back(other: Link, link: Link) -> bool:

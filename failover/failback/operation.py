@@ -176,6 +176,7 @@ async def _carry_out(
     async with journal.kept((Event.PLANNED, said) if log is None else taken_up):
         try:
             await refuse_moves_back(sites, back, beginning.operation_id)
+            await way.check_as_seen()
             if log is not None and (found := await _switched_over(sites, beginning.operation_id)) is not None:
                 way.note_before(found)
             await way.go(journal)

@@ -88,6 +88,22 @@ class BackLink:
 
 
 @dataclass(frozen=True, slots=True)
+class LinkStands:
+    """What a link may do, and by which operation ("": nobody ever said)."""
+
+    link: str
+    state: RunState = RunState.RUNNING
+    operation_id: str = ""
+
+    @classmethod
+    def of(cls, link: str, run: LinkRun | None) -> LinkStands:
+        return cls(link) if run is None else cls(link, run.state, run.operation_id)
+
+    def __str__(self) -> str:
+        return f"{self.state.value} by {self.operation_id}" if self.operation_id else self.state.value
+
+
+@dataclass(frozen=True, slots=True)
 class FailbackPlan:
     """`source` is the site that comes back. `stranded_records`: of what only it has and nobody decided about, None: not
     known; `left_records`: what is left there as was decided before. `tails` are those that are saved, `export_to` is
@@ -118,6 +134,8 @@ class FailbackPlan:
     left_records: int | None = 0
     open_tails: tuple[StrandedTail, ...] = ()
     """Those that nobody decided about, with an open transaction."""
+    seen: tuple[LinkStands, ...] = ()
+    """What it was made from: how the link stood, and the link back."""
 
 
 def plan_failback(
@@ -176,6 +194,7 @@ def plan_failback(
         groups_gone=back.groups.gone if back else (),
         reads_tail=back.through if back and not refusals else (),
         source_lacks=lacks,
+        seen=(LinkStands.of(found.link, run), *([LinkStands.of(back.name, back.run)] if back else [])),
     )
 
 

@@ -19,7 +19,7 @@ from broker.client.errors import ClientError
 from failover.errors import BackTailUndecided
 from failover.failback.carrying import SetBack, await_carried, fenced_commits, set_groups
 from failover.failback.export import export_stranded, is_exported
-from failover.failback.looking import groups_to_come
+from failover.failback.looking import check_as_seen, groups_to_come
 from failover.failback.plan import FailbackPlan, FailbackStep
 from failover.failback.stranding import (
     Report,
@@ -105,6 +105,11 @@ class WayBack:
         self.step = ""
         """The one that was begun last."""
         self.came_back = CameBack()
+
+    async def check_as_seen(self) -> None:
+        """Raises WorldChanged where the plan was made from what is not so any more, and no step was taken by it."""
+        if self._plan.steps and not self.step:
+            await check_as_seen(self._link, self._back, self._ends, self._plan)
 
     def note_before(self, switched_over: Mapping[str, Any]) -> None:
         """Of a failback that is taken up: it had ended its switchover with findings, and ends with them here."""

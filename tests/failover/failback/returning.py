@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -53,14 +53,22 @@ async def _is_run(lost: Lost) -> bool:
     return owner is not None and owner.is_worker
 
 
-async def go_back(who: str, lost: Lost, folder: Path, operation_id: str = ID) -> CameBack:
-    """As the command does it; one that was cut short is taken up."""
+async def go_back(
+    who: str,
+    lost: Lost,
+    folder: Path,
+    operation_id: str = ID,
+    meanwhile: Callable[[], Awaitable[object]] | None = None,
+) -> CameBack:
+    """As the command does it; one that was cut short is taken up. `meanwhile`: between its look and its beginning."""
     async with machine(who, lost.there) as (sites,):
         assert sites.source is not None
         log = await open_failback(sites)
         ends, own_id = (sites.source, sites.target), log.operation_id if log is not None else ""
         plan = await look_back(lost.there, (lost.there, lost.back), ends, str(folder / "saved"), own_id)
         assert plan.refusals == ()
+        if meanwhile is not None:
+            await meanwhile()
         intent = Intent(Operation.FAILBACK, (lost.there.name,), lost.there.source.name, lost.there.target.name)
         detail = first_entry(intent.document(), who, lost.back.name, to_document(plan))
         way = WayBack(lost.there, lost.back, ends, plan, Hands(partial(switch_over, who, lost), 20.0))
