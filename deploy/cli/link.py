@@ -16,8 +16,8 @@ from broker.wire.vocabulary import TopicPartition
 from deploy.cli.adopting import adopt_target, tell_that_it_may_run
 from deploy.cli.both_sites import note_lost_source, with_both_sites
 from deploy.cli.cutting import cut_anew
-from deploy.cli.failback_words import told_partings
 from deploy.cli.parameters import GapOption, PartitionName, StartOption, StartTime
+from deploy.cli.resuming import Resuming, amid_no_failback, note_partings
 from deploy.cli.rights import rights_command
 from deploy.cli.status import tell_next_steps
 from deploy.cli.stranded import StrandedWay, stranded_in_the_way
@@ -33,20 +33,17 @@ from deploy.cli.terminal import (
     run_async,
     yes_option,
 )
-from failover.failback.operation import refuse_amid_failback
-from failover.failback.stranding import leave_at_source
 from failover.to_datetime import first_record_at
 from mirror.description import declare_link, describe_link
 from mirror.errors import GapNotOpen
 from mirror.link import UNITS_MAX, Link
 from mirror.offsets.entries import Gap
-from mirror.offsets.operations import pause_link, restart_link, resume_link
+from mirror.offsets.operations import pause_link, restart_link
 from mirror.offsets.state import read_entries
 from mirror.offsets.state_entries import StateEntries
 from mirror.outlook import look_ahead
 from mirror.resumption import GapName, ResumeBlocker, ResumePlan, RetryPlan, name_of, plan_resume, plan_retry
 from mirror.status import LinkCondition, condition_of
-from mirror.worker.parted import SourceParting, source_partings
 
 T = TypeVar("T")
 
@@ -149,11 +146,11 @@ def resume_command(
         raise _refusal(link, entries, plan)
     is_stopped = plan.condition in (LinkCondition.PROMOTED, LinkCondition.PAUSED)
     if is_stopped and not dry_run:
-        run_async(with_both_sites(link, partial(_refuse_amid_failback, link)))
+        run_async(with_both_sites(link, partial(amid_no_failback, link)))
     chosen = StrandedWay(way) if way else None
     stays = stranded_in_the_way(link, plan, chosen)
     if is_stopped:
-        _note_partings(link)
+        note_partings(link)
     if dry_run:
         emit(plan, output)
         return
@@ -161,33 +158,11 @@ def resume_command(
     if not yes and stranded_in_the_way(link, plan, chosen) != stays:  # a person has read it meanwhile
         text = f"what only {link.source.name} has is not what it was. Nothing was changed"
         raise CommandRefused(text, "type the same again, and look at it as it is now", ExitCode.REFUSED)
-    run_async(_at_target(link, lambda target: leave_at_source(link, target, stays, "by link resume")))
-    run_async(with_both_sites(link, partial(_resume, link, plan.accepts)))
+    going = Resuming(link, entries.run, _operation("resume"))
+    run_async(with_both_sites(link, partial(going.resume, plan.accepts, stays)))
     tell_that_it_may_run(link)
     if output != Output.TABLE:
         emit(plan, output)
-
-
-async def _resume(link: Link, gaps: Sequence[Gap], source: Cluster | None, target: Cluster) -> None:
-    """Behind its fence it looks once more whether a failback has begun. Raises OperationUnderWay."""
-    check = partial(_refuse_amid_failback, link, source, target)
-    await resume_link(link, target, _operation("resume"), gaps, check)
-
-
-async def _refuse_amid_failback(link: Link, source: Cluster | None, target: Cluster) -> None:
-    """It lets the link run itself, and the link back, when that is due. Raises OperationUnderWay."""
-    await refuse_amid_failback(link, source, target, target.clock.now_ms())
-
-
-def _note_partings(link: Link) -> None:
-    """Say where the link is going to stop at once: its source is not what was mirrored any more."""
-
-    async def look(source: Cluster | None, target: Cluster) -> tuple[SourceParting, ...]:
-        return () if source is None else await source_partings(link, source, target)
-
-    if found := run_async(with_both_sites(link, look)):
-        text = f"the link is going to stand still, and ask: {told_partings(found, link.source.name)}"
-        click.echo(f"note: {text}", err=True)
 
 
 def _refusal(link: Link, entries: StateEntries, blocker: ResumeBlocker) -> CommandRefused:
@@ -302,7 +277,8 @@ def retry_command(context: AppContext, link_name: str | None, dry_run: bool, yes
         emit(plan, "table")
         return
     confirm_plan(plan, yes, question=f"Let link {link.name} begin anew, with all of these?")
-    run_async(_take_over(link))
+    begun_anew = Resuming(link, entries.run, _operation("retry"))
+    run_async(with_both_sites(link, partial(begun_anew.resume, (), ())))
     click.echo(
         f"link {link.name}: a running mirror tries them now; farshore status --link {link.name} shows what is left",
         err=True,
@@ -356,10 +332,6 @@ async def _starts(
         where: await first_record_at(source, where, at.offset, ends[where], start_at.timestamp_ms)
         for where, at in found.items()
     }
-
-
-async def _take_over(link: Link) -> None:
-    await _at_target(link, lambda target: resume_link(link, target, _operation("retry")))
 
 
 async def _condition(link: Link) -> LinkCondition:

@@ -200,3 +200,21 @@ def test_a_site_is_not_thawed_while_another_became_active(own_shell: Shell) -> N
     assert "west is active: both would take writes" in " ".join(refused.stderr.split())
     roles = json.loads(own_shell.run("site role -o json", ExitCode.DONE).stdout)["items"]
     assert [(row["site"], row["role"]) for row in roles] == [("east", "standby"), ("west", "active")]
+
+
+def test_a_link_that_was_moved_anew_while_the_question_stood_there_is_not_let_run(own_shell: Shell) -> None:
+    """Who came back late to it undid another operator's failover, of which he had seen nothing."""
+    failover = "failover --allow-data-loss --even-if-source-answers --yes"
+    own_shell.run(failover, ExitCode.DONE)
+
+    def move_anew() -> None:
+        own_shell.run("link resume --yes", ExitCode.DONE)
+        own_shell.run(failover, ExitCode.DONE)
+
+    first, question = own_shell.operations[-1], "Let link east-west write to west again?"
+    refused = asked(own_shell, "link resume", question, move_anew)
+    assert refused.returncode == ExitCode.REFUSED, refused.stderr
+    told = " ".join(refused.stderr.split())
+    assert f"the plan holds no more: promoted by {first} -> promoted by {own_shell.operations[-1]}" in told
+    assert "nothing was changed" in told
+    assert "promoted" in own_shell.ask("status").stdout

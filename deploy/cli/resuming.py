@@ -1,0 +1,79 @@
+"""Letting a link run again: what was looked at must still be so when that is written."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import click
+
+from broker.client.cluster import Cluster
+from deploy.cli.both_sites import with_both_sites
+from deploy.cli.failback_words import told_partings
+from deploy.cli.terminal import run_async
+from failover.errors import FailoverError, GateRefused, WorldChanged
+from failover.failback.operation import refuse_amid_failback
+from failover.failback.plan import LinkStands
+from failover.failback.stranding import leave_at_source
+from mirror.api import Link, StrandedTail
+from mirror.offsets.entries import Gap, LinkRun, RunState
+from mirror.offsets.operations import resume_link
+from mirror.offsets.state import read_entries
+from mirror.worker.parted import SourceParting, source_partings
+
+
+@dataclass(frozen=True, slots=True)
+class Resuming:
+    """One command's part in it. `seen`: what the link might do when it was looked at."""
+
+    link: Link
+    seen: LinkRun | None
+    operation_id: str
+
+    async def resume(
+        self, gaps: Sequence[Gap], stays: Sequence[StrandedTail], source: Cluster | None, target: Cluster
+    ) -> None:
+        """Let it run, behind these gaps, and behind what `stays` at its source. Raises OperationUnderWay, WorldChanged,
+        and what the writing does.
+        """
+        check = partial(self.check, source, target)
+        await leave_at_source(self.link, target, stays, "by link resume", check)
+        try:
+            await resume_link(self.link, target, self.operation_id, gaps, check)
+        except GateRefused as refused:
+            if not stays:
+                raise
+            text = (
+                f"it was written down that those records stay at {self.link.source.name}, and the link was not let run"
+            )
+            why = str(refused).removesuffix("; nothing was changed")
+            raise FailoverError(f"{text}: {why}", hint=refused.hint) from refused
+
+    async def check(self, source: Cluster | None, target: Cluster) -> None:
+        """Behind a fence of the link's state: since then nobody has moved or paused it, and no failback has begun.
+        Raises OperationUnderWay, WorldChanged.
+        """
+        await amid_no_failback(self.link, source, target)
+        run = (await read_entries(self.link, target, only=())).run
+        before, now = (LinkStands.of(self.link.name, one) for one in (self.seen, run))
+        may_run = before.state is now.state is RunState.RUNNING  # whoever let it run
+        if not may_run and now.operation_id != self.operation_id and now != before:
+            text = f"the plan holds no more: {before} -> {now}; nothing was changed"
+            raise WorldChanged(text, hint=f"farshore status --link {self.link.name}; then type the same again")
+
+
+async def amid_no_failback(link: Link, source: Cluster | None, target: Cluster) -> None:
+    """A failback lets the link run itself, and the link back, when that is due. Raises OperationUnderWay."""
+    await refuse_amid_failback(link, source, target, target.clock.now_ms())
+
+
+def note_partings(link: Link) -> None:
+    """Say where the link is going to stop at once: its source is not what was mirrored any more."""
+
+    async def look(source: Cluster | None, target: Cluster) -> tuple[SourceParting, ...]:
+        return () if source is None else await source_partings(link, source, target)
+
+    if found := run_async(with_both_sites(link, look)):
+        text = f"the link is going to stand still, and ask: {told_partings(found, link.source.name)}"
+        click.echo(f"note: {text}", err=True)

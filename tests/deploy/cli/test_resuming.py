@@ -1,0 +1,85 @@
+"""Who lets a link run, or begin anew, writes that only where the link stands as it was looked at."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from deploy.cli.resuming import Resuming
+from failover.errors import FailoverError, WorldChanged
+from failover.failback.stranding import look_for_stranded
+from mirror.offsets.entries import LinkRun
+from mirror.offsets.operations import pause_link, promote_link, resume_link
+from mirror.offsets.state import read_entries
+from tests.failover.failback.stage import Lost, lost_and_back
+from tests.failover.stage import mirrored, two_sites
+
+
+async def run_of(lost: Lost) -> LinkRun | None:
+    return (await read_entries(lost.there, lost.stage.target)).run
+
+
+@pytest.mark.parametrize("moved", ["promoted", "paused"])
+async def test_a_link_that_ran_and_was_moved_or_paused_since_does_not_begin_anew(tmp_path: Path, moved: str) -> None:
+    """`farshore link retry`, whose question was answered late, undid a failover."""
+    async with two_sites(tmp_path) as stage:
+        async with mirrored(stage):
+            pass
+        seen = (await read_entries(stage.link, stage.target)).run
+        await (promote_link if moved == "promoted" else pause_link)(stage.link, stage.target, "another-1")
+        stood = (await read_entries(stage.link, stage.target)).run
+        with pytest.raises(WorldChanged, match=f"running -> {moved} by another-1; nothing was changed"):
+            await Resuming(stage.link, seen, "retry-1").resume((), (), stage.source, stage.target)
+        assert (await read_entries(stage.link, stage.target)).run == stood
+
+
+async def test_one_that_somebody_else_let_run_meanwhile_is_no_other(tmp_path: Path) -> None:
+    async with lost_and_back(tmp_path, 3, (7, 2), (9, 4)) as lost:
+        await resume_link(lost.there, lost.stage.target, "resume-1")
+        seen = await run_of(lost)
+        await resume_link(lost.there, lost.stage.target, "resume-2")
+        await Resuming(lost.there, seen, "retry-1").resume((), (), lost.stage.source, lost.stage.target)
+        run = await run_of(lost)
+        assert run is not None
+        assert (run.state.value, run.operation_id) == ("running", "retry-1")
+
+
+async def test_it_leaves_no_record_of_a_link_that_was_moved_anew(tmp_path: Path) -> None:
+    """Before it lets the link run it writes what stays at the source: that is not written either."""
+    async with lost_and_back(tmp_path, 3, (7, 2), (9, 4)) as lost:
+        seen, east, west = await run_of(lost), lost.stage.source, lost.stage.target
+        stays = (await look_for_stranded(lost.there, east, west)).behind_newer
+        assert stays
+        await resume_link(lost.there, west, "resume-1")
+        await promote_link(lost.there, west, "failover-2")
+        before = await read_entries(lost.there, west)
+        with pytest.raises(WorldChanged, match="promoted by failover-1 -> promoted by failover-2"):
+            await Resuming(lost.there, seen, "resume-2").resume((), stays, east, west)
+        after = await read_entries(lost.there, west)
+        assert (after.run, dict(after.gaps)) == (before.run, dict(before.gaps))
+
+
+async def test_what_was_written_before_it_was_refused_is_not_said_to_be_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between the two writings another operator moves it anew: the records stay left."""
+    async with lost_and_back(tmp_path, 3, (7, 2), (9, 4)) as lost:
+        seen, east, west = await run_of(lost), lost.stage.source, lost.stage.target
+        stays = (await look_for_stranded(lost.there, east, west)).behind_newer
+        asked = 0
+        real = Resuming.check
+
+        async def check(self: Resuming, source: object, target: object) -> None:
+            nonlocal asked
+            asked += 1
+            if asked == 2:
+                await promote_link(lost.there, west, "failover-2")
+            await real(self, east, west)
+
+        monkeypatch.setattr(Resuming, "check", check)
+        with pytest.raises(FailoverError, match="it was written down that those records stay at east") as told:
+            await Resuming(lost.there, seen, "resume-2").resume((), stays, east, west)
+        assert not isinstance(told.value, WorldChanged), "its exit code would say that nothing was changed"
+        assert "nothing was changed" not in str(told.value)
+        assert (await look_for_stranded(lost.there, east, west)).undecided == ()
