@@ -180,6 +180,7 @@ def replay_command(
 
         async def bring() -> Replayed:
             async with Cluster(link.target, client_id="farshore-cli") as target:
+                check_left(await read_entries(link, target), manifest)  # somebody may have let the link run meanwhile
                 return await replay(link, target, manifest, folder, lambda records: bars.advance(bar, records))
 
         done = run_async(bring())

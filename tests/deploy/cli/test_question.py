@@ -218,3 +218,22 @@ def test_a_link_that_was_moved_anew_while_the_question_stood_there_is_not_let_ru
     assert f"the plan holds no more: promoted by {first} -> promoted by {own_shell.operations[-1]}" in told
     assert "nothing was changed" in told
     assert "promoted" in own_shell.ask("status").stdout
+
+
+def test_nothing_is_replayed_into_a_site_that_its_link_writes_to_again_by_now(own_shell: Shell) -> None:
+    """The link stood still at what was appended there, as at any other hand's."""
+    append_records(own_shell.east, "old", 2)
+    wait_until(lambda: values_at(own_shell.west) == ["old"] * 2, DEADLINE_S, "them to be mirrored")
+    own_shell.run("failover --allow-data-loss --even-if-source-answers --yes", ExitCode.DONE)
+    append_records(own_shell.east, "tail", 2)
+    own_shell.run(f"stranded export --to {own_shell.folder / 'saved'}", ExitCode.DONE)
+    own_shell.run("stranded leave --yes", ExitCode.DONE)
+    line = f"stranded replay --from {own_shell.folder / 'saved'} --policy append"
+    refused = asked(own_shell, line, "Append 2 records at west?", lambda: resumed(own_shell))
+    assert "link east-west runs: east is the active site, and has the records" in " ".join(refused.stderr.split())
+    assert refused.returncode == ExitCode.REFUSED, refused.stderr
+    assert values_at(own_shell.west) == ["old"] * 2
+
+
+def resumed(shell: Shell) -> None:
+    shell.run("link resume --yes", ExitCode.DONE)
