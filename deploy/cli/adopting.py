@@ -12,22 +12,29 @@ from rich.progress import Progress, TaskID
 from broker.client.cluster import Cluster
 from deploy.cli.both_sites import with_both_sites
 from deploy.cli.lines import with_command
+from deploy.cli.resuming import Resuming
 from deploy.cli.terminal import CommandRefused, ExitCode, Output, confirm_plan, emit, progress, run_async
 from mirror.findings import resume_command
 from mirror.link import Link
 from mirror.offsets.adoption import Adoption
+from mirror.offsets.entries import LinkRun
 from mirror.offsets.operations import adopt_partitions
 from mirror.outlook import outlook_on
 from mirror.resumption import ResumePlan, check_adoptable, name_of
+from mirror.status import LinkCondition
 from mirror.worker.adopting import compare_for_adoption
 from mirror.worker.matching import Unmatched
 
 
-def adopt_target(link: Link, plan: ResumePlan, *, dry_run: bool, yes: bool, output: str) -> None:
+def adopt_target(link: Link, plan: ResumePlan, seen: LinkRun | None, *, dry_run: bool, yes: bool, output: str) -> None:
     """Compare both logs of each partition that stands at a gap of the plan; with consent, write the map of them.
 
-    Nothing is written where one of them is no mirror.
+    `seen`: what the link might do when it was looked at. Nothing is written where one of them is no mirror.
     """
+    if plan.condition is LinkCondition.PROMOTED:  # who lets it run decides about what only its source has
+        text = f"link {link.name} was promoted, and adopting would let it run. Nothing was changed"
+        hint = f"let it run first: farshore link resume --link {link.name}; then type the same again"
+        raise CommandRefused(text, hint, ExitCode.REFUSED)
     with progress() as bars:
         adoptions = run_async(with_both_sites(link, partial(_compare, link, plan, bars)))
     shown = replace(plan, outlooks=tuple(outlook_on(adoption) for adoption in adoptions), adopts=True)
@@ -35,7 +42,8 @@ def adopt_target(link: Link, plan: ResumePlan, *, dry_run: bool, yes: bool, outp
         emit(shown, output)
         return
     confirm_plan(shown, yes, question=f"Let link {link.name} take these records at {link.target.name} for its own?")
-    run_async(_adopt(link, adoptions))
+    going = Resuming(link, seen, f"adopt-{uuid.uuid4().hex[:12]}")
+    run_async(with_both_sites(link, partial(adopt, going, adoptions)))
     tell_that_it_may_run(link)
     if output != Output.TABLE:
         emit(shown, output)
@@ -72,6 +80,7 @@ def _show(bars: Progress, task: TaskID, read: int, total: int) -> None:
     bars.update(task, completed=read, total=total)
 
 
-async def _adopt(link: Link, adoptions: list[Adoption]) -> None:
-    async with Cluster(link.target, client_id="farshore-cli") as target:
-        await adopt_partitions(link, target, f"adopt-{uuid.uuid4().hex[:12]}", adoptions)
+async def adopt(going: Resuming, adoptions: list[Adoption], source: Cluster | None, target: Cluster) -> None:
+    """Raises WorldChanged, OperationUnderWay, and what the writing does."""
+    check = partial(going.check, source, target)
+    await adopt_partitions(going.link, target, going.operation_id, adoptions, check)

@@ -135,7 +135,7 @@ def resume_command(
         raise click.UsageError("--adopt needs --gap, and says by itself where the link goes on: leave out --start-at")
     entries, plan = run_async(with_both_sites(link, partial(_plan, link, named, start_at)))
     if adopt and isinstance(plan, ResumePlan):
-        adopt_target(link, plan, dry_run=dry_run, yes=yes, output=output)
+        adopt_target(link, plan, entries.run, dry_run=dry_run, yes=yes, output=output)
         return
     if plan is ResumeBlocker.MAY_RUN_ALREADY:
         click.echo(f"link {link.name} may run already: there is nothing to resume", err=True)

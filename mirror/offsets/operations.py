@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Final, TypeVar
+from typing import Final, TypeAlias, TypeVar
 
 from broker.client.cluster import Cluster
 from broker.client.errors import KafkaError
@@ -39,6 +39,7 @@ from mirror.offsets.taking_over import Claim, claim_link
 from mirror.offsets.unit_entries import LinkDeal
 
 T = TypeVar("T")
+Check: TypeAlias = Callable[[], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +62,7 @@ async def promote_link(
     after: Iterable[str] = (),
     reader: StateReader | None = None,
     ends: FenceEnds = NO_ENDS,
-    check: Callable[[], Awaitable[None]] | None = None,
+    check: Check | None = None,
 ) -> Promotion:
     """Make the target a site of its own: no worker of the link can write there any more, nor start again.
 
@@ -96,7 +97,7 @@ async def _promote_link(
     after: frozenset[str],
     reader: StateReader,
     ends: FenceEnds,
-    check: Callable[[], Awaitable[None]] | None,
+    check: Check | None,
 ) -> Promotion:
     units, known = await both(state_units(link, target), reader.read(target, only=()))
     standing, after = after, after | {back.operation_id for back in known.backs.values()}
@@ -123,7 +124,7 @@ async def _promote_link(
     return Promotion(writer, left_out, awaited, groups_error, log=log, groups_writer=groups_writer)
 
 
-async def _checked(check: Callable[[], Awaitable[None]] | None) -> None:
+async def _checked(check: Check | None) -> None:
     if check is not None:
         await check()
 
@@ -161,7 +162,7 @@ async def resume_link(
     target: Cluster,
     operation_id: str,
     gaps: Sequence[Gap] = (),
-    check: Callable[[], Awaitable[None]] | None = None,
+    check: Check | None = None,
 ) -> tuple[Gap, ...]:
     """Let the link run (again), and accept these gaps -> the accepted ones. `check`: as of a promotion.
 
@@ -205,7 +206,7 @@ async def _resume_link(
     target: Cluster,
     operation_id: str,
     gaps: Sequence[Gap],
-    check: Callable[[], Awaitable[None]] | None,
+    check: Check | None,
 ) -> tuple[Gap, ...]:
     units = await state_units(link, target)
     _check_open(await read_entries(link, target), gaps)
@@ -229,9 +230,7 @@ def _deal(entries: StateEntries) -> list[LinkDeal]:
     return [entries.deal] if entries.deal is not None else []
 
 
-async def leave_stranded(
-    link: Link, target: Cluster, gaps: Sequence[Gap], check: Callable[[], Awaitable[None]] | None = None
-) -> None:
+async def leave_stranded(link: Link, target: Cluster, gaps: Sequence[Gap], check: Check | None = None) -> None:
     """Let stranded records stay at the source: the promoted link goes on behind them when it is resumed. `check`: as of
     a promotion.
 
@@ -242,9 +241,7 @@ async def leave_stranded(
     await unless_fenced(target, partial(_leave_stranded, link, target, gaps, check))
 
 
-async def _leave_stranded(
-    link: Link, target: Cluster, gaps: Sequence[Gap], check: Callable[[], Awaitable[None]] | None
-) -> None:
+async def _leave_stranded(link: Link, target: Cluster, gaps: Sequence[Gap], check: Check | None) -> None:
     run = _promotion(await read_entries(link, target))
     for unit in await state_units(link, target):
         claim = await claim_link(target, unit, f"{OPERATION_PREFIX}{run.operation_id}", check=check)
@@ -309,24 +306,25 @@ async def _restart_link(link: Link, target: Cluster, operation_id: str) -> None:
 
 
 async def adopt_partitions(
-    link: Link, target: Cluster, operation_id: str, adoptions: Sequence[Adoption]
+    link: Link, target: Cluster, operation_id: str, adoptions: Sequence[Adoption], check: Check | None = None
 ) -> tuple[Gap, ...]:
     """As `resume_link`, behind the records that the target holds, with the map of them -> the gaps that are passed.
 
     Raises GapNotOpen (then nothing was changed) also where a target is not as it was when it was compared. Who writes
     there later is found out by the worker that goes on, behind the adopted end.
     """
-    return await unless_fenced(target, partial(_adopt_partitions, link, target, operation_id, adoptions))
+    return await unless_fenced(target, partial(_adopt_partitions, link, target, operation_id, adoptions, check))
 
 
 async def _adopt_partitions(
-    link: Link, target: Cluster, operation_id: str, adoptions: Sequence[Adoption]
+    link: Link, target: Cluster, operation_id: str, adoptions: Sequence[Adoption], check: Check | None
 ) -> tuple[Gap, ...]:
     gaps = [adoption.gap for adoption in adoptions]
     units = await state_units(link, target)
     _check_open(await read_entries(link, target), gaps)
     await _check_unchanged(link, target, adoptions)
-    claims = [await claim_link(target, unit, f"{OPERATION_PREFIX}{operation_id}") for unit in units]
+    claiming = partial(claim_link, target, worker=f"{OPERATION_PREFIX}{operation_id}", check=check)
+    claims = [await claiming(unit) for unit in units]
     entries = await read_entries(link, target)
     refuse_cut_anew(units[0], entries)
     _check_open(entries, gaps)

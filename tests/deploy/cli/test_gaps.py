@@ -15,14 +15,20 @@ from broker.client.site import Site
 from broker.client.topics import delete_records, delete_topics
 from broker.wire.records import Record
 from broker.wire.vocabulary import TopicPartition
+from deploy.cli.adopting import adopt
+from deploy.cli.resuming import Resuming
 from deploy.cli.root import cli
 from deploy.cli.terminal import ExitCode
+from failover.errors import WorldChanged
 from mirror.link import Link
+from mirror.offsets.adoption import Adoption
 from mirror.offsets.entries import LinkRun, RunState
 from mirror.offsets.hold_entries import Hold, HoldReason
+from mirror.offsets.operations import promote_link
 from mirror.offsets.state import read_entries
 from mirror.offsets.state_writer import ensure_own_topics
 from mirror.offsets.taking_over import claim_link
+from mirror.worker.adopting import compare_for_adoption
 from mirror.worker.events import Event
 from tests.interop.servers import FarshoreBroker
 from tests.mirror.harness import (
@@ -197,6 +203,38 @@ def test_a_link_that_lost_its_state_takes_its_records_back(operator: Operator) -
     assert asyncio.run(mirrored(operator.link, FIRST, 15)) == contents(some_records(0, 15))
     translated = operator.run("offsets translate --topic flights --partition 0 --offset 7 -o json").stdout
     assert json.loads(translated)["target_offset"] == 7 + 1  # behind the first fence's marker
+
+
+def test_records_of_a_link_that_was_promoted_are_not_adopted(operator: Operator) -> None:
+    """It let the link run, and so undid a failover, and asked nobody what becomes of what its source alone has."""
+    asyncio.run(forget(operator.link))
+    asyncio.run(promoted(operator.link))
+    refused = " ".join(operator.run("link resume --gap flights:0 --adopt --yes", ExitCode.REFUSED).stderr.split())
+    assert "link east-west was promoted, and adopting would let it run. Nothing was changed" in refused
+    assert "promoted" in operator.run("status", ExitCode.FINDINGS).stdout
+
+
+def test_nor_where_it_was_promoted_while_its_logs_were_compared(operator: Operator) -> None:
+    """That takes as long as reading both of them."""
+    asyncio.run(forget(operator.link))
+    asyncio.run(adopt_late(operator.link))
+    assert "promoted" in operator.run("status", ExitCode.FINDINGS).stdout
+
+
+async def promoted(link: Link) -> None:
+    async with Cluster(link.target) as target:
+        await promote_link(link, target, "failover-1")
+
+
+async def adopt_late(link: Link) -> None:
+    async with Cluster(link.source) as source, Cluster(link.target) as target:
+        entries = await read_entries(link, target)
+        (gap,) = entries.open_gaps().values()
+        found = await compare_for_adoption(link, source, target, gap, lambda _read, _there: None)
+        assert isinstance(found, Adoption)
+        await promote_link(link, target, "failover-1")
+        with pytest.raises(WorldChanged, match="running -> promoted by failover-1"):
+            await adopt(Resuming(link, entries.run, "adopt-1"), [found], source, target)
 
 
 def test_what_is_not_the_sources_is_not_adopted(operator: Operator) -> None:
