@@ -55,6 +55,10 @@ class Resuming:
         Raises OperationUnderWay, WorldChanged.
         """
         await amid_no_failback(self.link, source, target)
+        await self.as_seen(target)
+
+    async def as_seen(self, target: Cluster) -> None:
+        """The first half of `check`. Raises WorldChanged."""
         run = (await read_entries(self.link, target, only=())).run
         before, now = (LinkStands.of(self.link.name, one) for one in (self.seen, run))
         may_run = before.state is now.state is RunState.RUNNING  # whoever let it run

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 
 import click
@@ -11,6 +12,7 @@ import click
 from broker.base.documents import to_document
 from broker.client.cluster import Cluster
 from deploy.cli.both_sites import with_both_sites
+from deploy.cli.resuming import Resuming
 from deploy.cli.tables import counted, print_table
 from deploy.cli.terminal import (
     LINK_HELP,
@@ -31,6 +33,7 @@ from failover.failback.replay import Replayed, check_left, replay
 from failover.failback.stranding import Stranded, check_settled, leave_at_source, read_stranded
 from mirror.api import StrandedTail, TailReader
 from mirror.link import Link
+from mirror.offsets.entries import LinkRun
 from mirror.offsets.state import read_entries
 from mirror.resumption import ResumePlan
 from mirror.status import LinkCondition
@@ -119,6 +122,7 @@ def leave_command(context: AppContext, link_name: str | None, dry_run: bool, yes
     The link stays promoted; when it is resumed it goes on behind them.
     """
     link = context.link(link_name)
+    seen = run_async(_run_of(link))
     found = look(link)
     tails = found.undecided
     check_settled(tails, link.source)
@@ -133,11 +137,17 @@ def leave_command(context: AppContext, link_name: str | None, dry_run: bool, yes
 
     async def leave() -> None:
         async with Cluster(link.target, client_id="farshore-cli") as target:
-            await leave_at_source(link, target, tails, "by stranded leave")
+            check = partial(Resuming(link, seen, "").as_seen, target)
+            await leave_at_source(link, target, tails, "by stranded leave", check)
 
     run_async(leave())
     if output != Output.TABLE:
         emit(tails, output)
+
+
+async def _run_of(link: Link) -> LinkRun | None:
+    async with Cluster(link.target, client_id="farshore-cli") as target:
+        return (await read_entries(link, target, only=())).run
 
 
 @stranded_group.command("replay")

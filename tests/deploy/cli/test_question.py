@@ -237,3 +237,20 @@ def test_nothing_is_replayed_into_a_site_that_its_link_writes_to_again_by_now(ow
 
 def resumed(shell: Shell) -> None:
     shell.run("link resume --yes", ExitCode.DONE)
+
+
+def test_nothing_is_left_at_the_source_of_a_link_that_was_moved_anew(own_shell: Shell) -> None:
+    """By then the link had brought those very records, and the list said of them that the source alone has them."""
+    failover = "failover --allow-data-loss --even-if-source-answers --yes"
+    own_shell.run(failover, ExitCode.DONE)
+    append_records(own_shell.east, "tail", 2)
+
+    def bring_and_move_anew() -> None:
+        own_shell.run("link resume --stranded append --yes", ExitCode.DONE)
+        wait_until(lambda: values_at(own_shell.west) == ["tail"] * 2, DEADLINE_S, "them to be mirrored")
+        own_shell.run(failover, ExitCode.DONE)
+
+    refused = asked(own_shell, "stranded leave", "Let link east-west never bring them to west?", bring_and_move_anew)
+    assert refused.returncode == ExitCode.REFUSED, refused.stderr
+    assert "the plan holds no more: promoted by failover-east-west-" in " ".join(refused.stderr.split())
+    assert "east has no record that west lacks" in own_shell.run("stranded list", ExitCode.DONE).stdout
