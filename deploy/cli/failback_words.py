@@ -154,12 +154,15 @@ def _hint(app: AppContext, link: Link, plan: FailbackPlan, refusal: FailbackRefu
             )
 
 
-def steps_at_end(link: Link, *, is_run: bool) -> tuple[NextStep, ...]:
-    """Where all is back, and the link may run."""
+def steps_at_end(link: Link, *, is_run: bool | None) -> tuple[NextStep, ...]:
+    """Where all is back, and the link may run. `is_run` None: it is not known whether a worker does that."""
     start = NextStep(f"start producers and consumers at {link.source.name}: {link.source.bootstrap_servers}")
     if is_run:
         return (start,)
-    what = f"no worker runs link {link.name}, which brings to {link.target.name} what is written there"
+    brings = f"link {link.name}, which brings to {link.target.name} what is written there"
+    what = f"no worker runs {brings}"
+    if is_run is None:
+        what = f"{link.target.name} does not say whether a worker runs {brings}: unless one does"
     return (start, NextStep(what, f"farshore mirror run --link {link.name}"))
 
 

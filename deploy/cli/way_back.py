@@ -29,7 +29,7 @@ from failover.journal_log import OperationJournal, load_operations
 from failover.observe import observe
 from failover.sites import Sites
 from failover.steps import Operation
-from mirror.api import Link, Pulse, judge_heartbeat, read_entries
+from mirror.api import STATUS_LIMITS, Link, Pulse, judge_heartbeat, read_entries
 
 TAKEN_UP_S = 6.0
 """A worker that lives looks each two seconds whether its link may run, and is its owner soon after that."""
@@ -170,9 +170,18 @@ async def _cut_short(back: Link) -> OperationLog | None:
         return open_switchover(back, await load_operations(target), target.clock.now_ms())
 
 
-async def is_taken_up(link: Link) -> bool:
-    """Whether a worker runs the link that was let run: one that lives has waited for that."""
-    async with Cluster(link.target, client_id="farshore-cli") as target:
+async def is_taken_up(link: Link) -> bool | None:
+    """Whether a worker runs the link that was let run: one that lives has waited for that. None: its target does not
+    say, and all is done without that.
+    """
+    try:
+        return await _is_taken_up(link)
+    except FarshoreError:
+        return None
+
+
+async def _is_taken_up(link: Link) -> bool:
+    async with Cluster(link.target, client_id="farshore-cli", limits=STATUS_LIMITS) as target:
         clock = target.clock
         until_s = clock.monotonic() + TAKEN_UP_S
         while True:
