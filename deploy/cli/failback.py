@@ -30,6 +30,7 @@ from deploy.cli.terminal import (
     yes_option,
 )
 from deploy.cli.way_back import Coming, is_taken_up
+from failover.failback.export import holds_other
 from failover.failback.looking import look_back
 from failover.failback.operation import Beginning, first_entry, open_failback, refuse_moves_back
 from failover.failback.plan import FailbackPlan, FailbackStep
@@ -86,6 +87,9 @@ def failback(
     machine. Exit code otherwise: that of the switchover.
     """
     link = app.link(link_name)
+    if folder is not None and holds_other(folder):
+        text = f"--export-to {folder} is not empty, and is no export"
+        raise CommandRefused(f"{text}; nothing was changed", "name a folder that is not there yet", ExitCode.USAGE)
     folder = folder or _folder(app, link)
     if dry_run:
         plan, _ = run_async(_look(app, link, folder, None, alone=False))

@@ -104,6 +104,13 @@ async def is_exported(reader: TailReader, tails: Sequence[StrandedTail], folder:
     return (found.link, found.source_cluster_id, there) == (reader.link.name, reader.source_cluster_id, wanted)
 
 
+def holds_other(folder: Path) -> bool:
+    """Whether something is there that is no export, so that none can be written. Raises OSError."""
+    if not folder.exists():
+        return False
+    return not folder.is_dir() or (any(folder.iterdir()) and not (folder / MANIFEST).is_file())
+
+
 async def _write_range(reader: TailReader, tail: StrandedTail, folder: Path) -> ExportedRange:
     name = f"{tail.topic}-{tail.partition}/{tail.first_offset:020d}.log"
     path = folder / name

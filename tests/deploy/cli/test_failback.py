@@ -255,6 +255,20 @@ def test_a_group_that_reads_at_the_other_site_is_refused_with_the_plan_and_begun
     asyncio.run(check_logs(operator, at_west))
 
 
+def test_a_folder_that_is_not_empty_is_a_wrong_use_and_begins_nothing(operator: Operator) -> None:
+    """The failback was begun, and cut short by it, and kept both links."""
+    asyncio.run(lose_and_go_on(operator))
+    (folder := operator.folder / "mine").mkdir()
+    (folder / "notes").write_text("something else")
+    with command(operator, "mirror", "run", "--link", "west-east"):
+        wait_for_worker(operator)
+        line = f"failback --link east-west --export-to {folder}"
+        for option in ("--dry-run", "--yes"):
+            refused = " ".join(operator.run(f"{line} {option}", ExitCode.USAGE).stderr.split())
+            assert "is not empty, and is no export; nothing was changed" in refused
+    assert json.loads(operator.run("operation list -o json").stdout)["items"] == []
+
+
 @contextmanager
 def reading_at_west(operator: Operator) -> Iterator[None]:
     """A member of a group that never committed."""
