@@ -108,7 +108,12 @@ async def carry_out(
         except BaseExceptionGroup as errors:
             raise first_of(errors) from None
     except (OperationTakenUp, JournalUnanswered, CutShort) as lost:
-        raise await told_who_went_on(lost, journal, moves[0].sites) from lost
+        told = await told_who_went_on(lost, journal, moves[0].sites)
+        if (
+            told is lost and run.still_frozen is not None
+        ):  # behind the lost lease, which comes first out of a task group
+            raise run.still_frozen from lost
+        raise told from lost
 
 
 class _Run:
@@ -136,6 +141,8 @@ class _Run:
             self._freeze.take_up(opening.late_denials)
         self._source_role: SiteStanding | None = None
         self._hook_error = ""
+        self.still_frozen: StillFrozen | None = None
+        """Where the freeze could not be undone, since the target does not answer."""
         self._staying = opening.staying
         self._tell = tell
         self._done: list[tuple[Event, dict[str, Any]]] = []
@@ -292,15 +299,15 @@ class _Run:
         except OperationTakenUp:
             return
         except FarshoreError as unwritten:
-            if OperationStep.FREEZE not in self._steps:
+            if not self._freeze.is_begun:
                 return
             if not self._journal.is_held:
-                raise self._may_be_frozen(said, unwritten) from error
+                raise self._may_be_frozen(error, unwritten) from error
         try:
             if self._freeze.is_begun:
                 await self._journal.while_held(self._freeze.undo(error))
         except JournalUnanswered as lost:
-            raise self._may_be_frozen(said, lost) from error
+            raise self._may_be_frozen(error, lost) from error
         except StillFrozen:
             with suppress(FarshoreError):
                 await self._note(Event.CUT_SHORT, said | self._freeze.noted())
@@ -308,9 +315,13 @@ class _Run:
         with suppress(FarshoreError):
             await self._note(Event.GIVEN_UP, said)
 
-    def _may_be_frozen(self, said: Mapping[str, Any], why: FarshoreError) -> StillFrozen:
-        text = f"{said['error']}; writes at {self._named.source.name} may be frozen still: {why}"
-        return StillFrozen(text, hint=why.hint)
+    def _may_be_frozen(self, error: BaseException, why: FarshoreError) -> StillFrozen:
+        """Neither site takes writes then, and nothing but a hand changes that while the target does not answer."""
+        source, target = self._named.source.name, self._named.target.name
+        said = (str(error), f"writes at {source} may be frozen still: {why}")
+        thaw = f"is {target} lost: `farshore site thaw --site {source}` lets clients write at {source} again"
+        self.still_frozen = StillFrozen("; ".join(filter(None, said)), hint="; ".join(filter(None, (why.hint, thaw))))
+        return self.still_frozen
 
     @asynccontextmanager
     async def _told_as_cut_short(self, step: OperationStep) -> AsyncIterator[None]:

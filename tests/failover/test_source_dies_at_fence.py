@@ -35,10 +35,13 @@ HASTY = ClientLimits(
 
 @dataclass
 class SourceDeath:
-    """Of the source, for the operator's machine: at its request `at` (from 1) behind the beginning of the fence."""
+    """Of the source, for the operator's machine: at its request `at` (from 1) behind the beginning of the fence. Of
+    another site, or behind that of another `step`, where so told.
+    """
 
     address: str
     at: int
+    step: str = "fence"
     is_fencing: bool = False
     requests: int = 0
 
@@ -65,7 +68,7 @@ def dying(monkeypatch: pytest.MonkeyPatch, death: SourceDeath) -> Iterator[None]
         entries = await record_all(self, noted)
         for event, one in noted:
             if event == Event.STARTED and not death.is_dead:
-                death.is_fencing = one["step"] == "fence"
+                death.is_fencing = one["step"] == death.step
         return entries
 
     with monkeypatch.context() as patched:
