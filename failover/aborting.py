@@ -139,10 +139,10 @@ async def _role_finding(operation_id: str, each: Sequence[Sites], *, is_behind: 
         return _stays(AbortKind.SOURCE_UNKNOWN, name, look_first)
     role = roles.source
     if is_behind:
-        is_denied, open_topics = await _is_denied(sites.source, [one.link for one in each])
-        if is_denied:
+        is_closed, open_topics = await is_denied(sites.source, [one.link for one in each])
+        if is_closed:
             return _stays(AbortKind.SOURCE_REFUSES_WRITES, name, thaw)
-        if is_denied is None:
+        if is_closed is None:
             return replace(_stays(AbortKind.SOURCE_UNKNOWN, name, look_first), open_topics=open_topics)
     if role is not None and not role.takes_writes and (is_behind or role.reason != operation_id):
         return _stays(AbortKind.SOURCE_REFUSES_WRITES, name, thaw)
@@ -151,7 +151,7 @@ async def _role_finding(operation_id: str, each: Sequence[Sites], *, is_behind: 
     return AbortFinding(AbortKind.SOURCE_THAWED, name, stays=False)
 
 
-async def _is_denied(source: Cluster, links: Sequence[Link]) -> tuple[bool | None, tuple[str, ...]]:
+async def is_denied(source: Cluster, links: Sequence[Link]) -> tuple[bool | None, tuple[str, ...]]:
     """Whether ACLs of a freeze keep clients from writing to what the links carry, as far as the site tells; None: in
     part, and then which topics take writes.
     """

@@ -8,12 +8,14 @@ its own, and is aborted or resumed first.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 
 from broker.base.documents import to_document
 from broker.base.errors import FarshoreError
 from broker.client.errors import ClientError
-from failover.aborting import AbortFinding, AbortKind
+from broker.client.site_role import site_standing
+from failover.aborting import AbortFinding, AbortKind, is_denied
 from failover.errors import JournalUnanswered, NotAborted, SwitchoverOpen
 from failover.failback.plan import FailbackStep
 from failover.journal import Event, OperationLog
@@ -100,7 +102,8 @@ async def _switchovers(log: OperationLog, sites: Sites, back: str) -> Sequence[A
     """Raises SwitchoverOpen."""
     source = sites.link.source.name
     if sites.source is None:
-        return [_stays(AbortKind.SWITCHOVER_UNKNOWN, back, f"farshore operation list --site {source}")]
+        unknown = _stays(AbortKind.SWITCHOVER_UNKNOWN, back, f"farshore operation list --site {source}")
+        return [unknown, *await _frozen(sites)]
     own = [one for one in (await load_operations(sites.source)).values() if within(one) == log.operation_id]
     for one in own:
         if standing_of(one, sites.now_ms()).state in OPEN_STATES:
@@ -116,6 +119,16 @@ async def _switchovers(log: OperationLog, sites: Sites, back: str) -> Sequence[A
         for one in own
         if any(entry.event == Event.FINISHED for entry in one.entries)
     ]
+
+
+async def _frozen(sites: Sites) -> Sequence[AbortFinding]:
+    """The site that the switchover leaves, where it refuses writes: with the other one gone none takes them."""
+    standing, name = await site_standing(sites.target), sites.link.target.name
+    denied, open_topics = await is_denied(sites.target, [sites.link])
+    if denied is False and (standing is None or standing.takes_writes):
+        return []
+    finding = _stays(AbortKind.SOURCE_REFUSES_WRITES, name, f"farshore site thaw --site {name}")
+    return [replace(finding, open_topics=open_topics)]
 
 
 def _is_done(log: OperationLog, step: FailbackStep) -> bool:

@@ -1,4 +1,4 @@
-"""The target dies behind a switchover's freeze: then neither site takes writes, and the operator is told what ends that."""
+"""The target dies behind a switchover's freeze: neither site takes writes then, and the operator is told so."""
 
 from __future__ import annotations
 

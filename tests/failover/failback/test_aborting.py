@@ -106,7 +106,9 @@ async def test_a_switchover_that_is_done_stays_and_is_named(tmp_path: Path, monk
 async def test_where_the_source_is_gone_again_it_can_be_given_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Else nobody could fail over from it: what its switchover came to, that site alone knows."""
+    """Else nobody could fail over from it: what its switchover came to, that site alone knows. But that it froze the
+    other site was not told, and no site took writes.
+    """
     async with ready(tmp_path, monkeypatch) as lost:
         await die_in_step(lost, tmp_path, monkeypatch, "move_groups")
         async with machine(HEIR, lost.there) as (sites,):
@@ -114,7 +116,19 @@ async def test_where_the_source_is_gone_again_it_can_be_given_up(
             planned = await plan_failback_abort(log, sites, lost.back)
             assert await abort_failback(log, sites, lost.back, "an heir") == planned
         found = [(one.kind, one.subject) for one in planned]
-        assert found == [TAIL, GROUPS, (AbortKind.SWITCHOVER_UNKNOWN, lost.back.name)]
+        unknown, frozen = (AbortKind.SWITCHOVER_UNKNOWN, lost.back.name), (AbortKind.SOURCE_REFUSES_WRITES, "west")
+        assert found == [TAIL, GROUPS, unknown, frozen]
+        assert planned[-1].command == "farshore site thaw --site west"
+
+
+async def test_where_the_source_is_gone_and_the_other_site_takes_writes_that_is_not_listed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with ready(tmp_path, monkeypatch) as lost:
+        await die_in_step(lost, tmp_path, monkeypatch, "switch_over")
+        async with machine(HEIR, lost.there) as (sites,):
+            planned = await plan_failback_abort(await log_of(lost), replace(sites, source=None), lost.back)
+        assert planned[-1].kind is AbortKind.SWITCHOVER_UNKNOWN
 
 
 async def test_one_of_which_it_cannot_be_told_whether_the_link_runs_stays_open(
