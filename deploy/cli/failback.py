@@ -50,7 +50,7 @@ COLUMNS = ("operation_id", "link", "stranded_records", "export_to", "switchover_
 @click.option(
     "--export-to",
     "folder",
-    type=click.Path(path_type=Path),
+    type=click.Path(path_type=Path, resolve_path=True),
     metavar="DIR",
     help="Where records that only the lost site has are saved (default: a folder in state_dir).",
 )

@@ -77,7 +77,12 @@ def list_command(context: AppContext, link_name: str | None, output: str) -> Non
 @stranded_group.command("export")
 @click.option("--link", "link_name", metavar="LINK", help=LINK_HELP)
 @click.option(
-    "--to", "folder", required=True, type=click.Path(path_type=Path), metavar="DIR", help="A folder that is not there."
+    "--to",
+    "folder",
+    required=True,
+    type=click.Path(path_type=Path, resolve_path=True),
+    metavar="DIR",
+    help="A folder that is not there.",
 )
 @click.option("--left", is_flag=True, help="Instead those of which it was decided that they stay at the source.")
 @output_option

@@ -47,7 +47,8 @@ def waiting(operators: tuple[Operator, Operator]) -> Iterator[tuple[str, ForkedP
     with command(operator, "mirror", "run", "--link", "west-east"):
         wait_for_worker(operator)
     asyncio.run(write_at_west(operator, 2))
-    with command(operator, "failback", "--link", "east-west", "--yes", "--timeout", "5m") as process:
+    words = ("failback", "--link", "east-west", "--yes", "--timeout", "5m", "--export-to", "saved")
+    with command(operator, *words) as process:
         wait_until(lambda: "carry" in [step["step"] for step in shown(other)], 120.0, "the failback to wait")
         yield listed(other)[0]["operation_id"], process
 
@@ -96,6 +97,7 @@ def test_another_operator_is_told_who_comes_back_and_another_machine_takes_it_up
     assert told["state"] == "verified"
     entries = told["entries"]
     folder = next(entry["detail"]["export_to"] for entry in entries if entry["detail"].get("step") == "export")
+    assert Path(folder).is_absolute(), "whoever reads the journal stands in another folder"
     saved = json.loads((Path(folder) / "manifest.json").read_text())
     assert [one["records"] for one in saved["ranges"]] == [STRANDED], "whoever looks for the files is told where"
     inner = json.loads(operator.run(f"operation show {result['switchover']['operation_id']} -o json").stdout)

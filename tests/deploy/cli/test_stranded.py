@@ -178,6 +178,22 @@ def test_what_was_decided_to_stay_is_in_no_later_export_but_when_it_is_asked_for
         assert [one["records"] for one in manifest["ranges"]] == [count]
 
 
+def test_they_are_saved_to_the_folder_that_the_shell_stands_in_and_through_a_symbolic_link(
+    operator: Operator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first was a traceback; the second wrote everything, and failed on the link."""
+    asyncio.run(operator.lose_east())
+    for name in ("here", "there"):
+        (operator.folder / name).mkdir()
+    monkeypatch.chdir(operator.folder / "here")
+    operator.run("stranded export --link east-west --to .")
+    (operator.folder / "link").symlink_to(operator.folder / "there")
+    operator.run(f"stranded export --link east-west --to {operator.folder}/link")
+    for name in ("here", "there"):
+        manifest = json.loads((operator.folder / name / "manifest.json").read_text())
+        assert [one["records"] for one in manifest["ranges"]] == [STRANDED]
+
+
 def test_where_the_logs_cannot_be_compared_what_there_is_is_not_known(
     operator: Operator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
