@@ -127,6 +127,7 @@ async def come_back(sites: Sites, back: Link, way: WayBack, beginning: Beginning
     log = beginning.log
     if log is not None:
         check_declared(log, (sites.link, back))
+        way.take_up(log)
     for may_be_own_again in (True, False):
         known = set[str]()
         journal = await _claimed(sites, beginning, log, known)

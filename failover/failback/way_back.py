@@ -12,8 +12,9 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
+from broker.base.documents import to_document
 from broker.client.cluster import Cluster
 from broker.client.errors import ClientError
 from failover.errors import BackTailUndecided
@@ -31,11 +32,13 @@ from failover.failback.stranding import (
     role_in_the_way,
 )
 from failover.freezing import read_roles
-from failover.journal import Event
+from failover.journal import Event, OperationLog
 from failover.journal_log import OperationJournal
 from failover.limits import DRAIN_POLL_S, SET_TRIES_MAX
 from failover.observe import observe
 from mirror.api import Link, StrandedTail
+
+SET_BACK: Final = "groups_set_back"
 
 
 class SwitchoverEnd(StrEnum):
@@ -129,7 +132,7 @@ class WayBack:
             if step is FailbackStep.RESUME and self.came_back.is_stopped:
                 break
             done.append(step)
-            await journal.record(Event.DONE, {"step": step.value})
+            await journal.record(Event.DONE, {"step": step.value, **self._came_of(step)})
             if self.came_back.is_stopped:
                 break
         if not self._plan.steps:  # who let the link run may have died before it looked
@@ -139,6 +142,18 @@ class WayBack:
     def _noted(self, step: FailbackStep) -> dict[str, Any]:
         """For whoever looks for the files: they are on the machine that took the step."""
         return {"export_to": self._plan.export_to} if step is FailbackStep.EXPORT else {}
+
+    def _came_of(self, step: FailbackStep) -> dict[str, Any]:
+        """For whoever takes it up behind this step: the world does not show any more which groups were set back."""
+        done = self.came_back.groups_set_back if step is FailbackStep.SET_GROUPS else ()
+        return {SET_BACK: [to_document(one) for one in done]} if done else {}
+
+    def take_up(self, log: OperationLog) -> None:
+        """What came of the steps of those before it belongs to what came of all."""
+        noted = [one for entry in log.entries for one in entry.detail.get(SET_BACK, ())]
+        fields = ("group", "topic", "partition", "from_offset", "to_offset")
+        found = (SetBack(*(one[name] for name in fields)) for one in noted)
+        self.came_back.groups_set_back = tuple(dict.fromkeys(found))  # each tells of all before it
 
     async def _take(self, step: FailbackStep, journal: OperationJournal) -> None:
         match step:

@@ -16,7 +16,7 @@ from failover.standing import standing_of
 from tests.failover.failback.returning import ID, at_death, die_in_step, expected, go_back, log_of, ready, stands
 from tests.failover.failback.stage import Lost
 from tests.failover.machines import HEIR, Death, mortal
-from tests.failover.stage import now_ms
+from tests.failover.stage import GROUP, now_ms
 
 STEPS = ("export", "leave", "carry", "set_groups", "switch_over", "resume")
 SEEDS = range(8)
@@ -56,6 +56,19 @@ async def test_killed_in_each_step_and_taken_up_elsewhere_it_ends_the_same(
         assert await stands(lost) == wanted
         events = [entry.event for entry in (await log_of(lost)).entries]
         assert (events.count(Event.TAKEN_UP), events[-1]) == (1, Event.FINISHED)
+
+
+async def test_which_groups_were_set_back_is_told_at_its_end_however_often_it_is_taken_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who took it up told of none: behind the step nothing but the journal knows."""
+    async with ready(tmp_path, monkeypatch) as lost:
+        for _ in range(2):
+            await die_in_step(lost, tmp_path, monkeypatch, "switch_over")
+        came_back = await go_back(HEIR, lost, tmp_path / "another machine")
+        (one,) = came_back.groups_set_back
+        assert (one.group, one.partition, one.from_offset) == (GROUP, 0, 53)
+        assert one.to_offset < one.from_offset
 
 
 @pytest.mark.parametrize("seed", SEEDS)
