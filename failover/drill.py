@@ -6,35 +6,24 @@ be told more than the day itself will tell. What the source says of itself now i
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Final
 
-from broker.base.durations import human_seconds
 from broker.base.errors import FarshoreError
 from failover.contact import SiteFinding
+from failover.drill_findings import DrillFinding, age_words, is_old_age
+from failover.drilled_groups import GroupDrill, drilled_groups, of_groups, of_pending, of_unseen_groups
 from failover.freezing import UNFROZEN, Freezing
 from failover.gates import RefusalReason
-from failover.limits import DRILL_ENDS_MAX_AGE_MS, DRILL_GROUP_SYNC_MAX_AGE_MS
+from failover.limits import DRILL_ENDS_MAX_AGE_MS
 from failover.losses import LossTotal
 from failover.lost_records import lost_at_target
-from failover.moves import MoveKind
 from failover.open_transactions import PendingOffsets
 from failover.plan import Elsewhere, OperationPlan, plan_failover
 from failover.snapshot import PartitionView, Snapshot
 from failover.staying import Stay
-from mirror.api import CLOCK_DIFFERENCE_MAX_MS, GroupAction, GroupSyncs, LinkStatus, SourceParting
-
-
-@dataclass(frozen=True, slots=True)
-class DrillFinding:
-    """One thing that would be in the way, or would be lost unseen. `subject`: a group, a partition, a site, a link."""
-
-    kind: str
-    subject: str
-    detail: str
-    next_step: str = ""
+from mirror.api import GroupSyncs, LinkStatus, SourceParting
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,24 +39,6 @@ class TargetGates:
 
 NONE_PENDING: Final = PendingOffsets()
 OPEN: Final = TargetGates(UNFROZEN)
-
-
-@dataclass(frozen=True, slots=True)
-class GroupDrill:
-    """One group if the source died now. Times are the worker's, None for never.
-
-    `kept_partitions`: it goes on where the mirror last carried it. `unknown_partitions`: nobody can tell where.
-    `waiting`: what is not carried over now, as partitions by reason. `is_unanswered`: nothing can be asked of it at the
-    target.
-    """
-
-    group: str
-    synced_at_ms: int | None
-    sync_age_ms: int | None
-    kept_partitions: int
-    unknown_partitions: int
-    waiting: Mapping[str, int] = field(default_factory=dict)
-    is_unanswered: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +131,7 @@ def judge_drill(
     `returns_active`: brokers of the source that would take writes as soon as they are back.
     """
     plan = None if blind is None else _plan(blind, gates)
-    groups = () if plan is None else tuple(_groups(plan, syncs, now_ms))
+    groups = () if plan is None else tuple(drilled_groups(plan, syncs, now_ms))
     not_mirrored = _not_mirrored(blind, live)
     ends_age_ms = None if blind is None or blind.last_look is None else now_ms - blind.last_look.at_ms
     findings = [
@@ -172,10 +143,10 @@ def judge_drill(
         *_of_lacks(gates.lacks, status.target),
         *_of_ends(status, blind, ends_age_ms),
         *(DrillFinding("not_mirrored", where, "nothing of it was ever mirrored") for where in not_mirrored),
-        *_of_groups(groups, status.link),
+        *of_groups(groups, status.link),
         *(DrillFinding("group_before_log", *told) for told in lost_at_target(plan, live)),
-        *_of_unseen_groups(groups, live),
-        *_of_pending(pending, status.source),
+        *of_unseen_groups(groups, live),
+        *of_pending(pending, status.source),
         *_of_audit(audit, status.link),
     ]
     return LinkDrill(
@@ -276,10 +247,9 @@ def _of_ends(status: LinkStatus, blind: Snapshot | None, ends_age_ms: int | None
         return
     if any(f.kind.value in ("silent", "never_ran") for f in status.findings):
         return
-    if _is_old(ends_age_ms, DRILL_ENDS_MAX_AGE_MS):
-        text = (
-            f"where the source's logs end was {_seen(ends_age_ms)}, beside the records: a loss would be stated as less"
-        )
+    if is_old_age(ends_age_ms, DRILL_ENDS_MAX_AGE_MS):
+        text = f"where the source's logs end was {age_words(ends_age_ms)}, beside the records: "
+        text += "a loss would be stated as less"
         yield DrillFinding("ends_not_seen", status.source, text, "see event=ends_not_kept in the mirror's output")
 
 
@@ -296,79 +266,6 @@ def _of_return(status: LinkStatus, blind: Snapshot | None, returns_active: Seque
         f"start them with site_start_frozen = true; else then, before clients reach it: farshore site standby "
         f"--site {source}",
     )
-
-
-def _groups(plan: OperationPlan, syncs: GroupSyncs, now_ms: int) -> Iterable[GroupDrill]:
-    for group in plan.snapshot.groups:
-        kinds = [move.kind for move in plan.moves if move.group == group.group]
-        entry = syncs.by_group.get(group.group)
-        reasons = dict(Counter(action.value for action in entry.waiting.values())) if entry is not None else {}
-        if entry is not None and entry.failure:
-            reasons["failed"] = len(group.partitions)
-        synced_at_ms = group.synced_at_ms
-        yield GroupDrill(
-            group.group,
-            synced_at_ms,
-            None if synced_at_ms is None else now_ms - synced_at_ms,
-            sum(kind is not MoveKind.UNKNOWN for kind in kinds),
-            sum(kind is MoveKind.UNKNOWN for kind in kinds),
-            reasons,
-            bool(group.unanswered),
-        )
-
-
-def _of_groups(groups: Sequence[GroupDrill], link: str) -> Iterable[DrillFinding]:
-    """One a group: unknown before held, held before old. What is on its way is none, nor what has its own name."""
-    for group in groups:
-        step = f"farshore group describe --link {link} --group {group.group}"
-        why = ", ".join(f"{count} {reason}" for reason, count in sorted(group.waiting.items()))
-        not_carried = {reason: count for reason, count in group.waiting.items() if reason != GroupAction.BEFORE_LOG}
-        is_old = len(not_carried) == len(group.waiting) and _is_old(group.sync_age_ms, DRILL_GROUP_SYNC_MAX_AGE_MS)
-        if group.is_unanswered:
-            continue  # which is found already, and why
-        if group.unknown_partitions:
-            text = f"where it would go on is unknown in {_partitions(group.unknown_partitions)}"
-            yield DrillFinding("group_unknown", group.group, f"{text} ({why})" if why else text, step)
-        elif not_carried and (is_old or not_carried.keys() - {GroupAction.HOLD_NOT_MIRRORED}):
-            text = f"not carried over in {_partitions(sum(not_carried.values()))} ({why})"
-            yield DrillFinding("group_held", group.group, text, step)
-        elif is_old:
-            text = f"{_seen(group.sync_age_ms)} to be equal at both sites"
-            yield DrillFinding("group_sync_old", group.group, text, step)
-
-
-def _is_old(age_ms: int | None, limit_ms: int) -> bool:
-    """Also where nobody can tell: a stamp of the future says only that the worker's clock is another one."""
-    return age_ms is None or not -CLOCK_DIFFERENCE_MAX_MS <= age_ms <= limit_ms
-
-
-def _seen(age_ms: int | None) -> str:
-    if age_ms is None:
-        return "never seen"
-    if age_ms < -CLOCK_DIFFERENCE_MAX_MS:
-        return f"seen at a time of a clock {human_seconds(-age_ms / 1000)} ahead of this one"
-    return f"last seen {human_seconds(age_ms / 1000)} ago"
-
-
-def _partitions(count: int) -> str:
-    return f"{count} partition{'' if count == 1 else 's'}"
-
-
-def _of_unseen_groups(groups: Sequence[GroupDrill], live: Snapshot | None) -> Iterable[DrillFinding]:
-    """Those at the source that would not even be named, were it gone."""
-    known = {group.group for group in groups}
-    for group in live.groups if live is not None else ():
-        if group.group not in known and group.partitions:
-            text = "it has offsets at the source, and the link has not seen it yet"
-            yield DrillFinding("group_not_carried", group.group, text)
-
-
-def _of_pending(pending: PendingOffsets, source: str) -> Iterable[DrillFinding]:
-    """What a switchover would wait for, and be refused for in the end."""
-    for group in sorted(pending.held):
-        text = f"its offsets are in a transaction at {source} that does not end: a switchover waits for that, and if "
-        text += "it died now the group would go on where it stood before"
-        yield DrillFinding("offsets_pending", group, text, "`kafka-transactions.sh list` says whose are ongoing")
 
 
 def _of_audit(audit: AuditNote, link: str) -> Iterable[DrillFinding]:
@@ -395,8 +292,3 @@ def _not_mirrored(blind: Snapshot | None, live: Snapshot | None) -> tuple[str, .
 def _is_empty(view: PartitionView) -> bool:
     known = view.source_end if view.source_end is not None else view.seen_source_end
     return known is not None and known <= (view.source_start or 0)
-
-
-def counts_by_kind(findings: Collection[DrillFinding]) -> dict[str, int]:
-    """How many there are of each."""
-    return dict(Counter(finding.kind for finding in findings))

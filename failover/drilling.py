@@ -14,7 +14,8 @@ from broker.client.fanout import both
 from broker.client.site_role import site_standing
 from broker.client.site_start import brokers_starting_active
 from failover.contact import CLIENT_ID
-from failover.drill import NONE_PENDING, OPEN, AuditNote, DrillFinding, LinkDrill, TargetGates, judge_drill
+from failover.drill import NONE_PENDING, OPEN, AuditNote, LinkDrill, TargetGates, judge_drill
+from failover.drill_findings import DrillFinding
 from failover.elsewhere import look_elsewhere
 from failover.errors import NewerVersion, OperationUnderWay
 from failover.freezing import read_roles, with_denials

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from broker.client.cluster import Cluster
 from broker.client.durable_topics import FewReplicas, few_replicas
-from failover.drill import DrillFinding
+from failover.drill_findings import DrillFinding
 from failover.journal_topic import OPERATIONS_TOPIC
 from mirror.api import PRODUCERS_TOPIC, Link
 

@@ -9,7 +9,8 @@ from broker.base.clock import SystemClock
 from deploy.cli.drill import audit_notes
 from deploy.cli.parameters import HostPort
 from deploy.cli.terminal import AppContext, audit_directory, run_async
-from failover.drill import AuditNote, counts_by_kind
+from failover.drill import AuditNote
+from failover.drill_findings import counts_by_kind
 from failover.drilling import drill_link
 from mirror.heartbeat import HeartbeatWatch
 from mirror.link import Link

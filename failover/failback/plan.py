@@ -213,7 +213,9 @@ def nothing_left(found: Stranded, backs: Sequence[str]) -> FailbackPlan:
     link_back = backs[0] if len(backs) == 1 else ""
     refusals = () if link_back else (_why_none(len(backs)),)
     told, left = found.undecided_records, found.left_records
-    return FailbackPlan(found.link, link_back, found.source, found.target, (), refusals, told, "", (), left_records=left)
+    return FailbackPlan(
+        found.link, link_back, found.source, found.target, (), refusals, told, "", (), left_records=left
+    )
 
 
 def _why_none(links_back: int) -> FailbackRefusal:

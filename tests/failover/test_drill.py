@@ -8,7 +8,8 @@ import pytest
 
 from broker.client.site import Site
 from failover.contact import SiteFinding
-from failover.drill import AuditNote, DrillFinding, LinkDrill, TargetGates, counts_by_kind, judge_drill
+from failover.drill import AuditNote, LinkDrill, TargetGates, judge_drill
+from failover.drill_findings import DrillFinding, counts_by_kind
 from failover.freezing import UNFROZEN
 from failover.limits import DRILL_ENDS_MAX_AGE_MS, DRILL_GROUP_SYNC_MAX_AGE_MS
 from failover.plan import Elsewhere
