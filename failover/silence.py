@@ -47,7 +47,7 @@ def cut_short_hint(operation_id: str, link: Link, silent: Sequence[str], *, is_f
 
 def if_lost(operation_id: str, source: str) -> str:
     """The way on of a switchover whose source died before the fence."""
-    return f"is {source} lost: `farshore operation abort {operation_id}`, then `farshore failover`"
+    return f"if {source} is lost: `farshore operation abort {operation_id}`, then `farshore failover`"
 
 
 async def told_who_went_on(lost: FailoverError, journal: OperationJournal, sites: Sites) -> FailoverError:

@@ -118,7 +118,7 @@ def show_plan(plan: OperationPlan, *, to_stderr: bool = True) -> None:
     head = f"{plan.operation.value} of {snapshot.link}: {snapshot.source} -> {snapshot.target}; {steps}"
     click.echo(filled(head), err=to_stderr)
     if snapshot.interrupted:
-        text = f"goes on with {snapshot.operation_id}, of which the journal tells no verified end"
+        text = f"goes on with {snapshot.operation_id}, which by its journal did not come to a verified end"
         click.echo(filled(text), err=to_stderr)
     tell_source(plan, to_stderr=to_stderr)
     tell_paused(snapshot, to_stderr=to_stderr)
@@ -167,7 +167,7 @@ def tell_source(plan: OperationPlan, *, to_stderr: bool) -> None:
 
 def tell_paused(snapshot: Snapshot, *, to_stderr: bool) -> None:
     if snapshot.paused_topics:
-        text = f"paused, so that nothing more of them was mirrored: {', '.join(snapshot.paused_topics)}"
+        text = f"paused topics, of which nothing more was mirrored: {', '.join(snapshot.paused_topics)}"
         click.echo(filled(text), err=to_stderr)
 
 

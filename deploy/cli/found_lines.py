@@ -13,7 +13,7 @@ _FOUND: Final[Mapping[str, str]] = {
     "`farshore stranded list --link {link}` says it, when it answers",
     "is_source_open": "{source} answered, here or a link's worker, and was not known to refuse writes: "
     "`farshore stranded list --link {link}`",
-    "late_commits": "groups went on at {source} behind the move: {found}",
+    "late_commits": "groups read on at {source} after they were moved: {found}",
     "source_readers": "consumers read on at {source}, or it did not say: {found}",
     "left_partitions": "did not answer at {target}, left as they are: {found}",
     "unanswered_groups": "groups that did not answer at {target}, left as they are: {found}",

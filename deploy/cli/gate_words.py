@@ -47,10 +47,10 @@ _REASONS: dict[RefusalReason, tuple[str, str]] = {
     RefusalReason.MAP_LOST: (
         "the state of the link {subject} at {detail} is gone, and the offset map with it: which of the source's "
         "records are at {detail}, and where a group that read at the source goes on there, cannot be told",
-        "is the source there, `farshore mirror run --link {subject}`, which stands still at each partition, and "
-        "`farshore link resume --link {subject} --gap TOPIC:PARTITION --adopt`, which compares both logs. Is it lost: "
-        "`farshore failover --link {subject} --allow-data-loss` with --to-datetime TIME, by which all groups go on "
-        "there, or with --leave-group GROUP for each, which then goes on where it was last carried to",
+        "if the source is there: `farshore mirror run --link {subject}`, which stands still at each partition, and "
+        "`farshore link resume --link {subject} --gap TOPIC:PARTITION --adopt`, which compares both logs. If it is "
+        "lost: `farshore failover --link {subject} --allow-data-loss` with --to-datetime TIME, by which all "
+        "groups go on there, or with --leave-group GROUP for each, which then goes on where it was last carried to",
     ),
     RefusalReason.GROUP_ACTIVE_AT_SOURCE: (
         "the group {subject} still reads at the source",
@@ -78,8 +78,8 @@ _REASONS: dict[RefusalReason, tuple[str, str]] = {
     ),
     RefusalReason.GROUP_OF_OTHER_TYPE: (
         "the group {subject} of type {detail} has members at the source, and what they read cannot be told",
-        "stop its application; does it read nothing that the link mirrors, add --leave-group {subject}, which it takes "
-        "where the group has no offset there",
+        "stop its application; if it reads nothing that the link mirrors, add --leave-group {subject}, which is "
+        "accepted where the group has no offset there",
     ),
     RefusalReason.FROZEN_FOR_OTHERS: (
         "the source site {subject} is frozen for other topics, so another move is under way there, or was cut short",
@@ -120,8 +120,8 @@ _REASONS: dict[RefusalReason, tuple[str, str]] = {
         "run it by hand, or see [failover] in farshore.toml",
     ),
     RefusalReason.TOPICS_CUT: (
-        "--topic names some topics of a link and not all: {subject}; a link is fenced as a whole, so what it was not "
-        "to move would stay at the source and be mirrored no more",
+        "--topic names some topics of a link and not all: {subject}; a link is fenced as a whole, so its other "
+        "topics would stay at the source, and be mirrored no more",
         "name those too, or none of its topics; or have a link of their own carry them",
     ),
     RefusalReason.NOTHING_SELECTED: (

@@ -87,7 +87,7 @@ def late_commits_line(result: OperationResult) -> str:
     """Who went on reading at the source, in one line."""
     places = [(one.group, one.topic, one.partition, one.moved_offset, one.found_offset) for one in result.late_commits]
     groups = counted(len({one.group for one in result.late_commits}), "group")
-    return f"{groups} went on at {result.source} behind the move: {_places(places)}"
+    return f"{groups} read on at {result.source} after they were moved: {_places(places)}"
 
 
 def pending_line(source: str, groups: Sequence[str], then: str) -> str:

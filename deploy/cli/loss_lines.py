@@ -121,5 +121,5 @@ def growth_line(shown: LossTotal, now: LossTotal, source: str, grown: LossGrowth
     if grown is LossGrowth.LIKELY:
         return f"{more}, no more than the pace that was shown makes likely: going on"
     if now.certainty is shown.certainty:
-        return f"{more}, and more than the pace that was shown makes likely: it is asked again"
-    return f"{more}, and how many in all is not known exactly any more: it is asked again"
+        return f"{more}, and more than the pace that was shown makes likely: you are asked again"
+    return f"{more}, and how many in all is not known exactly any more: you are asked again"

@@ -102,7 +102,7 @@ def next_steps(
         verb = "link resume" if condition in (LinkCondition.PROMOTED, LinkCondition.PAUSED) else "mirror run"
         unless = f"unless link {name} runs"
         if lost and condition is LinkCondition.UNKNOWN:  # its state is at the site that is lost
-            unless += f"; was it promoted or paused, `farshore link resume --link {name}` first"
+            unless += f"; if it was promoted or paused, first `farshore link resume --link {name}`"
         steps.append(NextStep(f"{carried}, {unless}", f"farshore {verb} --link {name}"))
     if not back and link.topic_names == "same":
         names = [name_back(link, links)]

@@ -196,8 +196,8 @@ def abort_command(context: AppContext, operation_id: str, dry_run: bool, yes: bo
             emit(list(findings), output, columns=FINDING_COLUMNS, title=title)
             stays = [finding for finding in findings if finding.stays]
             named = ", ".join(f"{finding.kind.replace('_', ' ')} {finding.subject}" for finding in stays)
-            would = "would stay" if dry_run else "stays"
-            click.echo(filled(f"{would} so: {named}" if stays else f"nothing {would} changed"), err=True)
+            left, none = ("would be left", "would stay") if dry_run else ("left", "stays")
+            click.echo(filled(f"{left} as it is: {named}" if stays else f"nothing {none} changed"), err=True)
             return ExitCode.FINDINGS if stays else ExitCode.DONE
 
     raise SystemExit(run_async(main()))
@@ -346,7 +346,7 @@ def _show(found: Found, output: str) -> None:
     lines += [f"reason: {standing.reason}"] if standing.reason else []
     lines += [f"error: {standing.error}"] if standing.error else []
     for result in results_of(log):
-        verdict = "verified" if result["verified"] else f"NOT VERIFIED, {len(result['differences'])} differences"
+        verdict = "verified" if result["verified"] else f"NOT VERIFIED, differences: {len(result['differences'])}"
         lines.append(f"{result['link']}: {verdict}; {len(result['moves'])} offsets of groups")
         lines += [f"finding: {found}" for found in found_in(result)]
     lines += not_let_in(log, standing)

@@ -236,10 +236,10 @@ def in_words(found: Stranded) -> str:
         return f"what {found.source} alone has is not known: {places}"
     if not total:
         return f"{found.source} has no record that {found.target} lacks"
-    count = "records that are not known (an open transaction, or no known end)" if found.records is None else ""
+    count = "records, how many is not known (an open transaction, or no known end)," if found.records is None else ""
     count = count or counted(found.records or 0, "record")
     left = total - len(found.undecided)
-    more = f"; of {left} it was decided that they stay at {found.source}" if left else ""
+    more = f"; {left} of these were decided about before, and stay at {found.source}" if left else ""
     return f"{found.source} alone has {count} in {counted(total, 'range')}{more}"
 
 

@@ -74,8 +74,9 @@ async def await_carried(back: Link, source: Cluster, target: Cluster, patience_s
         holding.note(await open_transactions(source, snapshot.partitions), loop.time())
         if loop.time() - since > patience_s:
             raise holding.error(back.source, patience_s, is_first=False) or NotDrained(
-                f"link {back.name} brought nothing for {patience_s:.0f} s, and {left} offsets are missing",
-                hint=f"see `farshore status --link {back.name}`; is it run? farshore mirror run --link {back.name}",
+                f"link {back.name} brought nothing for {patience_s:.0f} s; offsets still missing: {left}",
+                hint=f"see `farshore status --link {back.name}`; if no worker runs it: "
+                f"farshore mirror run --link {back.name}",
             )
         await asyncio.sleep(DRAIN_POLL_S)
 

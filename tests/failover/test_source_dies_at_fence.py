@@ -98,7 +98,7 @@ async def go_on(stage: Stage, error: CutShort) -> str:
             assert error.hint == f"from any machine, also while east does not answer: `farshore operation resume {ID}`"
             await resume(log, sites, Hooks(), "an heir")
             return "resumed"
-        lost = f"is east lost: `farshore operation abort {ID}`, then `farshore failover`"
+        lost = f"if east is lost: `farshore operation abort {ID}`, then `farshore failover`"
         assert error.hint == f"when east answers, from any machine: `farshore operation resume {ID}`; {lost}"
         with pytest.raises(GateRefused, match="source_unreachable") as refused:
             await resume(log, sites, Hooks(), "an heir")

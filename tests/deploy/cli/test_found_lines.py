@@ -20,7 +20,7 @@ FOUND = {
     "stranded": ((StrandedRange("flights", 0, 50, 53, 3),), "`farshore stranded list --link there`"),
     "is_unwatched": (True, "east ceased to answer"),
     "is_source_open": (True, "east answered, here or a link's worker, and was not known to refuse writes"),
-    "late_commits": ((LateCommit("second", "flights", 1, None, 7),), "behind the move: second on flights-1"),
+    "late_commits": ((LateCommit("second", "flights", 1, None, 7),), "after they were moved: second on flights-1"),
     "source_readers": ((SourceReader("second", 2), SourceReader("third", None)), "second, third"),
     "left_partitions": ((LeftPartition("flights", 0, "flights", "dead", (), True),), "left as they are: flights-0"),
     "unanswered_groups": (("second",), "left as they are: second"),

@@ -48,8 +48,8 @@ def test_a_declared_link_back_is_run_or_resumed_and_switched_over() -> None:
     assert commands(LOST, BACK) == ["", *back_from_loss]
     told = [step.what for step in next_steps(LOST, LINK, (BACK,), {}) if "link back" in step.what]
     assert told == [
-        "then, so that east gets what is written at west, unless link back runs; was it promoted or paused, "
-        "`farshore link resume --link back` first"
+        "then, so that east gets what is written at west, unless link back runs; if it was promoted or "
+        "paused, first `farshore link resume --link back`"
     ], "its state is at the site that is lost"
     assert commands(LOST, BACK, back=LinkCondition.PROMOTED)[2] == "link resume --link back"
 
@@ -97,7 +97,7 @@ def test_who_read_on_at_the_target_since_it_was_verified_is_told_and_is_no_findi
 def test_who_read_on_is_told_with_the_command_that_moves_it_again() -> None:
     late = (LateCommit("a", "flights", 0, 862, 1072), LateCommit("b c", "flights", 1, None, 7))
     read_on = replace(MOVED, late_commits=late)
-    line = "2 groups went on at east behind the move: a on flights-0 862 -> 1072, b c on flights-1 none -> 7"
+    line = "2 groups read on at east after they were moved: a on flights-0 862 -> 1072, b c on flights-1 none -> 7"
     assert summary(read_on) == late_commits_line(read_on) == line
     stranded = StrandedRange("flights", 0, 50, 53, 3)
     both = replace(read_on, stranded=(stranded,))

@@ -160,7 +160,7 @@ def test_an_abort_says_what_stays_by_the_sites_as_they_are_behind_the_question(o
     line = f"operation abort {operation_id} -o json"
     done = asked(own_shell, line, "Abort it?", own_shell.east.kill9)
     assert "source thawed: east takes writes again" in done.stderr, "as it was when the question was asked"
-    assert "stays so: source unknown east" in done.stderr
+    assert "left as it is: source unknown east" in done.stderr
     assert done.returncode == ExitCode.FINDINGS, done.stderr
     found = [(one["kind"], one["stays"]) for one in json.loads(done.stdout)["items"]]
     assert found == [("link_runs", False), ("source_unknown", True)]

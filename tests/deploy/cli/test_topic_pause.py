@@ -50,7 +50,7 @@ def test_a_paused_topic_is_told_by_all_who_look_and_no_switchover_calls_it_verif
     assert "the topic flights is paused, so what is missing of it would not come" in refused
     assert "farshore topic resume --topic flights" in refused
     lost = shell.run("failover --dry-run --even-if-source-answers --allow-data-loss", ExitCode.DONE)
-    assert "paused, so that nothing more of them was mirrored: flights" in lost.stdout
+    assert "paused topics, of which nothing more was mirrored: flights" in lost.stdout
     assert values_at(shell.west) == ["before"] * 2
 
     shell.run("topic resume --topic flights", ExitCode.DONE)
