@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import NoReturn
@@ -27,13 +28,15 @@ from deploy.cli.terminal import (
     emit,
     output_option,
     run_async,
+    told,
     yes_option,
 )
 from deploy.cli.way_back import Coming, is_taken_up
+from failover.errors import OperationUnderWay
 from failover.failback.export import holds_other
 from failover.failback.looking import look_back
 from failover.failback.operation import Beginning, first_entry, open_failback, refuse_moves_back
-from failover.failback.plan import FailbackPlan, FailbackStep
+from failover.failback.plan import FailbackPlan, FailbackRefusal, FailbackStep
 from failover.intent import Intent
 from failover.journal import OperationLog
 from failover.planning import this_process
@@ -92,15 +95,32 @@ def failback(
         raise CommandRefused(f"{text}; nothing was changed", "name a folder that is not there yet", ExitCode.USAGE)
     folder = folder or _folder(app, link)
     if dry_run:
-        plan, _ = run_async(_look(app, link, folder, None, alone=False))
-        emit(plan, output)
-        if output == Output.TABLE:
-            tell_refusals(app, link, plan)
-        raise SystemExit(ExitCode.REFUSED if plan.refusals else ExitCode.DONE)
+        show_only(app, link, folder, output)
     intent = Intent(
         Operation.FAILBACK, (link.name,), link.source.name, link.target.name, drain_timeout_s=timeout_ms / 1000
     )
     come_back_by(app, link, intent, folder, yes, output)
+
+
+def show_only(app: AppContext, link: Link, folder: Path, output: str) -> NoReturn:
+    """The plan, also where the command would be refused beside another operation: that is said behind it."""
+
+    async def look() -> tuple[FailbackPlan, OperationUnderWay | None]:
+        try:
+            return (await _look(app, link, folder, ""))[0], None
+        except OperationUnderWay as held:
+            plan, _ = await _look(app, link, folder, "", alone=False)
+            refusals = (*plan.refusals, FailbackRefusal.OPERATION_UNDER_WAY)
+            return replace(plan, refusals=refusals, under_way=held.operation_id), held
+
+    plan, not_alone = run_async(look())
+    emit(plan, output)
+    if output == Output.TABLE:
+        tell_refusals(app, link, plan)
+    if not_alone is not None:
+        with told():
+            raise not_alone
+    raise SystemExit(ExitCode.REFUSED if plan.refusals else ExitCode.DONE)
 
 
 def resume_failback(app: AppContext, log: OperationLog, yes: bool, output: str) -> NoReturn:

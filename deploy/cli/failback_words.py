@@ -112,7 +112,8 @@ def _told_refusals(app: AppContext, link: Link, plan: FailbackPlan) -> list[tupl
     named |= {"back_records": told_tails(plan.back_tails), "elsewhere": ", ".join(plan.active_elsewhere)}
     lacks, unknown = ([one for one in plan.source_lacks if one.is_known is known] for known in (True, False))
     named |= {"lacks": told_partings(lacks, plan.source), "not_compared": told_partings(unknown, plan.source)}
-    return [(_WORDS[one].format(**named), _hint(app, link, plan, one)) for one in plan.refusals]
+    told = [one for one in plan.refusals if one in _WORDS]  # of another operation its journal says more
+    return [(_WORDS[one].format(**named), _hint(app, link, plan, one)) for one in told]
 
 
 def _hint(app: AppContext, link: Link, plan: FailbackPlan, refusal: FailbackRefusal) -> str:
@@ -152,6 +153,8 @@ def _hint(app: AppContext, link: Link, plan: FailbackPlan, refusal: FailbackRefu
                 f"`farshore site role`; move from there first, as `farshore switchover --from "
                 f"{', '.join(plan.active_elsewhere)} --to {plan.target}` does, where a link goes that way"
             )
+        case FailbackRefusal.OPERATION_UNDER_WAY:
+            return f"`farshore operation show {plan.under_way}`"
 
 
 def steps_at_end(link: Link, *, is_run: bool | None) -> tuple[NextStep, ...]:

@@ -104,11 +104,17 @@ def print_plan(plan: OperationPlan, output: str) -> None:
     """The plan as data, for a dry run."""
     if output == Output.TABLE:
         show_plan(plan, to_stderr=False)
-        for refusal in plan.refusals:
-            message, hint = reason_of(refusal)
-            click.echo(f"{filled(f'refused: {message}')}\n{filled(f'hint: {hint}')}", err=True)
+        tell_refusals(plan.refusals)
         return
     emit(plan, output)
+
+
+def tell_refusals(refusals: Iterable[GateRefusal]) -> None:
+    """Each with what to do about it, but for an operation that has not ended: who reads its journal says more of it."""
+    for refusal in refusals:
+        if refusal.reason is not RefusalReason.OPERATION_UNDER_WAY:
+            message, hint = reason_of(refusal)
+            click.echo(f"{filled(f'refused: {message}')}\n{filled(f'hint: {hint}')}", err=True)
 
 
 def show_plan(plan: OperationPlan, *, to_stderr: bool = True) -> None:

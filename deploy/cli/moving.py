@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Container, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
@@ -14,28 +13,28 @@ from typing import Any
 import click
 
 from broker.base.documents import to_document
+from broker.base.errors import FarshoreError
 from broker.client.fanout import both, side_by_side
 from deploy.cli import failover_tables as link_tables
 from deploy.cli import site_tables
 from deploy.cli.gate_words import refusal_of
 from deploy.cli.interrupted import Begun, told_where_interrupted
 from deploy.cli.lines import filled
+from deploy.cli.looked import Looked, LookedAtLink, LookedAtSite
 from deploy.cli.loss_lines import growth_line
 from deploy.cli.next_steps import NextStep, conditions_of, is_asked, links_back, merged, next_steps
 from deploy.cli.refusals import refusals_of
 from deploy.cli.terminal import AppContext, ExitCode
 from deploy.cli.unknown_groups import refuse_unknown_groups
-from failover.errors import GateRefused, WorldChanged
+from failover.errors import GateRefused, OperationUnderWay, WorldChanged
 from failover.gates import GateRefusal, RefusalReason
 from failover.intent import Intent
-from failover.link_run import LinkMove
 from failover.losses import LossGrowth, growth
 from failover.opposite import refuse_opposite
-from failover.plan import OperationPlan
 from failover.plan_file import ANEW, PlanFile, check_holds, write_plan
 from failover.planning import enter_links, plan_link, plan_links, source_names, this_process
 from failover.result import OperationResult
-from failover.site_plan import SitePlan, plan_site
+from failover.site_plan import plan_site
 from failover.sites import Sites
 from failover.standing import refuse_second
 from failover.stated_losses import counted
@@ -45,129 +44,6 @@ from failover.world import ChangeKind, world_of
 from mirror.api import Link
 
 AGAIN = "type the same again, and look at the plan as it is now; --yes goes on without a question"
-
-
-@dataclass(frozen=True, slots=True)
-class Looked(ABC):
-    """What was found, and how it is shown: `moves` are the links that go, of all that were `looked_at`, and `intent` is
-    what is carried out.
-    """
-
-    moves: Sequence[LinkMove]
-    looked_at: Sequence[LinkMove]
-    intent: Intent
-
-    @property
-    @abstractmethod
-    def name(self) -> str:
-        """Of what is moved, for the operation's id."""
-
-    @property
-    @abstractmethod
-    def extra(self) -> dict[str, Any]:
-        """What is noted in the journal beside the plans."""
-
-    @property
-    @abstractmethod
-    def refusals(self) -> Sequence[GateRefusal]:
-        """Of all that was asked for together."""
-
-    @property
-    @abstractmethod
-    def is_refused(self) -> bool:
-        """Wholly or in part."""
-
-    @abstractmethod
-    def print_only(self, output: str) -> None: ...
-
-    @abstractmethod
-    def show(self) -> None:
-        """Before the question."""
-
-    @abstractmethod
-    def refuse(self, output: str) -> None:
-        """Raises GateRefused where nothing can be moved."""
-
-    @abstractmethod
-    def ask(self, yes: bool, output: str) -> None: ...
-
-    @abstractmethod
-    def tell_refused(self, output: str, refusals: Sequence[GateRefusal]) -> None: ...
-
-
-@dataclass(frozen=True, slots=True)
-class LookedAtLink(Looked):
-    @property
-    def plan(self) -> OperationPlan:
-        return self.moves[0].plan
-
-    @property
-    def name(self) -> str:
-        return self.intent.links[0]
-
-    @property
-    def extra(self) -> dict[str, Any]:
-        return {}
-
-    @property
-    def refusals(self) -> Sequence[GateRefusal]:
-        return self.plan.refusals
-
-    @property
-    def is_refused(self) -> bool:
-        return bool(self.plan.refusals)
-
-    def print_only(self, output: str) -> None:
-        link_tables.print_plan(self.plan, output)
-
-    def show(self) -> None:
-        link_tables.show_plan(self.plan)
-
-    def refuse(self, output: str) -> None:
-        link_tables.refuse(self.plan, output)
-
-    def ask(self, yes: bool, output: str) -> None:
-        link_tables.ask(self.plan, yes, output)
-
-    def tell_refused(self, output: str, refusals: Sequence[GateRefusal]) -> None:
-        link_tables.tell_refused(self.plan, output, *refusals)
-
-
-@dataclass(frozen=True, slots=True)
-class LookedAtSite(Looked):
-    plan: SitePlan
-
-    @property
-    def name(self) -> str:
-        return f"{self.intent.source}-{self.intent.target}"
-
-    @property
-    def extra(self) -> dict[str, Any]:
-        return {"stays": to_document(self.plan.stays), "staying_links": to_document(self.plan.staying)}
-
-    @property
-    def refusals(self) -> Sequence[GateRefusal]:
-        return self.plan.refusals
-
-    @property
-    def is_refused(self) -> bool:
-        return bool(self.plan.refusals or self.plan.refused)
-
-    def print_only(self, output: str) -> None:
-        site_tables.print_plan(self.plan, output)
-
-    def show(self) -> None:
-        site_tables.show_plan(self.plan)
-        site_tables.tell_stopped(self.plan)
-
-    def refuse(self, output: str) -> None:
-        site_tables.refuse(self.plan, output)
-
-    def ask(self, yes: bool, output: str) -> None:
-        site_tables.ask(self.plan, yes, output)
-
-    def tell_refused(self, output: str, refusals: Sequence[GateRefusal]) -> None:
-        site_tables.tell_refused(self.plan, output, *refusals)
 
 
 async def decide(
@@ -189,12 +65,18 @@ async def decide(
         names = links_between(app, intent.source, intent.target) if intent.is_site else intent.links
         sites = await enter_links(stack, [app.link(name) for name in names], intent, now_ms, app.links())
         only_plans = dry_run or out_file is not None
-        looked = await (_look(app, intent, sites, counting=True) if only_plans else _look_alone(app, intent, sites))
+        not_alone: FarshoreError | None = None
+        if only_plans:
+            looked, not_alone = await _look_beside(app, intent, sites)
+        else:
+            looked = await _look_alone(app, intent, sites)
         await refuse_unknown_groups(looked.refusals, sites[0].source, sites[0].target)
         if applied is not None:
             _check(applied, looked, output)
         if only_plans:
             looked.print_only(output)
+            if not_alone is not None:
+                raise not_alone  # as the command itself would
             if looked.is_refused:
                 return ExitCode.REFUSED
             if out_file is not None:
@@ -295,14 +177,33 @@ def links_between(app: AppContext, source: str, target: str) -> tuple[str, ...]:
 
 async def _look_alone(app: AppContext, intent: Intent, sites: Sequence[Sites]) -> Looked:
     """As `_look`. Raises OperationUnderWay, also."""
-    of_target = sites[0].readers.operations.read(sites[0].target)
-    is_failover = intent.operation is Operation.FAILOVER
-    (operations, _), looked = await both(
-        both(of_target, refuse_opposite(sites[0], even_without_source=is_failover)),
-        _look(app, intent, sites, counting=False),
-    )
-    refuse_second(operations, (intent.source, intent.target), now_ms())
+    _, looked = await both(_refuse_others(intent, sites[0]), _look(app, intent, sites, counting=False))
     return looked
+
+
+async def _look_beside(app: AppContext, intent: Intent, sites: Sequence[Sites]) -> tuple[Looked, FarshoreError | None]:
+    """As `_look`, with the records of a loss counted, and why the command could not begin beside other operations:
+    OperationUnderWay, or what keeps that from being told.
+    """
+
+    async def why_not_alone() -> FarshoreError | None:
+        try:
+            await _refuse_others(intent, sites[0])
+        except FarshoreError as error:
+            return error
+        return None
+
+    not_alone, looked = await both(why_not_alone(), _look(app, intent, sites, counting=True))
+    if isinstance(not_alone, OperationUnderWay):
+        looked = looked.refused_by(refusals_of(not_alone, intent.source, looked.name))
+    return looked, not_alone
+
+
+async def _refuse_others(intent: Intent, sites: Sites) -> None:
+    is_failover = intent.operation is Operation.FAILOVER
+    of_target = sites.readers.operations.read(sites.target)
+    operations, _ = await both(of_target, refuse_opposite(sites, even_without_source=is_failover))
+    refuse_second(operations, (intent.source, intent.target), now_ms())
 
 
 async def _look(app: AppContext, intent: Intent, sites: Sequence[Sites], *, counting: bool) -> Looked:

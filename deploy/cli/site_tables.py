@@ -17,6 +17,7 @@ from deploy.cli.failover_tables import (
     tell_next,
     tell_paused,
     tell_pending,
+    tell_refusals,
     tell_source,
     tell_unanswered,
 )
@@ -51,9 +52,7 @@ def print_plan(plan: SitePlan, output: str) -> None:
         emit(plan, output)
         return
     show_plan(plan, to_stderr=False)
-    for refusal in _all_refusals(plan):
-        message, hint = reason_of(refusal)
-        click.echo(f"{filled(f'refused: {message}')}\n{filled(f'hint: {hint}')}", err=True)
+    tell_refusals(_all_refusals(plan))
 
 
 def _all_refusals(plan: SitePlan) -> list[GateRefusal]:

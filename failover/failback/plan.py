@@ -61,6 +61,8 @@ class FailbackRefusal(StrEnum):
     """Whether it lacks such records cannot be told."""
     ACTIVE_ELSEWHERE = "active_elsewhere"
     """A third site took over from the other one: the way back is from there."""
+    OPERATION_UNDER_WAY = "operation_under_way"
+    """Of a dry run: another operation along the link, or the link back, has not ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +138,8 @@ class FailbackPlan:
     """Those that nobody decided about, with an open transaction."""
     seen: tuple[LinkStands, ...] = ()
     """What it was made from: how the link stood, and the link back."""
+    under_way: str = ""
+    """The operation of OPERATION_UNDER_WAY."""
 
 
 def plan_failback(

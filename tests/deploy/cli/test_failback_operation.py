@@ -108,6 +108,22 @@ def test_another_operator_is_told_who_comes_back_and_another_machine_takes_it_up
     assert f"{operation_id} has ended: verified" in ended
 
 
+def test_a_dry_run_beside_one_that_is_carried_on_has_the_plan_and_the_refusal(
+    operators: tuple[Operator, Operator],
+) -> None:
+    """It showed the plan and exited 0, and the command itself was refused."""
+    _, other = operators
+    with waiting(operators) as (operation_id, _):
+        other.run("failback --link east-west --yes", ExitCode.REFUSED)
+        dry = other.run("failback --link east-west --dry-run -o json", ExitCode.REFUSED)
+        told = words(other.run("failback --link east-west --dry-run", ExitCode.REFUSED).stderr)
+    plan = json.loads(dry.stdout)
+    assert "operation_under_way" in plan["refusals"]
+    assert (plan["under_way"], plan["link_back"]) == (operation_id, "west-east")
+    assert operation_id in told
+    assert f"`farshore operation wait {operation_id}` says how it ends" in told
+
+
 def test_given_again_on_another_machine_it_goes_on_with_the_one_that_was_cut_short(
     operators: tuple[Operator, Operator],
 ) -> None:

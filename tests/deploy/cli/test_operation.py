@@ -49,11 +49,14 @@ def kill_while_it_drains(shell: Shell) -> str:
 def test_a_switchover_that_is_killed_while_it_drains_is_said_and_resumed_with_another_folder(own_shell: Shell) -> None:
     operation_id = kill_while_it_drains(own_shell)
     assert role_of_east(own_shell) == ("frozen", 1)
-    said = own_shell.run("switchover --dry-run", ExitCode.DONE).stdout
-    assert "east is frozen already for flights, since switchover-east-west-" in " ".join(said.split())
     refused = own_shell.run("switchover --yes", ExitCode.REFUSED)
     assert operation_id in refused.stderr
     assert "nothing was changed" in refused.stderr
+    plan = own_shell.run("switchover --dry-run", ExitCode.REFUSED)
+    said = " ".join(plan.stdout.split())
+    assert "east is frozen already for flights, since switchover-east-west-" in said
+    assert "refused; it would be: " in said
+    assert f"error: {operation_id} moves east-west" in " ".join(plan.stderr.split())
     listed = json.loads(own_shell.run("operation list --open -o json", ExitCode.DONE).stdout)["items"]
     assert [(one["operation_id"], one["links"]) for one in listed] == [(operation_id, ["east-west"])]
     told = own_shell.run(f"operation show {operation_id}", ExitCode.DONE).stdout
@@ -70,6 +73,25 @@ def test_a_switchover_that_is_killed_while_it_drains_is_said_and_resumed_with_an
     assert own_shell.operations == [operation_id]
     events = [entry["event"] for entry in own_shell.shown(operation_id)["entries"]]
     assert (events[0], events[-1], events.count("taken_up")) == ("planned", "finished", 1)
+
+
+@pytest.mark.parametrize("what", ["--link east-west", "--from east --to west"])
+def test_a_dry_run_beside_one_that_has_not_ended_has_the_plan_and_the_refusal(own_shell: Shell, what: str) -> None:
+    """It showed the plan and exited 0, and the command itself was refused."""
+    operation_id = kill_while_it_drains(own_shell)
+    own_shell.run(f"switchover {what} --yes", ExitCode.REFUSED)
+    for line in (f"switchover {what} --dry-run", f"switchover {what} --out plan.json"):
+        plan = json.loads(own_shell.run(f"{line} -o json", ExitCode.REFUSED).stdout)
+        refusals = [(one["reason"], one["detail"]) for one in plan["refusals"]]
+        assert refusals == [("operation_under_way", operation_id)]
+        assert plan["loss"]["certainty"]
+    assert not (own_shell.folder / "plan.json").exists()
+    told = own_shell.run(f"switchover {what} --dry-run", ExitCode.REFUSED)
+    assert "refused; it would be: " in " ".join(told.stdout.split())
+    assert f"error: {operation_id} moves east-west" in " ".join(told.stderr.split())
+    lost = f"failover {what} --even-if-source-answers --allow-data-loss"
+    failover = json.loads(own_shell.run(f"{lost} --dry-run -o json", ExitCode.REFUSED).stdout)
+    assert [one["reason"] for one in failover["refusals"]] == ["operation_under_way"]
 
 
 def test_an_operation_that_is_done_but_for_its_hook_says_so_and_that_nothing_is_stranded(own_shell: Shell) -> None:
