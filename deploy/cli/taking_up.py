@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
 
 from broker.base.documents import to_document
+from broker.base.errors import FarshoreError
+from broker.client.cluster import Cluster
 from deploy.cli.failover_tables import tell_groups_stand
 from deploy.cli.interrupted import told_where_interrupted
 from deploy.cli.moving import Ended, now_ms
@@ -20,6 +23,10 @@ from failover.standing import given_up_links, intent_of, within
 from failover.staying import Stay, StayKind, StayReason
 from failover.taking_up import find_operation, resume
 
+REASONS_S = 10.0
+"""Who waits for the result of an operation that has ended waits no longer for why links were left."""
+UNREAD_REASON = "why is not known, as the target does not tell it now; the journal has it"
+
 
 async def take_up(context: AppContext, log: OperationLog, within_id: str = "") -> Ended:
     """Bring it to its end, by sites that are called now: since somebody looked one may have died, or be back.
@@ -32,15 +39,26 @@ async def take_up(context: AppContext, log: OperationLog, within_id: str = "") -
         of_failback = within_id or within(log)
         sites = [replace(one, within=of_failback) for one in await enter_again(stack, context, log)]
         results = await resume(log, sites, context.hooks(), this_process(), tell_groups_stand)
-        return _ended((await find_operation(sites[0].target, log.operation_id)) or log, results)
+        return _ended(log, await _given_up(sites[0].target, log), results)
 
 
-def _ended(log: OperationLog, results: Sequence[OperationResult]) -> Ended:
-    """With the links that it went on without."""
+async def _given_up(target: Cluster, log: OperationLog) -> Mapping[str, str]:
+    """The links that it went on without, as the journal has them behind its end: what the operation came to is known by
+    then, and a target that goes away takes no result with it, but may take the reasons of what was left just now.
+    """
+    try:
+        async with asyncio.timeout(REASONS_S):
+            return given_up_links((await find_operation(target, log.operation_id)) or log)
+    except (FarshoreError, TimeoutError):
+        return given_up_links(log)
+
+
+def _ended(log: OperationLog, reasons: Mapping[str, str], results: Sequence[OperationResult]) -> Ended:
+    """With the links that it went on without: those of its links that have no result."""
     intent = intent_of(log)
-    given_up = {
-        link: why for link, why in given_up_links(log).items() if link not in [result.link for result in results]
-    }
+    has_result = {result.link for result in results}
+    left = [link for link in intent.links if link not in has_result]
+    given_up = {link: reasons.get(link, f"{UNREAD_REASON}: {log.operation_id}") for link in left}
     stays = [Stay(StayKind.LINK, link, StayReason.REFUSED, why) for link, why in given_up.items()]
     said = {"stays": [*log.entries[0].detail.get("stays", []), *to_document(stays)]}
     intent = replace(intent, refused_links=(*intent.refused_links, *given_up))

@@ -1,0 +1,75 @@
+"""Taking up an operation: what it came to is told, also where its target goes away behind the end."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from broker.wire.vocabulary import TopicPartition
+from deploy.cli import taking_up
+from deploy.cli.moving import exit_code
+from deploy.cli.taking_up import UNREAD_REASON, _ended, take_up
+from deploy.cli.terminal import ExitCode
+from failover.hooks import Hooks
+from failover.result import OperationResult
+from failover.taking_up import resume
+from mirror.link import Link
+from tests.broker.faults import Faults, injected
+from tests.failover.machines import quick
+from tests.failover.test_taking_up import ID, die_in, ready
+
+
+@dataclass
+class TheseLinks:
+    """As much of a command's context as who takes an operation up looks at."""
+
+    all: tuple[Link, ...]
+
+    def links(self) -> tuple[Link, ...]:
+        return self.all
+
+    def link(self, name: str) -> Link:
+        return next(link for link in self.all if link.name == name)
+
+    def hooks(self) -> Hooks:
+        return Hooks()
+
+
+def goes_behind_the_end(monkeypatch: pytest.MonkeyPatch, west: Faults) -> None:
+    """Of the target's topics none has a leader as soon as the operation has ended."""
+
+    async def and_gone(*asked: Any) -> Sequence[OperationResult]:
+        results = await resume(*asked)
+        west.leaderless.add(TopicPartition("__farshore-operations", 0))
+        return results
+
+    monkeypatch.setattr(taking_up, "resume", and_gone)
+    monkeypatch.setattr(taking_up, "REASONS_S", 0.5)
+
+
+async def test_a_target_that_goes_away_behind_the_end_takes_no_result_with_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was verified, and the command ended with that site's error, exit code 1, and told nothing of it."""
+    quick(monkeypatch)
+    west = Faults()
+    async with ready(tmp_path) as stage:
+        await die_in(stage, monkeypatch, "verify")
+        log = await stage.log(ID)
+        with injected(monkeypatch, {stage.brokers[1]: west}):
+            goes_behind_the_end(monkeypatch, west)
+            ended = await take_up(TheseLinks((stage.link,)), log)  # type: ignore[arg-type]
+            west.heal()
+    assert [(one.operation_id, one.verified) for one in ended.results] == [(ID, True)]
+    assert exit_code(ended.intent, ended.results) is ExitCode.DONE
+    assert ended.said["stays"] == []
+    planned = log.entries[0]
+    of_two = {**planned.detail, "intent": {**planned.detail["intent"], "links": [ended.results[0].link, "orders"]}}
+    began_two = replace(log, entries=(replace(planned, detail=of_two), *log.entries[1:]))
+    ended = _ended(began_two, {}, ended.results)
+    assert [(one["subject"], one["detail"]) for one in ended.said["stays"]] == [("orders", f"{UNREAD_REASON}: {ID}")]
+    assert exit_code(ended.intent, ended.results) is ExitCode.REFUSED, "it was left in this run, whatever the reason"
