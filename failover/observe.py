@@ -107,7 +107,15 @@ async def observe(
         is_map_lost=bool(unmapped),
         declared_otherwise=loaded.completed.otherwise,
         groups_elsewhere=_elsewhere(seen[0], seen_groups, places),
+        groups_carried_before=_carried_before(link, state, groups),
     )
+
+
+def _carried_before(link: Link, state: LinkState, asked: tuple[str, ...]) -> tuple[str, ...]:
+    """Until a worker runs the link by this file, and takes back what it has of them."""
+    entries = state.entries.groups.by_group.values()
+    carried = (one.group for one in entries if one.written or one.waiting)
+    return tuple(sorted(name for name in carried if not link.selects_group(name) and name not in asked))
 
 
 def _elsewhere(at_source: GroupsSeen, groups: Iterable[GroupView], places: Places) -> tuple[str, ...]:

@@ -209,7 +209,8 @@ def with_links_stays(own: Iterable[Stay], links: Sequence[Link], stays: Iterable
     said = {(stay.kind, stay.subject) for stay in stays}
     topics: dict[str, set[str]] = {}
     for stay in own:
-        if stay.reason is StayReason.GROUP_NOT_SELECTED and (stay.kind, stay.subject) not in said:
+        is_unselected = stay.reason in (StayReason.GROUP_NOT_SELECTED, StayReason.GROUP_NOT_SELECTED_NOW)
+        if is_unselected and (stay.kind, stay.subject) not in said:
             yield stay
         if stay.reason is StayReason.OTHER_TOPICS:
             topics.setdefault(stay.subject, set()).update(stay.topics)

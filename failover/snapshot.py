@@ -156,6 +156,8 @@ class Snapshot:
     """Links whose workers saw the source while it was called from here in vain."""
     groups_elsewhere: tuple[str, ...] = ()
     """Of those that were asked for such as have offsets at the source in other topics alone."""
+    groups_carried_before: tuple[str, ...] = ()
+    """That the link's passes have carried, and that it does not select any more, as its state at the target says."""
 
     @property
     def is_promoted(self) -> bool:

@@ -40,6 +40,9 @@ class StayReason(StrEnum):
     """The group is moved where links go, and stays where one does not."""
     GROUP_NOT_SELECTED = "group_not_selected"
     """The group has a committed offset in a topic of a link that goes, whose `groups` do not select it."""
+    GROUP_NOT_SELECTED_NOW = "group_not_selected_now"
+    """The link has carried the group, and its `groups` do not select it any more; where it is the source does not tell.
+    """
     OTHER_TOPICS = "other_topics"
     """The group goes, without its offsets in topics that do not."""
     LEFT = "left"

@@ -61,6 +61,10 @@ def _stays(snapshot: Snapshot, others: OtherGroups) -> Iterable[Stay]:
     if not others.is_told or snapshot.source_finding.is_gone:
         text = f"{snapshot.source} does not tell which groups it has"
         yield Stay(StayKind.GROUP, "", StayReason.NOT_KNOWN, text)
+        told = {} if snapshot.source_finding.is_gone else others.topics
+        for group in snapshot.groups_carried_before:
+            if group not in told:
+                yield Stay(StayKind.GROUP, group, StayReason.GROUP_NOT_SELECTED_NOW, snapshot.link)
     if snapshot.source_finding.is_gone:
         return
     going = {view.topic for view in snapshot.partitions}

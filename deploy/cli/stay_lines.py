@@ -24,6 +24,8 @@ _WORDS = {
     StayReason.LINK_STAYS: "it reads along a link that stays",
     StayReason.IN_PART: "it goes in part, and also reads along a link that stays",
     StayReason.GROUP_NOT_SELECTED: "it has offsets in topics that go, but the link's `groups` do not select it",
+    StayReason.GROUP_NOT_SELECTED_NOW: "the mirror carried it, but the link's `groups` do not select it now; at the "
+    "target it may stand where that last brought it",
     StayReason.OTHER_TOPICS: "it goes, but its offsets in topics that do not go stay",
     StayReason.LEFT: "where it goes on is not known, which was consented to",
 }

@@ -79,6 +79,26 @@ async def test_of_a_source_that_is_lost_nothing_is_said_but_that(tmp_path: Path)
         assert (await planned(stage, Operation.FAILOVER, lost=True)).stays == (UNKNOWN,)
 
 
+async def test_of_a_source_that_is_lost_those_are_named_that_the_mirror_carried_and_this_file_does_not_select(
+    tmp_path: Path,
+) -> None:
+    """They stayed behind, and nobody said so: plan and result were those of a move of all groups."""
+    async with two_sites(tmp_path) as stage, mirrored(stage, RARE):
+        stage.link = replace(stage.link, groups=("nobody",))
+        left = Stay(StayKind.GROUP, GROUP, StayReason.GROUP_NOT_SELECTED_NOW, stage.link.name)
+        gone = replace(stage.link.source, bootstrap_servers="127.0.0.1:1")
+        watch, lost = HeartbeatWatch(SystemClock()), replace(stage.link, source=gone)
+        assert set((await drill_link(lost, watch, AuditNote(), now_ms, (lost,))).stays) == {UNKNOWN, left}
+        living = await planned(stage, Operation.SWITCHOVER)
+        assert living.stays == (Stay(StayKind.GROUP, GROUP, StayReason.GROUP_NOT_SELECTED, stage.link.name),)
+        assert GROUP in {move.group for move in (await planned(stage, Operation.FAILOVER, GROUP, lost=True)).moves}
+        intent = Intent(Operation.FAILOVER, (stage.link.name,), "east", "west", allow_data_loss=True)
+        move = await plan_link(intent, stage.without_source, Hooks())
+        assert set(move.plan.stays) == {UNKNOWN, left}
+        (result,) = await begin([move], intent, "operation-1", "tests", {})
+    assert set(result.stays) == {UNKNOWN, left}
+
+
 async def test_where_all_goes_nothing_stays(tmp_path: Path) -> None:
     async with two_sites(tmp_path) as stage, mirrored(stage, RARE):
         assert (await planned(stage, Operation.SWITCHOVER)).stays == ()
