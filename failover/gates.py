@@ -14,6 +14,8 @@ class RefusalReason(StrEnum):
     SOURCE_PARTLY_THERE = "source_partly_there"
     SOURCE_SEEN_BY_WORKER = "source_seen_by_worker"
     LINK_NOT_RUNNING = "link_not_running"
+    LINK_MOVED_BACK = "link_moved_back"
+    """Promoted from before, and its target was left since: it refuses writes to the link's topics."""
     LINK_PAUSED = "link_paused"
     TOPIC_PAUSED = "topic_paused"
     NOTHING_MIRRORED = "nothing_mirrored"
@@ -70,6 +72,8 @@ class RefusalReason(StrEnum):
     REPLAY_REFUSED = "replay_refused"
 
 
+MOVED_BEFORE = frozenset({RefusalReason.LINK_NOT_RUNNING, RefusalReason.LINK_MOVED_BACK})
+"""Of a link whose target is promoted."""
 NOT_FOUND = frozenset({RefusalReason.GROUP_NOT_FOUND, RefusalReason.PARTITION_NOT_FOUND})
 """Of names that somebody gave."""
 

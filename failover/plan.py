@@ -161,7 +161,7 @@ def plan_failover(
     losses = tuple(state_loss(view, snapshot.taken_at_ms) for view in snapshot.partitions)
     left, back, left_places = tuple(left_groups), tuple(set_back_groups), tuple(left_partitions)
     planned = tuple(plan_moves(snapshot, back) if moves is None else moves)
-    refusals = [*_link_refusals(snapshot)]
+    refusals = [_moved_back(one, snapshot, freezing) for one in _link_refusals(snapshot)]
     unknown = not_movable(_told(planned, snapshot), left)
     if allow_data_loss and not unknown:  # all that nobody can know was consented to
         refusals = [refusal for refusal in refusals if refusal.reason is not RefusalReason.MAP_LOST]
@@ -288,6 +288,19 @@ def _link_refusals(snapshot: Snapshot) -> Iterable[GateRefusal]:
         yield GateRefusal(RefusalReason.MAP_LOST, snapshot.link, snapshot.target)
     elif not any(view.mirrored_source_next is not None for view in snapshot.partitions):
         yield GateRefusal(RefusalReason.NOTHING_MIRRORED, snapshot.link)
+
+
+def _moved_back(refusal: GateRefusal, snapshot: Snapshot, freezing: Freezing) -> GateRefusal:
+    """Of a link that was moved before, where its target takes no writes: somebody came back from it since, and with the
+    source lost anew there is another way on than where it is the active site.
+    """
+    if refusal.reason is not RefusalReason.LINK_NOT_RUNNING:
+        return refusal
+    standing, denied = freezing.target, freezing.target_denials
+    refuses = standing is not None and any(standing.refuses(view.target_topic) for view in snapshot.partitions)
+    if refuses or (denied is not None and denied.marks(freezing.target_topics)):
+        return GateRefusal(RefusalReason.LINK_MOVED_BACK, snapshot.link, snapshot.target)
+    return refusal
 
 
 def active_at_source(groups: Iterable[GroupView], left_groups: Container[str] = ()) -> tuple[GateRefusal, ...]:

@@ -32,6 +32,14 @@ _REASONS: dict[RefusalReason, tuple[str, str]] = {
         "`farshore operation show {detail}` says what it did; where groups stayed behind, name them with --group; to "
         "mirror again, run `farshore link resume --link {subject}`",
     ),
+    RefusalReason.LINK_MOVED_BACK: (
+        "the link {subject} is promoted from an earlier move, and its target {detail} was left since and refuses "
+        "writes; what came to its source behind that was not mirrored",
+        "is its source lost anew: `farshore failover --link {subject} --allow-data-loss`, with --group GROUP for each "
+        "that goes, states the loss, and has {detail} take writes; or, as where there are no groups, `farshore site "
+        "thaw --site {detail} --even-if-other-active` has {detail} take writes again, and groups go on where they "
+        "stand there. Is its source there: `farshore link resume --link {subject}` mirrors again",
+    ),
     RefusalReason.LINK_PAUSED: (
         "the link {subject} is paused, so what is missing would not come",
         "let it run again: `farshore link resume --link {subject}`",

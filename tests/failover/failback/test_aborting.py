@@ -7,8 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from broker.client.site_role import site_standing
+from broker.wire.site_role import SiteRole
+from deploy.cli.site_roles import changed
 from failover.aborting import AbortKind, abort, plan_abort
-from failover.errors import NotAborted, OperationEnded, SwitchoverOpen
+from failover.errors import GateRefused, NotAborted, OperationEnded, SwitchoverOpen
 from failover.failback.aborting import abort_failback, plan_failback_abort
 from failover.hooks import Hooks
 from failover.journal import Event
@@ -119,6 +122,25 @@ async def test_where_the_source_is_gone_again_it_can_be_given_up(
         unknown, frozen = (AbortKind.SWITCHOVER_UNKNOWN, lost.back.name), (AbortKind.SOURCE_REFUSES_WRITES, "west")
         assert found == [TAIL, GROUPS, unknown, frozen]
         assert planned[-1].command == "farshore site thaw --site west"
+
+
+async def test_where_the_source_is_gone_behind_the_hand_over_the_command_that_is_named_opens_the_other_site(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was named was refused: of a standby site somebody has to say that no other one is active."""
+    async with ready(tmp_path, monkeypatch) as lost:
+        await die_in_step(lost, tmp_path, monkeypatch, "resume")
+        async with machine(HEIR, lost.there) as (sites,):
+            sites, log = replace(sites, source=None), await log_of(lost)
+            thaw = (await abort_failback(log, sites, lost.back, "an heir"))[-1]
+        assert thaw.command == "farshore site thaw --site west --even-if-other-active"
+        silent = replace(lost.there.source, bootstrap_servers="127.0.0.1:1")
+        with pytest.raises(GateRefused, match="west is a standby site"):
+            await changed(lost.there.target, SiteRole.ACTIVE, "", dry_run=False, yes=True, others=[silent])
+        await changed(lost.there.target, SiteRole.ACTIVE, "", dry_run=False, yes=True)
+        standing = await site_standing(lost.stage.target)
+        assert standing is not None
+        assert standing.takes_writes
 
 
 async def test_where_the_source_is_gone_and_the_other_site_takes_writes_that_is_not_listed(
