@@ -105,18 +105,18 @@ def failback(
 def show_only(app: AppContext, link: Link, folder: Path, output: str) -> NoReturn:
     """The plan, also where the command would be refused beside another operation: that is said behind it."""
 
-    async def look() -> tuple[FailbackPlan, OperationUnderWay | None]:
+    async def look() -> tuple[FailbackPlan, OperationLog | None, OperationUnderWay | None]:
         try:
-            return (await _look(app, link, folder, ""))[0], None
+            return *await _look(app, link, folder, ""), None
         except OperationUnderWay as held:
             plan, _ = await _look(app, link, folder, "", alone=False)
             refusals = (*plan.refusals, FailbackRefusal.OPERATION_UNDER_WAY)
-            return replace(plan, refusals=refusals, under_way=held.operation_id), held
+            return replace(plan, refusals=refusals, under_way=held.operation_id), None, held
 
-    plan, not_alone = run_async(look())
+    plan, log, not_alone = run_async(look())
     emit(plan, output)
     if output == Output.TABLE:
-        tell_refusals(app, link, plan)
+        tell_refusals(app, link, plan, log)
     if not_alone is not None:
         with told():
             raise not_alone

@@ -89,7 +89,7 @@ def refuse(app: AppContext, link: Link, plan: FailbackPlan, log: OperationLog | 
     gone on with.
     """
     if plan.refusals:
-        told = _told_refusals(app, link, plan)
+        told = _told_refusals(app, link, plan, log)
         text, hint = "; ".join(said for said, _ in told), told[-1][1]
         if log is None:
             raise CommandRefused(f"{text}. Nothing was changed", hint, ExitCode.REFUSED)
@@ -99,24 +99,27 @@ def refuse(app: AppContext, link: Link, plan: FailbackPlan, log: OperationLog | 
         raise CommandRefused(text, hint, ExitCode.REFUSED)
 
 
-def tell_refusals(app: AppContext, link: Link, plan: FailbackPlan) -> None:
-    """Of a dry run: each with what to do about it."""
-    for said, hint in _told_refusals(app, link, plan):
+def tell_refusals(app: AppContext, link: Link, plan: FailbackPlan, log: OperationLog | None) -> None:
+    """Of a dry run: each with what to do about it. `log`: as of `refuse`."""
+    for said, hint in _told_refusals(app, link, plan, log):
         first, *toml = f"hint: {hint}".split("\n")
         click.echo("\n".join([filled(f"refused: {said}"), filled(first), *toml]), err=True)
 
 
-def _told_refusals(app: AppContext, link: Link, plan: FailbackPlan) -> list[tuple[str, str]]:
+def _told_refusals(app: AppContext, link: Link, plan: FailbackPlan, log: OperationLog | None) -> list[tuple[str, str]]:
+    failback = "" if log is None else log.operation_id
     named = {"link": link.name, "source": plan.source, "target": plan.target, "back": plan.link_back}
     named["open"] = told_starts(open_starts(plan.open_tails))
     named |= {"back_records": told_tails(plan.back_tails), "elsewhere": ", ".join(plan.active_elsewhere)}
     lacks, unknown = ([one for one in plan.source_lacks if one.is_known is known] for known in (True, False))
     named |= {"lacks": told_partings(lacks, plan.source), "not_compared": told_partings(unknown, plan.source)}
     told = [one for one in plan.refusals if one in _WORDS]  # of another operation its journal says more
-    return [(_WORDS[one].format(**named), _hint(app, link, plan, one)) for one in told]
+    return [(_WORDS[one].format(**named), _hint(app, link, plan, one, failback)) for one in told]
 
 
-def _hint(app: AppContext, link: Link, plan: FailbackPlan, refusal: FailbackRefusal) -> str:
+def _hint(app: AppContext, link: Link, plan: FailbackPlan, refusal: FailbackRefusal, failback: str) -> str:
+    """`failback`: one that has not ended, amid which no link is let run but by itself."""
+    first = f"farshore operation abort {failback}, then " if failback else ""
     match refusal:
         case FailbackRefusal.NOT_PROMOTED:
             return f"a failback is for after a failover; how the link stands: farshore status --link {link.name}"
@@ -138,12 +141,12 @@ def _hint(app: AppContext, link: Link, plan: FailbackPlan, refusal: FailbackRefu
             )
         case FailbackRefusal.ORDER_UNKNOWN:
             return (
-                f"`farshore site role`, or ask who knows; if {plan.target} is the active site: farshore link resume "
-                f"--link {plan.link_back} --stranded append, then again; if {plan.source} is: farshore link resume "
-                f"--link {plan.link}"
+                f"`farshore site role`, or ask who knows; if {plan.target} is the active site: {first}farshore link "
+                f"resume --link {plan.link_back} --stranded append, then again; if {plan.source} is: {first}farshore "
+                f"link resume --link {plan.link}"
             )
         case FailbackRefusal.BACK_TAIL_UNDECIDED:
-            return hint_of_back(plan.link_back)
+            return hint_of_back(plan.link_back, failback)
         case FailbackRefusal.SOURCE_LACKS:
             return hint_of_partings(plan.link, plan.source)
         case FailbackRefusal.SOURCE_NOT_COMPARED:
@@ -183,11 +186,13 @@ def hint_of_partings(link: str, source: str) -> str:
     )
 
 
-def hint_of_back(back: str) -> str:
+def hint_of_back(back: str, failback: str = "") -> str:
+    """`failback`: one that has not ended, amid which no link is let run but by itself."""
+    first = f"farshore operation abort {failback}, then " if failback else ""
     return (
         f"see it: farshore stranded list --link {back}; save it: farshore stranded export --link {back} --to DIR; it "
-        f"stays where it is: farshore stranded leave --link {back}; or it comes behind newer records: farshore link "
-        f"resume --link {back} --stranded append"
+        f"stays where it is: farshore stranded leave --link {back}; or it comes behind newer records: {first}farshore "
+        f"link resume --link {back} --stranded append"
     )
 
 

@@ -88,7 +88,8 @@ class Coming:
                 self._is_elsewhere = True
                 raise
             except BackTailUndecided as error:
-                raise CommandRefused(str(error), hint_of_back(back.name), ExitCode.REFUSED) from error
+                hint = hint_of_back(back.name, self._beginning.operation_id)
+                raise CommandRefused(str(error), hint, ExitCode.REFUSED) from error
             if (before := self._way.came_back.switched_over_before) is not None:
                 self._exit_code, self._switchover = ExitCode.FINDINGS, before
 
