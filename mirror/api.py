@@ -1,6 +1,7 @@
 """All that failover, monitoring and chaos may use of the mirror."""
 
 from mirror.errors import LinkFenced, MirrorError
+from mirror.findings import next_command
 from mirror.groups.committing import Commits, Due, commit_groups, find_places, until_counted
 from mirror.groups.decisions import carried_offset, is_set_back_there
 from mirror.groups.moved import MovedPair, moved_groups, with_entries
@@ -13,6 +14,7 @@ from mirror.offsets.entries import Checkpoint, GapKind, GapStatus, LinkRun, RunS
 from mirror.offsets.fence import fence_groups
 from mirror.offsets.fence_ends import FenceEnd
 from mirror.offsets.group_entries import GroupAction, GroupSync, GroupSyncs, Written
+from mirror.offsets.hold_entries import HoldReason
 from mirror.offsets.intervals import End
 from mirror.offsets.last_looks import LastLooks
 from mirror.offsets.offset_map import OffsetMap
@@ -67,6 +69,7 @@ __all__ = [
     "GroupSyncs",
     "Heartbeat",
     "HeartbeatWatch",
+    "HoldReason",
     "LastLook",
     "LastLooks",
     "Link",
@@ -120,6 +123,7 @@ __all__ = [
     "load_partial_state",
     "look_at_link",
     "moved_groups",
+    "next_command",
     "promote_link",
     "read_entries",
     "records_in",

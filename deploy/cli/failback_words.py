@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -12,7 +13,7 @@ from deploy.cli.lines import filled, with_command
 from deploy.cli.next_steps import NextStep, name_back, table_back
 from deploy.cli.tables import counted, print_table
 from deploy.cli.terminal import AppContext, CommandRefused, ExitCode
-from failover.failback.plan import FailbackPlan, FailbackRefusal
+from failover.failback.plan import FailbackPlan, FailbackRefusal, StandsStill
 from failover.failback.stranding import RoleInTheWay, count_in, open_starts
 from failover.journal import OperationLog
 from failover.transaction_ends import how_they_end, told_starts
@@ -25,6 +26,9 @@ _WORDS = {
     FailbackRefusal.NO_LINK_BACK: "no link from {target} to {source} is declared",
     FailbackRefusal.SEVERAL_LINKS_BACK: "several links from {target} to {source} are declared",
     FailbackRefusal.LINK_BACK_SILENT: "link {back} is not run by any worker",
+    FailbackRefusal.LINK_BACK_TOPIC_PAUSED: "paused along link {back}, so that what is missing would not come: "
+    "{paused}",
+    FailbackRefusal.LINK_BACK_STANDS_STILL: "link {back} stands still, so what is missing would not come: {still}",
     FailbackRefusal.TRANSACTION_OPEN: "a transaction is open in what only {source} has: {open}",
     FailbackRefusal.TAIL_UNKNOWN: "nobody can say where what only {source} had ends, and what it wrote anew begins",
     FailbackRefusal.ORDER_UNKNOWN: "links {link} and {back} were both promoted, and nothing says which later: so it is "
@@ -113,6 +117,7 @@ def _told_refusals(app: AppContext, link: Link, plan: FailbackPlan, log: Operati
     named |= {"back_records": told_tails(plan.back_tails), "elsewhere": ", ".join(plan.active_elsewhere)}
     lacks, unknown = ([one for one in plan.source_lacks if one.is_known is known] for known in (True, False))
     named |= {"lacks": told_partings(lacks, plan.source), "not_compared": told_partings(unknown, plan.source)}
+    named |= {"paused": ", ".join(plan.paused_topics), "still": _told_still(plan.stands_still)}
     told = [one for one in plan.refusals if one in _WORDS]  # of another operation its journal says more
     return [(_WORDS[one].format(**named), _hint(app, link, plan, one, failback)) for one in told]
 
@@ -132,6 +137,12 @@ def _hint(app: AppContext, link: Link, plan: FailbackPlan, refusal: FailbackRefu
             return f"move back what reads and writes, then let the link run: farshore link resume --link {link.name}"
         case FailbackRefusal.LINK_BACK_SILENT:
             return f"farshore mirror run --link {plan.link_back}"
+        case FailbackRefusal.LINK_BACK_TOPIC_PAUSED:
+            topics = shlex.quote(",".join(plan.paused_topics))
+            return f"let them be mirrored again: farshore topic resume --link {plan.link_back} --topic {topics}"
+        case FailbackRefusal.LINK_BACK_STANDS_STILL:
+            ways = (f"{first if one.is_gap else ''}{one.command}" for one in plan.stands_still[:NAMES_SHOWN])
+            return f"farshore status --link {plan.link_back} has all of it; {'; '.join(dict.fromkeys(ways))}"
         case FailbackRefusal.TRANSACTION_OPEN:
             return how_they_end(link.source, open_starts(plan.open_tails))
         case FailbackRefusal.TAIL_UNKNOWN:
@@ -158,6 +169,12 @@ def _hint(app: AppContext, link: Link, plan: FailbackPlan, refusal: FailbackRefu
             )
         case FailbackRefusal.OPERATION_UNDER_WAY:
             return f"`farshore operation show {plan.under_way}`"
+
+
+def _told_still(places: Sequence[StandsStill]) -> str:
+    told = [f"{one.topic}:{one.partition} ({one.why})" for one in places[:NAMES_SHOWN]]
+    more = [f"and {len(places) - NAMES_SHOWN} partitions more"] if len(places) > NAMES_SHOWN else []
+    return ", ".join([*told, *more])
 
 
 def steps_at_end(link: Link, *, is_run: bool | None) -> tuple[NextStep, ...]:

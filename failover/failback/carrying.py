@@ -65,6 +65,7 @@ async def await_carried(back: Link, source: Cluster, target: Cluster, patience_s
         if not wanted:
             wanted = {at: view.source_end or 0 for at, view in here.items()}
         left = sum(max(0, end - (here[at].mirrored_source_next or 0)) for at, end in wanted.items() if at in here)
+        _check_comes(back, snapshot, wanted)
         first = max(first, left)
         report(left, first)
         if not left:
@@ -79,6 +80,17 @@ async def await_carried(back: Link, source: Cluster, target: Cluster, patience_s
                 f"farshore mirror run --link {back.name}",
             )
         await asyncio.sleep(DRAIN_POLL_S)
+
+
+def _check_comes(back: Link, snapshot: Snapshot, wanted: Mapping[tuple[str, int], int]) -> None:
+    """A topic that was paused since the plan was made is not waited for. Raises NotDrained."""
+    for view in snapshot.partitions:
+        end, come = wanted.get((view.topic, view.partition), 0), view.mirrored_source_next or 0
+        if view.topic in snapshot.paused_topics and come < end:
+            raise NotDrained(
+                f"the topic {view.topic} of link {back.name} is paused, and {end - come} offsets of it are missing",
+                hint=f"let it be mirrored again: farshore topic resume --link {back.name} --topic {view.topic}",
+            )
 
 
 async def fenced_commits(back: Link, target: Cluster, check: Check) -> Committing:

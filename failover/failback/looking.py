@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 
 from broker.client.cluster import Cluster
@@ -10,7 +10,15 @@ from broker.client.fanout import both
 from broker.client.topics import list_topics
 from failover.elsewhere import look_elsewhere
 from failover.errors import WorldChanged
-from failover.failback.plan import BackLink, FailbackPlan, LinkStands, is_back, nothing_left, plan_failback
+from failover.failback.plan import (
+    BackLink,
+    FailbackPlan,
+    LinkStands,
+    StandsStill,
+    is_back,
+    nothing_left,
+    plan_failback,
+)
 from failover.failback.stranding import look_for_stranded
 from failover.failback.through import reads_through
 from failover.failback.waves import GroupsBack, groups_back, moved_along
@@ -19,6 +27,7 @@ from failover.observe import observe
 from failover.snapshot import Snapshot
 from failover.standing import is_verified
 from mirror.api import (
+    HoldReason,
     Link,
     LinkCondition,
     RunState,
@@ -27,6 +36,7 @@ from mirror.api import (
     condition_now,
     is_later,
     judge_heartbeat,
+    next_command,
     read_entries,
     that_are_missing,
 )
@@ -94,8 +104,27 @@ async def _look_along(
     groups = await groups_to_come(link, back, snapshot, ends)
     through = reads_through(found, snapshot.groups, groups.coming)
     return BackLink(
-        back.name, condition_now(entries, heartbeat), entries.run, later, unfinished, tails, elsewhere, groups, through
+        *(back.name, condition_now(entries, heartbeat), entries.run, later, unfinished, tails, elsewhere, groups),
+        through,
+        entries.paused_topics(),
+        tuple(_stands_still(back, entries, snapshot)),
     )
+
+
+def _stands_still(back: Link, entries: StateEntries, snapshot: Snapshot) -> Iterable[StandsStill]:
+    """Where the source has more than the link has brought."""
+    gaps = entries.open_gaps()
+    for view in snapshot.partitions:
+        at = (view.topic, view.partition)
+        hold = entries.holds.get(at) or entries.holds.get((view.topic, None))
+        if (view.source_end or 0) <= (view.mirrored_source_next or 0):
+            continue
+        if (gap := gaps.get(at)) is not None:
+            why = f"{gap.kind.value}: {gap.detail}" if gap.detail else gap.kind.value
+            yield StandsStill(*at, why, is_gap=True, command=next_command(back.name, gap))
+        elif hold is not None and hold.reason is not HoldReason.PAUSED:
+            why = f"{hold.reason.value}: {hold.detail}" if hold.detail else hold.reason.value
+            yield StandsStill(*at, why, is_gap=False, command=f"farshore link retry --link {back.name}")
 
 
 async def groups_to_come(link: Link, back: Link, snapshot: Snapshot, ends: tuple[Cluster, Cluster]) -> GroupsBack:

@@ -47,6 +47,10 @@ class FailbackRefusal(StrEnum):
     SEVERAL_LINKS_BACK = "several_links_back"
     LINK_BACK_SILENT = "link_back_silent"
     """No worker runs it."""
+    LINK_BACK_TOPIC_PAUSED = "link_back_topic_paused"
+    """A person wants nothing of a topic mirrored: what is missing of it would be waited for in vain."""
+    LINK_BACK_STANDS_STILL = "link_back_stands_still"
+    """At a gap, or at what holds a partition, where something is missing still."""
     TRANSACTION_OPEN = "transaction_open"
     """In what only the old source has: it ends by its own time-out at the latest."""
     TAIL_UNKNOWN = "tail_unknown"
@@ -66,11 +70,25 @@ class FailbackRefusal(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class StandsStill:
+    """Where the link back brings nothing more, and something is missing: a person is to decide about a gap (`is_gap`),
+    what holds a partition is tried again. `command`: the first thing to do about it.
+    """
+
+    topic: str
+    partition: int
+    why: str
+    is_gap: bool
+    command: str
+
+
+@dataclass(frozen=True, slots=True)
 class BackLink:
     """The link back by its state and its heartbeat; `is_later`: of both that are promoted it was later, None: nobody
     knows; `is_unfinished`: its promotion was cut short, or not verified. `tails`: where it was promoted, what its
     source alone has and nobody decided about. `elsewhere`: third sites that may have taken over.
-    `groups`: which of them come back along it; `through`: and read through what only its target has.
+    `groups`: which of them come back along it; `through`: and read through what only its target has. `paused_topics`
+    and `still`: what it does not bring.
     """
 
     name: str
@@ -82,6 +100,8 @@ class BackLink:
     elsewhere: tuple[Elsewhere, ...] = ()
     groups: GroupsBack = ALL_BACK
     through: tuple[ReadsTail, ...] = ()
+    paused_topics: tuple[str, ...] = ()
+    still: tuple[StandsStill, ...] = ()
 
     @property
     def active_elsewhere(self) -> tuple[str, ...]:
@@ -138,6 +158,9 @@ class FailbackPlan:
     """Those that nobody decided about, with an open transaction."""
     seen: tuple[LinkStands, ...] = ()
     """What it was made from: how the link stood, and the link back."""
+    paused_topics: tuple[str, ...] = ()
+    """Of the link back."""
+    stands_still: tuple[StandsStill, ...] = ()
     under_way: str = ""
     """The operation of OPERATION_UNDER_WAY."""
 
@@ -173,6 +196,8 @@ def plan_failback(
         steps = _steps(run, back, has_tail=bool(tails))
         if FailbackStep.CARRY in steps and back.condition in (LinkCondition.NEVER_RAN, LinkCondition.SILENT):
             refusals.append(FailbackRefusal.LINK_BACK_SILENT)
+        if FailbackStep.CARRY in steps:
+            refusals += _brings_nothing(back)
         if FailbackStep.SWITCH_OVER in steps and back.active_elsewhere:
             refusals.append(FailbackRefusal.ACTIVE_ELSEWHERE)
         if FailbackStep.RESUME_BACK in steps and any(tail.target_wrote for tail in back.tails):
@@ -198,8 +223,18 @@ def plan_failback(
         groups_gone=back.groups.gone if back else (),
         reads_tail=back.through if back and not refusals else (),
         source_lacks=lacks,
+        paused_topics=back.paused_topics if back else (),
+        stands_still=back.still if back else (),
         seen=(LinkStands.of(found.link, run), *([LinkStands.of(back.name, back.run)] if back else [])),
     )
+
+
+def _brings_nothing(back: BackLink) -> Iterable[FailbackRefusal]:
+    """What is missing would be waited for in vain."""
+    if back.paused_topics:
+        yield FailbackRefusal.LINK_BACK_TOPIC_PAUSED
+    if back.still:
+        yield FailbackRefusal.LINK_BACK_STANDS_STILL
 
 
 def _lacking(lacks: Iterable[SourceParting]) -> Iterable[FailbackRefusal]:

@@ -1,13 +1,25 @@
-"""What is said at the end of a failback, which is over by then."""
+"""What is said at the end of a failback, which is over by then, and of what keeps one from beginning."""
 
 from __future__ import annotations
 
 import socket
+from dataclasses import replace
+from typing import Any
+
+import pytest
 
 from broker.client.site import Site
-from deploy.cli.failback_words import steps_at_end
+from deploy.cli.failback_words import refuse, steps_at_end
+from deploy.cli.terminal import CommandRefused
 from deploy.cli.way_back import is_taken_up
+from failover.failback.plan import BackLink, StandsStill, plan_failback
+from failover.failback.stranding import Stranded
+from failover.journal import OperationLog
+from mirror.api import LinkCondition, LinkRun, RunState
 from mirror.link import Link
+
+NO_APP: Any = None
+"""Only what a file lacks is said by what it has."""
 
 
 async def test_a_target_that_goes_away_at_the_end_takes_no_result_with_it() -> None:
@@ -21,3 +33,21 @@ async def test_a_target_that_goes_away_at_the_end_takes_no_result_with_it() -> N
     assert start.what.startswith("start producers and consumers at east")
     assert run.what.startswith("west does not say whether a worker runs link east-west")
     assert run.command == "farshore mirror run --link east-west"
+
+
+def test_what_the_link_back_does_not_bring_is_refused_with_the_commands_that_end_that() -> None:
+    gap = StandsStill("flights", 0, "truncated_start", is_gap=True, command="farshore link resume --gap flights:0")
+    held = StandsStill("flights", 1, "no_leader_at_source", is_gap=False, command="farshore link retry --link back")
+    run = LinkRun(RunState.PROMOTED, "op", 1)
+    back = BackLink("back", LinkCondition.RUNNING, None, paused_topics=("a", "b"), still=(gap, held))
+    plan = plan_failback(Stranded("east-west", "east", "west", 0, ()), run, (back,), "folder", same_names=True)
+    paused, still = (replace(plan, refusals=(one,)) for one in plan.refusals)
+    link = Link("east-west", Site("east", "e:1"), Site("west", "w:1"), (".*",))
+    with pytest.raises(CommandRefused, match=r"paused along link back, .*: a, b\. Nothing was") as refused:
+        refuse(NO_APP, link, paused, None)
+    assert refused.value.hint == "let them be mirrored again: farshore topic resume --link back --topic a,b"
+    with pytest.raises(
+        CommandRefused, match=r"flights:0 \(truncated_start\), flights:1 \(no_leader_at_source\)"
+    ) as refused:
+        refuse(NO_APP, link, still, OperationLog("failback-1", ()))
+    assert f"farshore operation abort failback-1, then {gap.command}; {held.command}" in refused.value.hint
