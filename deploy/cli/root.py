@@ -201,4 +201,7 @@ def _asks_for_help() -> bool:
 
 def main() -> None:
     """Entry point of the `farshore` command and of `python -m deploy.cli`."""
+    from deploy.cli.streams import outlive_readers
+
+    outlive_readers()
     cli(prog_name="farshore")

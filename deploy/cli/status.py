@@ -11,6 +11,7 @@ import click
 from broker.base.clock import SystemClock
 from broker.base.durations import human_seconds
 from deploy.cli.parameters import Duration
+from deploy.cli.streams import is_gone
 from deploy.cli.terminal import AppContext, CommandRefused, ExitCode, Output, emit, output_option, run_async
 from deploy.cli.until import Goal, GoalOption
 from mirror.findings import LinkFinding
@@ -91,7 +92,7 @@ def status(
 
 async def _watch(links: Sequence[Link], heartbeats: HeartbeatWatch, output: str, every_partition: bool) -> None:
     readers = StateReaders()
-    while True:
+    while not is_gone(sys.stdout):
         statuses = await link_statuses(links, heartbeats, readers)
         if output == Output.TABLE and sys.stdout.isatty():
             click.echo(CLEAR_SCREEN, nl=False)

@@ -31,6 +31,7 @@ from broker.base.garbage import passing_over_what_stays
 from broker.client.site import Site
 from deploy.cli.lines import filled_for_people
 from deploy.cli.refusals import NO_CONSENT, refusals_of
+from deploy.cli.streams import is_gone
 from deploy.cli.tables import print_table
 from deploy.errors import ConfigError
 from failover.errors import GateRefused
@@ -44,7 +45,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 SCHEMA_VERSION: Final = 1
 SYSTEM_HINT: Final = "the operating system refused this: check the disk's room, permissions and limits"
-CANCEL_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
+CANCEL_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+"""The last one where the terminal goes away; it stays ignored where it is, as nohup has it."""
 _OUTPUT: Final = "farshore.output"
 _IS_TOLD: Final = "farshore.is_told"
 """In what click keeps for a command: the form that was asked for, and whether a document went out."""
@@ -230,10 +232,14 @@ def confirm_plan(plan: object, yes: bool, *, question: str = "Go on?", columns: 
 
 
 def _answers_yes(question: str) -> bool:
-    """Ask on the terminal; Ctrl-C and SIGTERM end the question, also where an event loop waits behind it."""
-    before = {number: signal.signal(number, signal.default_int_handler) for number in CANCEL_SIGNALS}
+    """Ask on the terminal; the signals end the question, also where an event loop waits behind it."""
+    before = {number: signal.signal(number, signal.default_int_handler) for number in _heeded()}
     try:
-        return click.confirm(question, default=False, err=True)
+        answer = click.confirm(question, default=False, err=True)
+        if is_gone(sys.stderr):
+            text = "nothing was changed: nobody reads the plan and the question"
+            raise CommandRefused(text, "add --yes to go on", ExitCode.REFUSED, NO_CONSENT)
+        return answer
     except click.Abort as abort:
         click.echo(err=True)
         if isinstance(abort.__context__, EOFError):
@@ -254,7 +260,7 @@ def progress() -> Iterator[Progress]:
 
 
 def run_async(main: Coroutine[Any, Any, T], *, service: bool = False) -> T:
-    """Run `main` on uvloop; SIGINT and SIGTERM cancel it, so that its `finally` blocks run.
+    """Run `main` on uvloop; `CANCEL_SIGNALS` cancel it, so that its `finally` blocks run.
 
     farshore's errors end the command with one line `error:` and one `hint:` on stderr and their exit code. Cancelled by
     a signal the exit code is 130, or 0 for a service, which is stopped that way.
@@ -274,7 +280,8 @@ async def _with_signals(main: Coroutine[Any, Any, T], service: bool) -> T:
         if task is not None:
             task.cancel()
 
-    for number in CANCEL_SIGNALS:
+    heeded = _heeded()
+    for number in heeded:
         loop.add_signal_handler(number, cancel, number)
     try:
         return await main
@@ -283,8 +290,13 @@ async def _with_signals(main: Coroutine[Any, Any, T], service: bool) -> T:
             raise
         raise SystemExit(ExitCode.DONE if service else ExitCode.INTERRUPTED) from None
     finally:
-        for number in CANCEL_SIGNALS:
+        for number in heeded:
             loop.remove_signal_handler(number)
+
+
+def _heeded() -> list[signal.Signals]:
+    is_nohup = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    return [number for number in CANCEL_SIGNALS if not (is_nohup and number is signal.SIGHUP)]
 
 
 @contextmanager
