@@ -246,9 +246,14 @@ def _partitions(
                 last_mirrored=_last_mirrored(state, at),
                 target_start=starts.get(TopicPartition(target_topic, at.partition)) if why is None else None,
                 is_source_recreated=at in recreated,
+                is_gone_at_source=is_told and not _is_there(at, logs.topics),
             )
         )
     return tuple(views)
+
+
+def _is_there(at: TopicPartition, topics: Mapping[str, Topic]) -> bool:
+    return at.topic in topics and any(one.partition == at.partition for one in topics[at.topic].partitions)
 
 
 def _is_made_anew(checkpoint: Checkpoint, topic: Topic | None) -> bool:

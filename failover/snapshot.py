@@ -46,6 +46,8 @@ class PartitionView:
     """The first offset that the target's log still has; None: not told."""
     is_source_recreated: bool = False
     """Whether the source's topic is known to be another one, of the same name, than was mirrored."""
+    is_gone_at_source: bool = False
+    """Whether the source, which told all of its topics, has it no more."""
 
     @property
     def is_to_come(self) -> bool:

@@ -121,7 +121,7 @@ def world_of(plan: OperationPlan, link: Link) -> World:
         source_role=_role(freezing.source),
         target_role=_role(freezing.target),
         steps=tuple(step.value for step in plan.steps),
-        source_ends={name: view.source_end for name, view in at},
+        source_ends={name: view.source_end for name, view in at if not view.is_gone_at_source},
         target_ends={name: view.target_end for name, view in at},
         in_doubt=tuple(name for name, view in at if not view.trusted),
         loss_offsets=plan.loss.offsets,
