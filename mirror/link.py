@@ -127,7 +127,7 @@ class Link:
     @property
     def canary_topic(self) -> str:
         """The canary's topic at the source; always mirrored."""
-        return f"__farshore-canary-{self.name}"
+        return canary_topic(self.name)
 
     @property
     def state_topic(self) -> str:
@@ -213,6 +213,11 @@ class Link:
         prefix = "" if self.topic_names == "same" else f"{self.source.name}."
         source = name.removeprefix(prefix)
         return source if name.startswith(prefix) and self.selects_topic(source) else None
+
+
+def canary_topic(link: str) -> str:
+    """That of the link with this name, at its source."""
+    return f"__farshore-canary-{link}"
 
 
 def _matches(patterns: tuple[str, ...], name: str) -> bool:

@@ -10,6 +10,7 @@ import click
 
 from broker.base.durations import DurationInvalid, human_seconds, parse_duration_ms
 from deploy.cli.tables import counted
+from mirror.link import canary_topic
 from mirror.status import LinkCondition, LinkStatus
 
 HEALTHY = "healthy"
@@ -23,7 +24,7 @@ class Goal:
     """A state of all links: without a finding, or where `lag_below_ms` is given, with a known lag below it.
 
     A lag counts only while a worker lives and no partition stands still or waits to be taken in: otherwise it will not
-    stay so.
+    stay so. Where nothing is mirrored there is none.
     """
 
     text: str
@@ -40,7 +41,7 @@ class Goal:
         if self.lag_below_ms is None:
             return not status.findings
         in_time = status.lag_seconds is not None and status.lag_seconds * 1000 < self.lag_below_ms
-        return in_time and status.condition in _MIRRORING and not status.partitions_held
+        return in_time and status.condition in _MIRRORING and not status.partitions_held and _mirrors_something(status)
 
     def _lacks(self, status: LinkStatus) -> str:
         if self.lag_below_ms is None:
@@ -50,7 +51,14 @@ class Goal:
             return status.condition.value
         if status.lag_seconds is not None and status.partitions_held:
             return f"{counted(status.partitions_held, 'partition')} not taken in, or held"
+        if status.lag_seconds is not None and not _mirrors_something(status):
+            return "nothing is mirrored: the source has no topic that the link selects"
         return "lag unknown" if status.lag_seconds is None else f"lag {human_seconds(status.lag_seconds)}"
+
+
+def _mirrors_something(status: LinkStatus) -> bool:
+    """The canary's topic comes and goes with those who run it, and says nothing of what the link is for."""
+    return any(lag.topic != canary_topic(status.link) for lag in status.partition_lags)
 
 
 class GoalOption(click.ParamType[Goal]):

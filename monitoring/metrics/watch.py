@@ -9,6 +9,7 @@ from dataclasses import replace
 from broker.base.clock import Clock
 from broker.base.errors import FarshoreError
 from broker.client.cluster import Cluster
+from broker.client.model import ClusterMetadata
 from broker.client.site import Site
 from broker.wire.vocabulary import NO_LEADER
 from mirror.api import (
@@ -115,8 +116,14 @@ class LinkWatch:
 
 
 async def _partitions_offline(cluster: Cluster) -> int:
-    topics = (await cluster.metadata()).topics.values()
-    return sum(partition.leader_id == NO_LEADER for topic in topics for partition in topic.partitions)
+    return offline_partitions(await cluster.metadata())
+
+
+def offline_partitions(metadata: ClusterMetadata) -> int:
+    """Those that nobody leads. A topic that the site cannot describe counts as one: how many it has is not known."""
+    told = metadata.topics.values()
+    leaderless = sum(partition.leader_id == NO_LEADER for topic in told for partition in topic.partitions)
+    return leaderless + len(metadata.topic_errors)
 
 
 def observed(

@@ -115,6 +115,8 @@ def test_what_is_unknown_is_said_in_both_forms(capsys: pytest.CaptureFixture[str
         ("healthy", status(EVEN, age_ms=600_000), False),
         ("healthy", status(BLIND), False),
         ("lag<5s", status(EVEN), True),
+        ("lag<5s", status(), False),
+        ("lag<5s", status(replace(EVEN, topic=LINK.canary_topic)), False),
         ("lag<5s", status(LAGGING), False),
         ("lag < 3h", status(LAGGING), True),
         ("lag<5s", status(BLIND), False),

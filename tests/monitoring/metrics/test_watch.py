@@ -6,11 +6,14 @@ import shutil
 from pathlib import Path
 
 from broker.base.clock import SystemClock
+from broker.client.model import ClusterMetadata, Partition, Topic
 from broker.client.site import Site
+from broker.wire.errors import ErrorCode
+from broker.wire.vocabulary import NO_LEADER
 from mirror.link import Link
 from mirror.offsets.operations import promote_link
 from monitoring.metrics.observation import Board, SplitSample
-from monitoring.metrics.watch import LinkWatch
+from monitoring.metrics.watch import LinkWatch, offline_partitions
 from tests.broker.running import running_server
 from tests.broker.wire_client import connect
 from tests.failover.stage import PARTITIONS, mirrored, two_sites
@@ -42,6 +45,13 @@ async def test_partitions_that_nobody_leads_are_counted_at_both_sites(tmp_path: 
             assert (await watch.look()).partitions_offline == {"east": 1, "west": 1}
         finally:
             await watch.close()
+
+
+def test_a_topic_that_a_site_cannot_describe_counts_as_one_that_nobody_leads() -> None:
+    led, leaderless = Partition(0, 1, 0, (1,), (1,)), Partition(1, NO_LEADER, 0, (1,), (1,))
+    topics = {"gates": Topic("gates", None, False, (led, leaderless))}
+    errors = {"flights": ErrorCode.UNKNOWN_SERVER_ERROR}
+    assert offline_partitions(ClusterMetadata("id", 1, {}, topics, errors)) == 2
 
 
 async def test_both_sites_of_a_promoted_link_that_are_written_to_are_seen_with_the_records(tmp_path: Path) -> None:
