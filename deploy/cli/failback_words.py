@@ -38,6 +38,9 @@ _WORDS = {
     FailbackRefusal.SOURCE_LACKS: "{source} lacks records that {target} has from it, and no link brings them: {lacks}",
     FailbackRefusal.SOURCE_NOT_COMPARED: "{not_compared}",
     FailbackRefusal.ACTIVE_ELSEWHERE: "{elsewhere} took over from {target}, and is the active site",
+    FailbackRefusal.TOPICS_GONE: "{target} has {gone} no more, and {source} would go on with what it had of them",
+    FailbackRefusal.NOTHING_TO_BRING: "{target} has no topic that link {back} carries: there is nothing to come back "
+    "with",
 }
 _ROLES = {
     RoleInTheWay.SOURCE_CLOSED: (
@@ -114,6 +117,7 @@ def _told_refusals(app: AppContext, link: Link, plan: FailbackPlan, log: Operati
     failback = "" if log is None else log.operation_id
     named = {"link": link.name, "source": plan.source, "target": plan.target, "back": plan.link_back}
     named["open"] = told_starts(open_starts(plan.open_tails))
+    named["gone"] = _names(plan.topics_gone)
     named |= {"back_records": told_tails(plan.back_tails), "elsewhere": ", ".join(plan.active_elsewhere)}
     lacks, unknown = ([one for one in plan.source_lacks if one.is_known is known] for known in (True, False))
     named |= {"lacks": told_partings(lacks, plan.source), "not_compared": told_partings(unknown, plan.source)}
@@ -162,6 +166,14 @@ def _hint(app: AppContext, link: Link, plan: FailbackPlan, refusal: FailbackRefu
             return hint_of_partings(plan.link, plan.source)
         case FailbackRefusal.SOURCE_NOT_COMPARED:
             return f"see to the reason, then type the same again; farshore status --link {link.name}"
+        case FailbackRefusal.TOPICS_GONE:
+            delete = f"farshore topic delete --site {plan.source} --topic {plan.topics_gone[0]}"
+            return f"read from {plan.source} what is wanted of each, delete it there, too, and go on: {delete}"
+        case FailbackRefusal.NOTHING_TO_BRING:
+            return (
+                f"make at {plan.target} what is to be carried (farshore topic create --site {plan.target}), or have "
+                f"{plan.source} go on without it: `farshore site role`, then farshore link resume --link {link.name}"
+            )
         case FailbackRefusal.ACTIVE_ELSEWHERE:
             return (
                 f"`farshore site role`; move from there first, as `farshore switchover --from "

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from functools import partial
 
 from broker.client.cluster import Cluster
@@ -98,7 +98,8 @@ async def _look_along(
     if entries.run is not None and entries.run.state is RunState.PROMOTED:
         tails = (await look_for_stranded(back, target, source)).undecided
     later = is_later(entries, there)
-    topics = [name for name in await list_topics(target) if back.selects_topic(name)]
+    at_source, at_target = await both(list_topics(source), list_topics(target))
+    topics = [name for name in at_target if back.selects_topic(name) and name != back.canary_topic]
     elsewhere = await look_elsewhere(back, links, topics)
     snapshot = await observe(back, target, source, (), source.clock.now_ms())
     groups = await groups_to_come(link, back, snapshot, ends)
@@ -108,6 +109,8 @@ async def _look_along(
         through,
         entries.paused_topics(),
         tuple(_stands_still(back, entries, snapshot)),
+        topics_gone=_gone(link, there, at_source, at_target),
+        has_topics=bool(topics),
     )
 
 
@@ -125,6 +128,11 @@ def _stands_still(back: Link, entries: StateEntries, snapshot: Snapshot) -> Iter
         elif hold is not None and hold.reason is not HoldReason.PAUSED:
             why = f"{hold.reason.value}: {hold.detail}" if hold.detail else hold.reason.value
             yield StandsStill(*at, why, is_gap=False, command=f"farshore link retry --link {back.name}")
+
+
+def _gone(link: Link, there: StateEntries, at_source: Container[str], at_target: Container[str]) -> tuple[str, ...]:
+    mirrored = {topic for topic, _ in there.checkpoints if link.selects_topic(topic) and topic != link.canary_topic}
+    return tuple(sorted(topic for topic in mirrored if topic in at_source and topic not in at_target))
 
 
 async def groups_to_come(link: Link, back: Link, snapshot: Snapshot, ends: tuple[Cluster, Cluster]) -> GroupsBack:

@@ -67,6 +67,12 @@ class FailbackRefusal(StrEnum):
     """A third site took over from the other one: the way back is from there."""
     OPERATION_UNDER_WAY = "operation_under_way"
     """Of a dry run: another operation along the link, or the link back, has not ended."""
+    TOPICS_GONE = "topics_gone"
+    """Topics that were mirrored were deleted at the other site, and the old source has them still: nothing of them
+    comes back, and there they would go on as they were.
+    """
+    NOTHING_TO_BRING = "nothing_to_bring"
+    """The other site has no topic that the link back carries."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +108,10 @@ class BackLink:
     through: tuple[ReadsTail, ...] = ()
     paused_topics: tuple[str, ...] = ()
     still: tuple[StandsStill, ...] = ()
+    topics_gone: tuple[str, ...] = ()
+    """That the link mirrored, and of the two sites the one which it comes back to alone has."""
+    has_topics: bool = True
+    """Whether its source has any that it carries."""
 
     @property
     def active_elsewhere(self) -> tuple[str, ...]:
@@ -156,6 +166,8 @@ class FailbackPlan:
     left_records: int | None = 0
     open_tails: tuple[StrandedTail, ...] = ()
     """Those that nobody decided about, with an open transaction."""
+    topics_gone: tuple[str, ...] = ()
+    """That were deleted at the target, and that the source has still."""
     seen: tuple[LinkStands, ...] = ()
     """What it was made from: how the link stood, and the link back."""
     paused_topics: tuple[str, ...] = ()
@@ -197,7 +209,7 @@ def plan_failback(
         if FailbackStep.CARRY in steps and back.condition in (LinkCondition.NEVER_RAN, LinkCondition.SILENT):
             refusals.append(FailbackRefusal.LINK_BACK_SILENT)
         if FailbackStep.CARRY in steps:
-            refusals += _brings_nothing(back)
+            refusals += [*_brings_nothing(back), *_gone(back)]
         if FailbackStep.SWITCH_OVER in steps and back.active_elsewhere:
             refusals.append(FailbackRefusal.ACTIVE_ELSEWHERE)
         if FailbackStep.RESUME_BACK in steps and any(tail.target_wrote for tail in back.tails):
@@ -222,6 +234,7 @@ def plan_failback(
         groups_known=back.groups.is_known if back else True,
         groups_gone=back.groups.gone if back else (),
         reads_tail=back.through if back and not refusals else (),
+        topics_gone=back.topics_gone if FailbackRefusal.TOPICS_GONE in refusals and back else (),
         source_lacks=lacks,
         paused_topics=back.paused_topics if back else (),
         stands_still=back.still if back else (),
@@ -243,6 +256,13 @@ def _lacking(lacks: Iterable[SourceParting]) -> Iterable[FailbackRefusal]:
         yield FailbackRefusal.SOURCE_LACKS
     if False in known:
         yield FailbackRefusal.SOURCE_NOT_COMPARED
+
+
+def _gone(back: BackLink) -> Iterable[FailbackRefusal]:
+    if back.topics_gone:
+        yield FailbackRefusal.TOPICS_GONE
+    elif not back.has_topics:
+        yield FailbackRefusal.NOTHING_TO_BRING
 
 
 def nothing_left(found: Stranded, backs: Sequence[str]) -> FailbackPlan:

@@ -16,7 +16,7 @@ PAUSED_HELP = "1 for a topic of which a person wants nothing more mirrored, unti
 SPLIT_HELP = "1 when both sites of a promoted link were written to, by others than mirrors, since it was promoted."
 TWO_ACTIVE_HELP = "1 when both sites of a promoted link take writes to its topics, by their roles."
 BOTH_PROMOTED_HELP = "1 when a promoted link's link back was promoted too, and not before it: nothing is mirrored."
-OFFLINE_HELP = "Partitions of a site that nobody leads (no broker, damaged files); a topic that it cannot tell of is one."
+OFFLINE_HELP = "Partitions of a site that nobody leads (no broker, damaged files); one per topic that it cannot tell."
 
 
 class LinkCollector(Collector):

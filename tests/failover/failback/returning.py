@@ -44,11 +44,11 @@ async def ready(folder: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[
         await commit_offsets(lost.stage.source, GROUP, {PARTITIONS[0]: CommittedOffset(53)})
         await commit_offsets(lost.stage.target, GROUP, {PARTITIONS[0]: CommittedOffset(40)})
         async with running(lost.back):
-            await eventually(lambda: _is_run(lost), "the worker of the link back")
+            await eventually(lambda: is_run(lost), "the worker of the link back")
             yield lost
 
 
-async def _is_run(lost: Lost) -> bool:
+async def is_run(lost: Lost) -> bool:
     owner = (await read_entries(lost.back, lost.stage.source)).owner
     return owner is not None and owner.is_worker
 

@@ -12,8 +12,19 @@ from failover.errors import OtherFile
 from failover.failback.plan import FailbackStep
 from failover.journal import Event
 from failover.journal_log import load_operations
+from failover.moving import FencedCommits
 from failover.standing import standing_of
-from tests.failover.failback.returning import ID, at_death, die_in_step, expected, go_back, log_of, ready, stands
+from tests.failover.failback.returning import (
+    ID,
+    at_death,
+    die_in_step,
+    expected,
+    go_back,
+    group_at_east,
+    log_of,
+    ready,
+    stands,
+)
 from tests.failover.failback.stage import Lost
 from tests.failover.machines import HEIR, Death, mortal
 from tests.failover.stage import GROUP, now_ms
@@ -69,6 +80,38 @@ async def test_which_groups_were_set_back_is_told_at_its_end_however_often_it_is
         (one,) = came_back.groups_set_back
         assert (one.group, one.partition, one.from_offset) == (GROUP, 0, 53)
         assert one.to_offset < one.from_offset
+
+
+async def test_a_group_that_was_set_back_is_told_where_the_machine_died_before_it_could_say_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The one that took it up found it where it was to be, and told of none."""
+    async with ready(tmp_path, monkeypatch) as lost:
+        await die_in_step(lost, tmp_path, monkeypatch, "set_groups", Event.DONE)
+        log = await log_of(lost)
+        assert "set_groups" not in [entry.detail["step"] for entry in log.entries if entry.event == Event.DONE]
+        came_back = await go_back(HEIR, lost, tmp_path / "another machine")
+        assert [(one.group, one.partition, one.from_offset) for one in came_back.groups_set_back] == [(GROUP, 0, 53)]
+
+
+async def test_one_that_was_about_to_be_set_back_and_was_not_is_told_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with ready(tmp_path, monkeypatch) as lost:
+
+        async def is_cut(*_: object) -> None:
+            raise NotCommitted
+
+        with monkeypatch.context() as patched, pytest.raises(NotCommitted):
+            patched.setattr(FencedCommits, "commit", is_cut)
+            await go_back(HEIR, lost, tmp_path)
+        assert await group_at_east(lost) == 53
+        came_back = await go_back(HEIR, lost, tmp_path / "another machine")
+        assert [(one.group, one.partition, one.from_offset) for one in came_back.groups_set_back] == [(GROUP, 0, 53)]
+
+
+class NotCommitted(Exception):  # noqa: N818  # as a death is no error
+    """Stands for whatever ends a machine there."""
 
 
 @pytest.mark.parametrize("seed", SEEDS)
