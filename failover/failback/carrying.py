@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Awaitable, Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -24,6 +24,9 @@ from mirror.api import Due, Link, complete_link, fence_groups, load_group_map, l
 
 Report = Callable[[int, int], None]
 """Is told how many offsets are still to come, and how many there were."""
+
+
+Note = Callable[[Sequence["SetBack"]], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +108,24 @@ async def fenced_commits(back: Link, target: Cluster, check: Check) -> Committin
     return FencedCommits(target, back, writer)
 
 
+async def set_before(target: Cluster, noted: Sequence[SetBack]) -> tuple[SetBack, ...]:
+    """Of those that machines before this one were about to set: those that stand before where they stood then, since
+    nothing else brings a group of the link back's target back. To be asked behind the fence of the commits, which takes
+    back what was not committed. Raises ClientError.
+    """
+    last = {(one.group, one.topic, one.partition): one for one in noted}
+    stand = await committed_offsets_of_groups(target, sorted({one.group for one in noted}))
+    found = []
+    for one in last.values():
+        there = stand[one.group]
+        if isinstance(there, ClientError):
+            raise there
+        now = there.get(TopicPartition(one.topic, one.partition))
+        if now is not None and now.offset < one.from_offset:
+            found.append(one)
+    return tuple(found)
+
+
 async def set_groups(
     back: Link,
     ends: tuple[Cluster, Cluster],
@@ -112,10 +133,11 @@ async def set_groups(
     names: Container[str],
     commits: Committing,
     check: Check,
+    note: Note,
 ) -> SetGroups:
     """Set each of these groups of the link back's target to where it stands at its source, if it is further -> those,
     and those of which it is not known. `ends`: the link back's source and target, `snapshot` of them, taken behind the
-    fence of the `commits`.
+    fence of the `commits`; `note` is told of those that are about to be set, before they are.
 
     A place that a group had before the site was lost would count as read there (ADR 8), and what the group reads anew
     at the other site would be passed over. Groups with members there are left alone: the switchover refuses them.
@@ -145,6 +167,8 @@ async def set_groups(
                 wanted[where] = CommittedOffset(exact, at.metadata)
                 found.append(SetBack(group.group, at.target_topic, at.partition, before[where].offset, exact))
         due += [Due(group.group, wanted, before)] if wanted else []
+    if found:
+        await note(found)
     refused = await commits.commit(due, check)
     await commits.until_counted()
     return SetGroups(tuple(one for one in found if one.group not in refused), refused)

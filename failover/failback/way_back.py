@@ -8,7 +8,7 @@ took the failback up, the later one's fence refuses the other (docs/adr/0033-a-f
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -18,7 +18,7 @@ from broker.base.documents import to_document
 from broker.client.cluster import Cluster
 from broker.client.errors import ClientError
 from failover.errors import BackTailUndecided
-from failover.failback.carrying import SetBack, await_carried, fenced_commits, set_groups
+from failover.failback.carrying import SetBack, await_carried, fenced_commits, set_before, set_groups
 from failover.failback.export import export_stranded, is_exported
 from failover.failback.looking import check_as_seen, groups_to_come
 from failover.failback.plan import FailbackPlan, FailbackStep
@@ -39,6 +39,7 @@ from failover.observe import observe
 from mirror.api import Link, StrandedTail
 
 SET_BACK: Final = "groups_set_back"
+TO_SET: Final = "groups_to_set"
 
 
 class SwitchoverEnd(StrEnum):
@@ -105,6 +106,8 @@ class WayBack:
         self._plan = plan
         self._hands = hands
         self._saved: Sequence[StrandedTail] = ()
+        self._to_set: Sequence[SetBack] = ()
+        """By machines before this one, as they said right before it."""
         self.step = ""
         """The one that was begun last."""
         self.came_back = CameBack()
@@ -150,10 +153,8 @@ class WayBack:
 
     def take_up(self, log: OperationLog) -> None:
         """What came of the steps of those before it belongs to what came of all."""
-        noted = [one for entry in log.entries for one in entry.detail.get(SET_BACK, ())]
-        fields = ("group", "topic", "partition", "from_offset", "to_offset")
-        found = (SetBack(*(one[name] for name in fields)) for one in noted)
-        self.came_back.groups_set_back = tuple(dict.fromkeys(found))  # each tells of all before it
+        self.came_back.groups_set_back = tuple(dict.fromkeys(_noted(log, SET_BACK)))  # each tells of all before it
+        self._to_set = tuple(_noted(log, TO_SET))
 
     async def _take(self, step: FailbackStep, journal: OperationJournal) -> None:
         match step:
@@ -196,9 +197,17 @@ class WayBack:
     async def _try_to_set_groups(self, journal: OperationJournal) -> Mapping[str, ClientError]:
         """-> the groups of which it is not known that they are set."""
         commits = await fenced_commits(self._back, self._ends[0], journal.renew)
+        before, self._to_set = await set_before(self._ends[0], self._to_set), ()
+        self.came_back.groups_set_back = tuple(dict.fromkeys((*self.came_back.groups_set_back, *before)))
         snapshot = await observe(self._back, *self._ends_back, (), self._ends[1].clock.now_ms())
         names = (await groups_to_come(self._link, self._back, snapshot, self._ends)).untouched
-        asked = (self._back, self._ends_back, snapshot, names, commits, journal.renew)
+
+        async def note(found: Sequence[SetBack]) -> None:
+            """Who takes it up finds them where they are to be, and could not tell that this was not always so."""
+            to_set = [to_document(one) for one in found]
+            await journal.record(Event.STARTED, {"step": FailbackStep.SET_GROUPS.value, TO_SET: to_set})
+
+        asked = (self._back, self._ends_back, snapshot, names, commits, journal.renew, note)
         done, refused = await set_groups(*asked)
         self.came_back.groups_set_back += done
         return refused
@@ -214,3 +223,8 @@ class WayBack:
 
     async def _look_at_target(self) -> None:
         self.came_back.stranded_at_target = (await look_for_stranded(self._back, *self._ends_back)).undecided
+
+
+def _noted(log: OperationLog, name: str) -> Iterator[SetBack]:
+    fields = ("group", "topic", "partition", "from_offset", "to_offset")
+    return (SetBack(*(one[field] for field in fields)) for entry in log.entries for one in entry.detail.get(name, ()))

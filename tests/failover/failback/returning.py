@@ -161,15 +161,17 @@ async def at_death(lost: Lost, folder: Path) -> None:
 
 
 async def die_in_step(
-    lost: Lost, folder: Path, monkeypatch: pytest.MonkeyPatch, step: str, when: Event = Event.STARTED
+    lost: Lost, folder: Path, monkeypatch: pytest.MonkeyPatch, step: str, when: Event = Event.STARTED, saying: str = ""
 ) -> None:
-    """The machine dies when it has said that it begins the step, or when it would say that it has done it."""
+    """The machine dies when it has said that it begins the step (`saying` this), or would say that it has done it."""
     death = Death()
     real = OperationJournal.record_all
 
     async def record_all(self: OperationJournal, noted: Any) -> list[JournalEntry]:
         told: list[tuple[str, Mapping[str, Any]]] = list(noted)
-        is_now = any(event == when and detail["step"] == step for event, detail in told)
+        is_now = any(
+            event == when and detail["step"] == step and (not saying or saying in detail) for event, detail in told
+        )
         if is_now and when == Event.DONE:
             death.at = death.requests + 1
         entries = await real(self, told)
