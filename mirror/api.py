@@ -23,7 +23,7 @@ from mirror.offsets.promotion_entries import BackPromotion
 from mirror.offsets.promotions import is_later, tell_links_back
 from mirror.offsets.returns import Returning, Returns
 from mirror.offsets.runs import OthersCounter, last_landed
-from mirror.offsets.shared import GroupMap, load_group_map
+from mirror.offsets.shared import GroupMap
 from mirror.offsets.source_ends import LastLook, Observation, SeenEnd, SourceBrokers, load_observation
 from mirror.offsets.state import LinkState, StateReader, StateReaders, load_link_state, load_partial_state, read_entries
 from mirror.offsets.state_entries import StateEntries
@@ -39,6 +39,8 @@ from mirror.worker.declared import (
     complete_and_compare,
     complete_link,
 )
+from mirror.worker.group_map import load_group_map
+from mirror.worker.outlived import in_doubt_now
 from mirror.worker.parted import SourceParting, source_partings, that_are_missing
 from mirror.worker.registry import registered_at
 from mirror.worker.stranding import CarriedCounter, StrandedTail, TailReader, records_in
@@ -111,6 +113,7 @@ __all__ = [
     "end_by_hand",
     "fence_groups",
     "find_places",
+    "in_doubt_now",
     "is_later",
     "is_set_back_there",
     "judge_heartbeat",

@@ -20,7 +20,7 @@ from failover.moving import Committing, FencedCommits
 from failover.observe import observe
 from failover.open_transactions import Holding, open_transactions
 from failover.snapshot import Snapshot
-from mirror.api import Due, Link, complete_link, fence_groups, load_group_map, load_link_state
+from mirror.api import Due, Link, complete_link, fence_groups, in_doubt_now, load_group_map, load_link_state
 
 Report = Callable[[int, int], None]
 """Is told how many offsets are still to come, and how many there were."""
@@ -146,7 +146,7 @@ async def set_groups(
     source, target = ends
     back = await complete_link(back, source, target)
     state = await load_link_state(back, target)
-    doubted = state.entries.in_doubt(asks_source=True)
+    doubted = await in_doubt_now(back, state.entries, source, target)
     group_map = await load_group_map(back, state.map, doubted, ends, {})
     groups = [group for group in snapshot.groups if group.group in names and group.target_members == 0]
     looked_at = [group.group for group in groups]

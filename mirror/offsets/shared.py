@@ -24,20 +24,17 @@ from typing import NamedTuple
 
 from broker.client.cluster import Cluster
 from broker.client.errors import ClientError
-from broker.client.fanout import both
 from broker.client.log import FetchLimits, fetch_once, records_of
 from broker.client.offsets import log_start_offsets
-from broker.client.topics import describe_topics
 from broker.wire.errors import CorruptBatch
 from broker.wire.message_sets import iter_fetched
 from broker.wire.messages.fetch import PartitionData
 from broker.wire.vocabulary import TopicPartition
 from mirror.link import Link
 from mirror.offsets.group_entries import GroupAction, Written
-from mirror.offsets.limits import EXAMINED_MAX_BYTES, EXAMINED_PARTITION_MAX_BYTES, EXAMINED_ROUNDS
+from mirror.offsets.limits import EXAMINED_MAX_BYTES, EXAMINED_PARTITION_MAX_BYTES
 from mirror.offsets.offset_map import OffsetMap, PartitionMap, Where
 from mirror.offsets.runs import next_landed, next_taken
-from mirror.offsets.state import StateReaders, load_partial_state
 
 _NOTHING = PartitionMap()
 
@@ -258,51 +255,6 @@ def _skip_known(own: PartitionMap, back: PartitionMap, seen: Examined, left: Ite
             offset = min([there.stop, *brought])
         else:
             return offset
-
-
-async def load_group_map(
-    link: Link,
-    own: OffsetMap,
-    in_doubt: Iterable[Where],
-    clusters: tuple[Cluster, Cluster],
-    examined: dict[TopicPartition, Examined],
-    readers: StateReaders | None = None,
-) -> GroupMap:
-    """The map with those of the reverse links, which are kept at this link's source; `clusters`: source and target.
-
-    `in_doubt`, and what is so in a reverse link: the partitions where an offset may mean another record by now, or
-    where the reverse link's log cannot be read. What a reverse link says of a topic that is another one by now counts
-    for nothing: the target's records are those that this link brought. `examined` is what earlier calls saw, and is
-    added to; `readers` go on from where those had read. A map that is read too early only says an earlier offset.
-    Raises ClientError, StateDamaged.
-    """
-    source, target = clusters
-    backs: list[tuple[Link, OffsetMap]] = []
-    written_back: dict[str, Mapping[Where, Written]] = {}
-    left: dict[TopicPartition, tuple[range, ...]] = {}
-    doubted = set(in_doubt)
-    for back in link.reverse_links:
-        state, topics = await both(
-            load_partial_state(back, source, readers.of(back) if readers is not None else None),
-            describe_topics(target, {topic for topic, _ in own.partitions()}),
-        )
-        others = state.entries.of_other_topics(topics)
-        backs.append((back, state.map.without(others)))
-        for name, entry in state.entries.groups.by_group.items():
-            written_back[name] = {where: pair for where, pair in entry.written.items() if where not in others}
-        doubted |= state.entries.in_doubt(asks_source=True).keys() | state.unread.keys()
-        for gap in state.entries.left_at_source():
-            at = TopicPartition(gap.topic, gap.partition)
-            if at not in others:
-                left[at] = (*left.get(at, ()), range(gap.source_from, gap.source_to))
-    in_doubt = frozenset(doubted)
-    more = (*link.side_links, *link.round_links)
-    found = GroupMap(own, tuple(backs), in_doubt, examined, more, written_back, left)
-    for _ in range(EXAMINED_ROUNDS):
-        if not await examine(target, found.unexplained(), examined):
-            break
-        found = GroupMap(own, tuple(backs), in_doubt, examined, more, written_back, left)
-    return found
 
 
 async def examine(

@@ -22,7 +22,7 @@ from mirror.offsets.entries import Gap, VoidEntry
 from mirror.offsets.fence import find_unmarkable, find_unmarked
 from mirror.offsets.hold_entries import Hold
 from mirror.offsets.origin_entries import SEQUENCES_MAX
-from mirror.offsets.shared import GroupMap, load_group_map
+from mirror.offsets.shared import GroupMap
 from mirror.offsets.state_writer import Change
 from mirror.offsets.topic_entries import TopicPause, VoidPause
 from mirror.topics.plan import ConfigChange
@@ -40,6 +40,7 @@ from mirror.topics.seen import (
 )
 from mirror.topics.sync import find_concerns, look_at_topics, sync_configs, sync_topics
 from mirror.worker.events import Event, changed_only, tell_hold
+from mirror.worker.group_map import load_group_map
 from mirror.worker.leaving import call_back, send_away
 from mirror.worker.other_units import load_other_units
 from mirror.worker.replicator import Replicator

@@ -26,6 +26,7 @@ from mirror.api import (
     StateReader,
     carried_offset,
     complete_link,
+    in_doubt_now,
     load_group_map,
     load_partial_state,
 )
@@ -114,7 +115,8 @@ async def _look(
     at_target = await committed_offsets_of_groups(target, names)
     state = await load_partial_state(link, target, reader)
     gone = {place for place, item in places.items() if item.recreated}
-    offset_map = await load_group_map(link, state.map, {*state.entries.in_doubt(asks_source=True), *gone}, clusters, {})
+    doubted = await in_doubt_now(link, state.entries, source, target)
+    offset_map = await load_group_map(link, state.map, doubted | gone, clusters, {})
     went_back: frozenset[Cell] = frozenset()
     if link.reverse_links:
         again = await committed_offsets_of_groups(source, names)

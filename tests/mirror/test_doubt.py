@@ -28,13 +28,13 @@ from mirror.offsets.group_entries import GroupAction
 from mirror.offsets.hold_entries import Hold, HoldReason
 from mirror.offsets.intervals import End, Interval
 from mirror.offsets.offset_map import PartitionMap
-from mirror.offsets.shared import load_group_map
 from mirror.offsets.state import LinkState, StateReader, load_link_state
 from mirror.offsets.state_writer import StateLog, StateWriter, ensure_own_topics
 from mirror.offsets.wishes import WishReader
 from mirror.topics.sync import sync_topics
 from mirror.translation import translate_offset
 from mirror.worker.ground import Ground
+from mirror.worker.group_map import load_group_map
 from mirror.worker.holds import Attempts, Holds
 from mirror.worker.origins import Passage
 from mirror.worker.plan import Rules

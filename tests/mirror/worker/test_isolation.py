@@ -22,9 +22,9 @@ from broker.wire.vocabulary import TopicPartition
 from mirror.link import Link
 from mirror.offsets.hold_entries import HoldReason
 from mirror.offsets.operations import promote_link, resume_link
-from mirror.offsets.shared import load_group_map
 from mirror.offsets.state import load_link_state, read_entries
 from mirror.worker.events import Event
+from mirror.worker.group_map import load_group_map
 from tests.mirror.harness import (
     Told,
     accept_all,
