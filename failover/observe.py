@@ -13,6 +13,7 @@ from broker.client.groups import SHARE_TYPE, DescribedConsumerGroup, GroupOfOthe
 from broker.client.model import Topic
 from broker.wire.vocabulary import TopicPartition
 from failover.contact import SiteFinding
+from failover.doubted import Doubted, doubted
 from failover.last_seen import LastSeen, last_seen
 from failover.loading import Loaded, load_link
 from failover.looking import (
@@ -89,9 +90,10 @@ async def observe(
         _target_ends(link, _told_partitions(link, state, at_source, kept) | unmapped, at_target, of_target),
     )
     known = kept if source is None or of_source.missed else None
-    partitions = _partitions(link, state, known, logs, (at_target, target_ends), unmapped)
+    in_doubt = await doubted(link, state, (source, target), logs, of_source)
+    partitions = _partitions(link, state, known, logs, (at_target, target_ends), unmapped, in_doubt)
     places, sites = Places.of(link, mirrored_partitions(state) | unmapped), (group_source, target)
-    seen_groups = await _groups(link, state, partitions, sites, wanted, listed, seen, of_source, places)
+    seen_groups = await _groups(link, state, partitions, sites, wanted, listed, seen, of_source, places, in_doubt)
     return Snapshot(
         *(link.name, link.source.name, link.target.name, now_ms),
         source_finding=_finding(source, loaded, of_source),
@@ -200,13 +202,13 @@ def _partitions(
     logs: LogsSeen,
     at_target: tuple[Mapping[str, Topic], TargetLogs],
     unmapped: AbstractSet[TopicPartition],
+    in_doubt: Doubted,
 ) -> tuple[PartitionView, ...]:
     """`kept`: what the target keeps of the source's ends; None: the source told all, and a partition of the link's
     topics that it does not tell of is not there any more. `at_target`: its topics and logs.
     """
     entries, (there, (ends, starts, untold)) = state.entries, at_target
     whole, observation = kept is None, kept or Observation()
-    doubted = entries.doubts(logs.topics).keys() if logs.topics or whole else entries.in_doubt(asks_source=False).keys()
     returned, recreated = Returned(link, state, observation, ends), entries.of_other_topics(logs.topics)
     views = []
     for at in sorted(_told_partitions(link, state, logs.topics, observation) | unmapped):
@@ -238,7 +240,7 @@ def _partitions(
                 else end and end.source_next,
                 target_end,
                 logs.starts.get(at, seen.start if seen else None),
-                trusted=not (cut or at in doubted or (seen is not None and seen.is_another)),
+                trusted=not (cut or at in in_doubt.logs or (seen is not None and seen.is_another)),
                 has_local_writers=returned.is_shared(at),
                 mirrored_target_next=end.target_next if end else None,
                 returned_at_most=returned.at_most(at, _unmirrored(seen, end) if source_end is None else None),
@@ -285,6 +287,7 @@ async def _groups(
     seen: tuple[GroupsSeen, GroupsSeen],
     asking: Asking,
     places: Places,
+    in_doubt: Doubted,
 ) -> tuple[GroupView, ...]:
     """Every selected group with a committed offset in a mirrored topic, at either site, and those that read there at
     the source, or have one pending, or of which it does not tell that: `listed` are all that it has.
@@ -294,7 +297,7 @@ async def _groups(
     # Without a source there is nothing to translate: its offsets cannot be asked for.
     offset_map = GroupMap(state.map)
     if source:
-        mapped = await asking.ask(_mapped(link, state, (source, target), at_source, asking), None)
+        mapped = await asking.ask(_mapped(link, state, (source, target), at_source, asking, in_doubt), None)
         if mapped is None:
             source, at_source = None, GroupsSeen()
         else:
@@ -304,12 +307,14 @@ async def _groups(
         entry = state.entries.groups.by_group.get(name)
         written = entry.written if entry is not None else {}
         unanswered = at_target.unanswered.get(name)
-        waiting = set(entry.waiting) if entry is not None and name not in at_source.offsets else set()
-        if name not in at_source.offsets:  # where the link brought it, also if the target has lost that since
+        told, offsets = at_source.offsets.get(name), at_target.offsets.get(name, {})
+        waiting = set(entry.waiting) if entry is not None and told is None else set()
+        if told is None:  # where the link brought it, also if the target has lost that since
             waiting |= written.keys() & places.mirrored
         waiting |= set(written) if unanswered is not None else set()
-        offsets = at_source.offsets.get(name, {}), at_target.offsets.get(name, {})
-        partitions = tuple(group_partitions(name, places, trusted, offset_map, written, offsets, waiting))
+        counts, as_lost = in_doubt.parted(told or {}, written)
+        stands = counts, offsets
+        partitions = tuple(group_partitions(name, places, trusted, offset_map, written, stands, waiting | as_lost))
         here, there = at_source.described.get(name), at_target.described.get(name)
         is_untold = isinstance(here, KafkaError) and name in listed and not asking.in_part
         is_pending = bool(places.of_group(at_source.pending.get(name, ()), (), set()))
@@ -329,22 +334,26 @@ async def _groups(
                 is_pending,
                 here.group_type if isinstance(here, GroupOfOtherType) else "",
                 not any(_is_share(found) for found in (here, there)),
-                places.others(offsets[0]),
+                places.others(told or {}),
             )
         )
     return tuple(groups)
 
 
 async def _mapped(
-    link: Link, state: LinkState, clusters: tuple[Cluster, Cluster], at_source: GroupsSeen, asking: Asking
+    link: Link,
+    state: LinkState,
+    clusters: tuple[Cluster, Cluster],
+    at_source: GroupsSeen,
+    asking: Asking,
+    in_doubt: Doubted,
 ) -> tuple[GroupMap, GroupsSeen]:
     """The map, and the groups' offsets at the source, which are no older than what a link back says of them there.
 
     A set-back at the target that it has carried to the source since then would look like a group that has read on.
     """
-    doubted = state.entries.in_doubt(asks_source=True)
     while True:
-        offset_map = await load_group_map(link, state.map, doubted, clusters, {})
+        offset_map = await load_group_map(link, state.map, in_doubt.offsets, clusters, {})
         if not link.reverse_links:
             return offset_map, at_source
         before, now = at_source.offsets, await look_at_offsets(clusters[0], at_source.offsets, asking)
