@@ -41,6 +41,7 @@ from mirror.api import (
     Checkpoint,
     End,
     GroupMap,
+    GroupSync,
     Link,
     LinkState,
     Observation,
@@ -307,19 +308,16 @@ async def _groups(
         entry = state.entries.groups.by_group.get(name)
         written = entry.written if entry is not None else {}
         unanswered = at_target.unanswered.get(name)
-        told, offsets = at_source.offsets.get(name), at_target.offsets.get(name, {})
-        waiting = set(entry.waiting) if entry is not None and told is None else set()
-        if told is None:  # where the link brought it, also if the target has lost that since
-            waiting |= written.keys() & places.mirrored
+        told = at_source.offsets.get(name)
+        waiting = _waiting(entry, places) if told is None else set()
         waiting |= set(written) if unanswered is not None else set()
         counts, as_lost = in_doubt.parted(told or {}, written)
-        stands = counts, offsets
+        stands = counts, at_target.offsets.get(name, {})
         partitions = tuple(group_partitions(name, places, trusted, offset_map, written, stands, waiting | as_lost))
         here, there = at_source.described.get(name), at_target.described.get(name)
         is_untold = isinstance(here, KafkaError) and name in listed and not asking.in_part
         is_pending = bool(places.of_group(at_source.pending.get(name, ()), (), set()))
-        is_quiet = not (is_untold or is_pending or _reads(link, here))
-        if not partitions and is_quiet and unanswered is None:
+        if not (partitions or is_untold or is_pending or _reads(link, here)) and unanswered is None:
             continue
         groups.append(
             GroupView(
@@ -338,6 +336,13 @@ async def _groups(
             )
         )
     return tuple(groups)
+
+
+def _waiting(entry: GroupSync | None, places: Places) -> set[tuple[str, int]]:
+    """Where a group of which the source tells nothing may have offsets: those that wait to be carried over, and where
+    the link brought it, also if the target has lost that since.
+    """
+    return set() if entry is None else {*entry.waiting, *(entry.written.keys() & places.mirrored)}
 
 
 async def _mapped(

@@ -94,6 +94,11 @@ def groups_to_move(result: OperationResult) -> tuple[str, ...]:
     )
 
 
+def groups_unknown(result: OperationResult) -> tuple[str, ...]:
+    """Those that were left by consent, as nobody knew where they go on; of a target that did not answer others tell."""
+    return tuple(sorted({*result.left_groups} - {*groups_to_move(result)}))
+
+
 def groups_not_moved(result: OperationResult) -> tuple[str, ...]:
     """Those that stand where they stood, and should not: nobody consented to that."""
     places = {(one.subject, one.partition) for one in result.differences if one.kind is DifferenceKind.GROUP_NOT_MOVED}

@@ -11,7 +11,7 @@ from typing import Final
 
 from broker.base.errors import FarshoreError
 from broker.client.cluster import Cluster
-from deploy.cli.left_lines import groups_not_moved, groups_to_move
+from deploy.cli.left_lines import groups_not_moved, groups_to_move, groups_unknown
 from failover.contact import SiteFinding
 from failover.result import OperationResult
 from failover.steps import Operation
@@ -131,6 +131,13 @@ def _groups_behind(result: OperationResult, link: Link) -> Iterable[NextStep]:
     if result.not_named:
         named = " ".join(f"--group {shlex.quote(group)}" for group in result.not_named)
         what = f"but not these groups, which were not asked for: before they start at {there}"
+        yield NextStep(what, f"farshore {result.operation.value} --link {link.name} {named}{consent}")
+    if unknown := groups_unknown(result):
+        named = " ".join(f"--group {shlex.quote(group)}" for group in unknown)
+        what = (
+            f"but not these groups, of which it is not known where they go on: before they start at {there}, when "
+            f"{link.source.name} tells that (a failover with --to-datetime sets them to a time)"
+        )
         yield NextStep(what, f"farshore {result.operation.value} --link {link.name} {named}{consent}")
     if left := groups_to_move(result):
         named = " ".join(f"--group {shlex.quote(group)}" for group in left)

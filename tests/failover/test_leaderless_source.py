@@ -20,7 +20,7 @@ from failover.doubted import is_led_by_nobody_since
 from failover.losses import Certainty, total_loss
 from failover.moves import MoveKind
 from failover.plan import OperationPlan, plan_failover
-from mirror.offsets.entries import Checkpoint
+from mirror.offsets.entries import Checkpoint, Writer
 from mirror.offsets.histories import EpochStart
 from mirror.offsets.intervals import End
 from mirror.offsets.state import load_link_state, read_entries
@@ -110,7 +110,9 @@ async def test_the_loss_of_the_part_that_is_gone_is_what_the_worker_last_saw(
 def test_whether_another_leader_was_there_since_is_told_by_the_epoch(
     leader_id: int, leader_epoch: int, is_so: bool
 ) -> None:
-    checkpoint = Checkpoint(*GONE, End(5, 5), 5, (1, 0), 0, 5, 0, 0, leader_epochs=(EpochStart(3, 0), EpochStart(7, 2)))
+    checkpoint = Checkpoint(
+        *GONE, End(5, 5), 5, Writer(1, 0), 0, 5, 0, 0, leader_epochs=(EpochStart(3, 0), EpochStart(7, 2))
+    )
     partition = Partition(GONE.partition, leader_id, leader_epoch, (1,), (1,))
     assert is_led_by_nobody_since(checkpoint, partition) is is_so
     assert not is_led_by_nobody_since(replace(checkpoint, leader_epochs=()), partition)

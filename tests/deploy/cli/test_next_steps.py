@@ -294,6 +294,21 @@ def test_whom_a_move_by_name_left_has_a_command_of_its_own() -> None:
     assert lost[1].command == "farshore failover --link there --group b --allow-data-loss"
 
 
+def test_whom_a_consent_left_as_nobody_knew_where_he_goes_on_is_named_with_a_command_of_his_own() -> None:
+    """All applications were to be started, though the line before had said which were not to."""
+    left = next_steps(replace(LOST, left_groups=("b", "c d")), LINK, (BACK,), {})
+    assert left[1].what == (
+        "but not these groups, of which it is not known where they go on: before they start at west, when east tells "
+        "that (a failover with --to-datetime sets them to a time)"
+    )
+    assert left[1].command == "farshore failover --link there --group b --group 'c d' --allow-data-loss"
+    unanswered = replace(LOST, left_groups=("b", "c"), unanswered_groups=("c",))
+    assert [step.command for step in next_steps(unanswered, LINK, (BACK,), {}) if "--group" in step.command] == [
+        "farshore failover --link there --group b --allow-data-loss",
+        "farshore failover --link there --group c --allow-data-loss",
+    ]
+
+
 @pytest.mark.parametrize(
     ("finding", "consent"),
     [
