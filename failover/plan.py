@@ -124,7 +124,7 @@ def plan_switchover(
             *_second_active(snapshot, freezing, elsewhere),
             *_active_at_target(snapshot.groups),
             *_missing(snapshot, (*left, *back)),
-            *not_movable((move for move in moves if not _is_coming(move, snapshot)), left),
+            *not_movable((move for move in moves if not is_coming(move, snapshot)), left),
         ),
         left_groups=left,
         set_back_groups=back,
@@ -263,7 +263,7 @@ def _missing_partitions(snapshot: Snapshot, named: Iterable[str]) -> Iterable[Ga
     return (GateRefusal(RefusalReason.PARTITION_NOT_FOUND, name) for name in dict.fromkeys(named) if name not in there)
 
 
-def _is_coming(move: GroupMove, snapshot: Snapshot) -> bool:
+def is_coming(move: GroupMove, snapshot: Snapshot) -> bool:
     """Whether the group stands where the mirror has yet to come to, so that the drain can make its move known."""
     if snapshot.is_promoted:
         return False

@@ -41,6 +41,9 @@ _WORDS = {
     FailbackRefusal.TOPICS_GONE: "{target} has {gone} no more, and {source} would go on with what it had of them",
     FailbackRefusal.NOTHING_TO_BRING: "{target} has no topic that link {back} carries: there is nothing to come back "
     "with",
+    FailbackRefusal.OFFSETS_IN_DOUBT: "offsets of {doubted} may mean other records at {source} than at {target}: the "
+    "switchover along {back} would be refused",
+    FailbackRefusal.GROUP_NOT_MOVABLE: "it is not known where these groups would go on at {source}: {not_movable}",
 }
 _ROLES = {
     RoleInTheWay.SOURCE_CLOSED: (
@@ -116,6 +119,7 @@ def tell_refusals(app: AppContext, link: Link, plan: FailbackPlan, log: Operatio
 def _told_refusals(app: AppContext, link: Link, plan: FailbackPlan, log: OperationLog | None) -> list[tuple[str, str]]:
     failback = "" if log is None else log.operation_id
     named = {"link": link.name, "source": plan.source, "target": plan.target, "back": plan.link_back}
+    named |= {"doubted": _names(plan.foreseen.in_doubt), "not_movable": _names(plan.foreseen.not_movable)}
     named["open"] = told_starts(open_starts(plan.open_tails))
     named["gone"] = _names(plan.topics_gone)
     named |= {"back_records": told_tails(plan.back_tails), "elsewhere": ", ".join(plan.active_elsewhere)}
@@ -173,6 +177,11 @@ def _hint(app: AppContext, link: Link, plan: FailbackPlan, refusal: FailbackRefu
             return (
                 f"make at {plan.target} what is to be carried (farshore topic create --site {plan.target}), or have "
                 f"{plan.source} go on without it: `farshore site role`, then farshore link resume --link {link.name}"
+            )
+        case FailbackRefusal.OFFSETS_IN_DOUBT | FailbackRefusal.GROUP_NOT_MOVABLE:
+            return (
+                f"`farshore status --link {plan.link_back} --all` and `farshore status --link {link.name} --all` say "
+                "what stands still, and what lets it go on; then type the same again"
             )
         case FailbackRefusal.ACTIVE_ELSEWHERE:
             return (

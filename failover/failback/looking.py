@@ -10,6 +10,7 @@ from broker.client.fanout import both
 from broker.client.topics import list_topics
 from failover.elsewhere import look_elsewhere
 from failover.errors import WorldChanged
+from failover.failback.foreseen import foreseen
 from failover.failback.plan import (
     BackLink,
     FailbackPlan,
@@ -104,13 +105,15 @@ async def _look_along(
     snapshot = await observe(back, target, source, (), source.clock.now_ms())
     groups = await groups_to_come(link, back, snapshot, ends)
     through = reads_through(found, snapshot.groups, groups.coming)
+    condition, ahead = condition_now(entries, heartbeat), foreseen(snapshot, groups.coming)
     return BackLink(
-        *(back.name, condition_now(entries, heartbeat), entries.run, later, unfinished, tails, elsewhere, groups),
+        *(back.name, condition, entries.run, later, unfinished, tails, elsewhere, groups),
         through,
         entries.paused_topics(),
         tuple(_stands_still(back, entries, snapshot)),
         topics_gone=_gone(link, there, at_source, at_target),
         has_topics=bool(topics),
+        foreseen=ahead,
     )
 
 

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from failover.failback.foreseen import NOTHING_FORESEEN, Foreseen
 from failover.failback.stranding import Stranded
 from failover.failback.through import ReadsTail
 from failover.failback.waves import ALL_BACK, GroupsBack
@@ -73,6 +74,10 @@ class FailbackRefusal(StrEnum):
     """
     NOTHING_TO_BRING = "nothing_to_bring"
     """The other site has no topic that the link back carries."""
+    OFFSETS_IN_DOUBT = "offsets_in_doubt"
+    """Of partitions of the link back: the switchover along it would be refused."""
+    GROUP_NOT_MOVABLE = "group_not_movable"
+    """So it would be, as it is not known where a group goes on at the old source."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +117,8 @@ class BackLink:
     """That the link mirrored, and of the two sites the one which it comes back to alone has."""
     has_topics: bool = True
     """Whether its source has any that it carries."""
+    foreseen: Foreseen = NOTHING_FORESEEN
+    """What a switchover along it would refuse."""
 
     @property
     def active_elsewhere(self) -> tuple[str, ...]:
@@ -175,6 +182,8 @@ class FailbackPlan:
     stands_still: tuple[StandsStill, ...] = ()
     under_way: str = ""
     """The operation of OPERATION_UNDER_WAY."""
+    foreseen: Foreseen = NOTHING_FORESEEN
+    """What the switchover among the steps would refuse."""
 
 
 def plan_failback(
@@ -212,6 +221,8 @@ def plan_failback(
             refusals += [*_brings_nothing(back), *_gone(back)]
         if FailbackStep.SWITCH_OVER in steps and back.active_elsewhere:
             refusals.append(FailbackRefusal.ACTIVE_ELSEWHERE)
+        if FailbackStep.CARRY in steps:
+            refusals += _foreseen(back.foreseen)
         if FailbackStep.RESUME_BACK in steps and any(tail.target_wrote for tail in back.tails):
             refusals.append(FailbackRefusal.BACK_TAIL_UNDECIDED)
     saves = FailbackStep.EXPORT in steps
@@ -238,6 +249,7 @@ def plan_failback(
         source_lacks=lacks,
         paused_topics=back.paused_topics if back else (),
         stands_still=back.still if back else (),
+        foreseen=back.foreseen if back else NOTHING_FORESEEN,
         seen=(LinkStands.of(found.link, run), *([LinkStands.of(back.name, back.run)] if back else [])),
     )
 
@@ -263,6 +275,13 @@ def _gone(back: BackLink) -> Iterable[FailbackRefusal]:
         yield FailbackRefusal.TOPICS_GONE
     elif not back.has_topics:
         yield FailbackRefusal.NOTHING_TO_BRING
+
+
+def _foreseen(found: Foreseen) -> Iterable[FailbackRefusal]:
+    if found.in_doubt:
+        yield FailbackRefusal.OFFSETS_IN_DOUBT
+    if found.not_movable:
+        yield FailbackRefusal.GROUP_NOT_MOVABLE
 
 
 def nothing_left(found: Stranded, backs: Sequence[str]) -> FailbackPlan:

@@ -9,6 +9,8 @@ import pytest
 from broker.client.cluster import Cluster
 from broker.client.groups import commit_offsets
 from broker.client.model import CommittedOffset
+from failover.failback.looking import look_back
+from failover.failback.plan import FailbackRefusal
 from failover.observe import observe
 from mirror.link import Link
 from mirror.offsets.fence import fence_link
@@ -54,5 +56,20 @@ async def test_what_came_back_with_an_older_disk_stays_in_doubt(tmp_path: Path) 
         entries = await read_entries(up.there, up.target)
         assert await in_doubt_now(up.there, entries, up.source, up.target) == {tuple(WHERE)}
         seen = await observe(up.back, up.target, up.source, (GROUP,), now_ms())
+        plan = await look_back(up.there, (up.there, up.back), (up.source, up.target), "", "")
+    assert plan.foreseen.not_movable == (GROUP,)
+    assert {FailbackRefusal.SOURCE_LACKS} == {*plan.refusals}
     (group,) = seen.groups
     assert [at.translated_offset for at in group.partitions] == [None]
+
+
+async def test_what_its_switchover_would_refuse_refuses_a_failback_before_anything_changes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It had saved and carried, and was cut short then."""
+    async with ready(tmp_path, monkeypatch) as lost:
+        await commit_offsets(lost.stage.target, GROUP, {PARTITIONS[1]: CommittedOffset(10_000)})
+        ends = (lost.stage.source, lost.stage.target)
+        plan = await look_back(lost.there, (lost.there, lost.back), ends, str(tmp_path / "saved"))
+    assert plan.refusals == (FailbackRefusal.GROUP_NOT_MOVABLE,)
+    assert plan.foreseen.not_movable == (GROUP,)
