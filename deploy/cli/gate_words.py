@@ -207,6 +207,16 @@ def reason_of(refusal: GateRefusal) -> tuple[str, str]:
     return told, hint.format(subject=shlex.quote(subject), detail=shlex.quote(detail))
 
 
+def of_a_step(plan: OperationPlan, refused: GateRefused) -> GateRefused:
+    """The refusal of a move that another command takes as its step: that has no options which leave anything behind."""
+    if any(refusal.reason in _LEFT_BY_NAME for refusal in plan.refusals):
+        refused.hint = (
+            "`farshore group describe` and `farshore status --all` show what keeps it; when that is mended, the same "
+            "command goes on, which leaves no group behind"
+        )
+    return refused
+
+
 def refusal_of(plan: OperationPlan) -> GateRefused | None:
     """Every gate that said no, with the first one's hint."""
     if not plan.refusals:

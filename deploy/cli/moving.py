@@ -17,7 +17,7 @@ from broker.base.errors import FarshoreError
 from broker.client.fanout import both, side_by_side
 from deploy.cli import failover_tables as link_tables
 from deploy.cli import site_tables
-from deploy.cli.gate_words import refusal_of
+from deploy.cli.gate_words import of_a_step, refusal_of
 from deploy.cli.interrupted import Begun, told_where_interrupted
 from deploy.cli.lines import filled
 from deploy.cli.looked import Looked, LookedAtLink, LookedAtSite
@@ -160,7 +160,7 @@ async def move_link(app: AppContext, intent: Intent, of: Step) -> LinkMoved:
                 refused = error
                 more = refusals_of(error, intent.source, looked.name)
                 plan = replace(plan, refusals=(*plan.refusals, *more))
-        return LinkMoved(to_document(plan), ExitCode.REFUSED, refused)
+        return LinkMoved(to_document(plan), ExitCode.REFUSED, of_a_step(plan, refused))
 
 
 async def link_moved(app: AppContext, ended: Ended) -> LinkMoved:

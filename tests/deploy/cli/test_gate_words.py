@@ -1,0 +1,29 @@
+"""What gates say, and what they say is to be done."""
+
+from __future__ import annotations
+
+from deploy.cli.gate_words import of_a_step, refusal_of
+from failover.contact import SiteFinding
+from failover.gates import GateRefusal, RefusalReason
+from failover.plan import OperationPlan
+from failover.snapshot import Snapshot
+from failover.steps import Operation
+
+SNAPSHOT = Snapshot("west-east", "west", "east", 9, SiteFinding.ALIVE, "running", "", (), ())
+
+
+def plan(reason: RefusalReason) -> OperationPlan:
+    return OperationPlan(Operation.SWITCHOVER, SNAPSHOT, (), (), (), (GateRefusal(reason, "g2"),))
+
+
+def test_the_refused_step_of_a_failback_names_no_option_that_a_failback_has_not() -> None:
+    """It named --leave-group, and that was a usage error."""
+    for reason in (RefusalReason.GROUP_NOT_MOVABLE, RefusalReason.GROUP_UNANSWERED):
+        refused = refusal_of(plan(reason))
+        assert refused is not None
+        assert "--leave-group" in str(refused.hint)
+        assert "--leave" not in str(of_a_step(plan(reason), refused).hint)
+    other = refusal_of(plan(RefusalReason.GROUP_ACTIVE_AT_SOURCE))
+    assert other is not None
+    hint = other.hint
+    assert of_a_step(plan(RefusalReason.GROUP_ACTIVE_AT_SOURCE), other).hint == hint
