@@ -48,10 +48,13 @@ async def doubted(
     told, ledger = entries.in_doubt(asks_source=True), frozenset(entries.in_doubt(asks_source=False))
     if source is None:
         return Doubted(ledger, frozenset(told))
-    found = await asking.ask(in_doubt_now(link, entries, source, target), set(told))
-    partitions = _by_place(logs.topics)
-    silent = {at for at in found - ledger if at in partitions and at not in logs.ends}
-    same = {at for at in silent if is_led_by_nobody_since(entries.checkpoints.get(at), partitions[at])}
+    partitions, held, found = _by_place(logs.topics), told.keys() - ledger, set(told)
+    is_untold = asking.missed and not logs.topics  # which topics there are the source does not say
+    silent = {at for at in held if at not in logs.ends and (is_untold or at in partitions)}
+    if held - silent:  # logs are not compared with those that tell nothing
+        found = await asking.ask(in_doubt_now(link, entries, source, target), found)
+    led = silent & partitions.keys()
+    same = {at for at in led if is_led_by_nobody_since(entries.checkpoints.get(at), partitions[at])}
     others = entries.of_other_topics(logs.topics).keys()
     return Doubted(frozenset((found - silent) | others), frozenset(found - same), frozenset(silent - same))
 
