@@ -86,8 +86,14 @@ class GroupMove:
         there = self.target_offset
         if not self.commits or there is None or stands_at is None or stands_at <= there or stands_at == self.stood_at:
             return self
+        # Behind where it stands now the logs may differ in order, too, where both sites write.
+        again = None if self.turn and self.read_again_records != 0 else 0
         return replace(
-            self, kind=MoveKind.AHEAD, target_offset=stands_at, skipped_records=stands_at - there, read_again_records=0
+            self,
+            kind=MoveKind.AHEAD,
+            target_offset=stands_at,
+            skipped_records=stands_at - there,
+            read_again_records=again,
         )
 
 
@@ -187,7 +193,7 @@ def plan_moves(snapshot: Snapshot, set_back_groups: Container[str] = ()) -> Iter
             move = _left(group, at) if group.unanswered else _move(group, at, view)
             counted = _counted(move, at, may_go_back=group.group in set_back_groups)
             placed = _left_back(counted, at) if snapshot.is_promoted and at.is_set_back_there else counted
-            yield _within_log(placed, view)
+            yield _within_log(placed, view, at)
 
 
 def _counted(move: GroupMove, at: GroupPartitionView, *, may_go_back: bool) -> GroupMove:
@@ -203,30 +209,43 @@ def _counted(move: GroupMove, at: GroupPartitionView, *, may_go_back: bool) -> G
             back, to = MoveKind.RESTORED, at.brought_offset
             return replace(move, kind=back, target_offset=to, read_again_records=None, skipped_records=None)
         return replace(move, read_again_records=None, skipped_records=stands_at - at.brought_offset)
-    if stands_at is None or goes_to is None or at.set_back:
+    if goes_to is None:
         return move
+    move = replace(move, read_again_records=read_again(at, goes_to))
     ahead_from = goes_to if at.ahead_from is None else at.ahead_from
-    if stands_at <= ahead_from:
+    if stands_at is None or at.set_back or stands_at <= ahead_from:
         return move
     if may_go_back:
         back = MoveKind.TRANSLATED if move.kind is MoveKind.ALREADY_THERE else move.kind
-        return replace(
-            move, kind=back, target_offset=ahead_from, read_again_records=max(stands_at, goes_to) - ahead_from
-        )
-    kind = MoveKind.AHEAD if goes_to <= stands_at else move.kind
-    return replace(move, kind=kind, target_offset=max(stands_at, goes_to), skipped_records=stands_at - ahead_from)
+        again = read_again(at, ahead_from, max(stands_at, goes_to))
+        return replace(move, kind=back, target_offset=ahead_from, read_again_records=again)
+    kind, there = MoveKind.AHEAD if goes_to <= stands_at else move.kind, max(stands_at, goes_to)
+    again, skipped = read_again(at, there), stands_at - ahead_from
+    return replace(move, kind=kind, target_offset=there, read_again_records=again, skipped_records=skipped)
+
+
+def read_again(at: GroupPartitionView, goes_to: int, read_to: int = 0) -> int | None:
+    """What it comes to from `goes_to` on and has read: all up to `read_to`, and behind that what it has read at the
+    source, where the logs differ in order. None where that is not known.
+    """
+    if at.read_at_source is None:
+        return None
+    behind = max(goes_to, read_to)
+    return behind - goes_to + sum(max(0, end - max(start, behind)) for start, end in at.read_at_source)
 
 
 def _left_back(move: GroupMove, at: GroupPartitionView) -> GroupMove:
     """Forward it would skip what somebody wants read again, at the site where the applications are."""
-    if not move.commits or at.target_offset is None or (move.target_offset or 0) <= at.target_offset:
+    stands_at, goes_to = at.target_offset, move.target_offset
+    if not move.commits or stands_at is None or goes_to is None or goes_to <= stands_at:
         return move
+    again = read_again(at, stands_at, goes_to)
     return replace(
-        move, kind=MoveKind.SET_BACK_THERE, target_offset=at.target_offset, read_again_records=0, skipped_records=0
+        move, kind=MoveKind.SET_BACK_THERE, target_offset=stands_at, read_again_records=again, skipped_records=0
     )
 
 
-def _within_log(move: GroupMove, view: PartitionView | None) -> GroupMove:
+def _within_log(move: GroupMove, view: PartitionView | None, at: GroupPartitionView) -> GroupMove:
     """Forward to where the target's log begins, if that lies behind the place; what is in between is skipped, but for
     what the mirror's markers take behind its last record.
     """
@@ -240,9 +259,17 @@ def _within_log(move: GroupMove, view: PartitionView | None) -> GroupMove:
         move,
         kind=MoveKind.AT_START,
         target_offset=start,
-        read_again_records=None if again is None else max(0, again - (start - goes_to)),
+        read_again_records=None if again is None else read_again(at, start, _read_to(move, at)),
         skipped_records=(skipped or 0) + lost if lost else skipped,
     )
+
+
+def _read_to(move: GroupMove, at: GroupPartitionView) -> int:
+    """Up to where all was read that the group comes to on its way back, 0 where it goes none."""
+    if move.kind is MoveKind.SET_BACK_THERE:
+        return at.translated_offset or 0
+    goes_back = not at.set_back and (move.target_offset or 0) < (at.target_offset or 0)
+    return max(at.target_offset or 0, at.translated_offset or 0) if goes_back else 0
 
 
 def _move(group: GroupView, at: GroupPartitionView, view: PartitionView | None) -> GroupMove:

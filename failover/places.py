@@ -68,6 +68,7 @@ def group_partitions(
         there = at_target.get(TopicPartition(target_topic, at.partition))
         committed = here or there
         translated, set_back, ahead_from, turn, set_back_there = None, False, None, 0, False
+        read: tuple[tuple[int, int], ...] | None = ()
         pair = written.get(at) if here is None and at in trusted else None
         is_as_brought = pair is not None and there is not None and pair.stands(there.offset)
         if here is not None and at in trusted:
@@ -82,6 +83,7 @@ def group_partitions(
                     # Behind what nobody reads, as a marker, it would begin at the same record.
                     is_behind = offset_map.has_record(*at, stands_at, translated)
                     translated = translated if is_behind else stands_at
+            read = _read_behind(offset_map, at, here.offset, (translated, ahead_from))
         yield GroupPartitionView(
             at.topic,
             at.partition,
@@ -95,4 +97,14 @@ def group_partitions(
             turn,
             set_back_there,
             there.offset if there is not None and is_as_brought else pair and pair.target_offset,
+            read,
         )
+
+
+def _read_behind(
+    offset_map: GroupMap, at: TopicPartition, source_offset: int, places: tuple[int | None, ...]
+) -> tuple[tuple[int, int], ...] | None:
+    """What it has read at the source and comes to behind the first of these places at the target."""
+    known = [place for place in places if place is not None]
+    spans = offset_map.read_at_source(*at, source_offset, min(known)) if known else ()
+    return None if spans is None else tuple((span.start, span.stop) for span in spans)

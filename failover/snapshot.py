@@ -85,6 +85,10 @@ class GroupPartitionView:
     turn: int = 0
     is_set_back_there: bool = False
     brought_offset: int | None = None
+    read_at_source: tuple[tuple[int, int], ...] | None = ()
+    """Behind the first record at the target that it has not read: from where to where are those that it has read at
+    the source, where the logs differ in order. None: not known.
+    """
 
 
 @dataclass(frozen=True, slots=True)

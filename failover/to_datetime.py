@@ -10,7 +10,7 @@ from broker.client.offsets import list_offsets, log_end_offsets
 from broker.wire.records import decode_records
 from broker.wire.vocabulary import NO_OFFSET, TopicPartition
 from failover.errors import FailoverError
-from failover.moves import GroupMove, MoveKind
+from failover.moves import GroupMove, MoveKind, read_again
 from failover.snapshot import GroupPartitionView, GroupView, Snapshot
 
 EXAMPLE = "2026-11-21T04:00:00+00:00"
@@ -82,7 +82,7 @@ def _move(group: GroupView, at: GroupPartitionView, offset: int | None) -> Group
         offset,
         at.metadata,
         group.synced_at_ms,
-        max(0, (read_to or 0) - (offset or 0)) if known else None,
+        read_again(at, offset or 0, read_to or 0) if known else None,
         max(0, (offset or 0) - (read_to or 0)) if known else None,
         at.target_offset,
     )

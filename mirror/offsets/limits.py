@@ -19,6 +19,8 @@ EXAMINED_PARTITION_MAX_BYTES: Final = 4 * 1024
 EXAMINED_MAX_BYTES: Final = 4 * 1024 * 1024
 EXAMINED_ROUNDS: Final = 64
 """Such fetches in one pass, each of which passes the markers before the next unknown offset of every partition."""
+READ_RUNS_MAX: Final = 10_000
+"""Looked at to tell which records behind a group's place it has read at the source: some tens of ms."""
 BLOCK_INTERVALS_MAX: Final = 2_000
 """In one entry that is written ahead of batches: some tens of kB of JSON."""
 PACKED_BLOCKS_MIN: Final = 8

@@ -6,7 +6,7 @@ A run is as long as the shorter of the two steps to the next interval: where sou
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 from mirror.offsets.intervals import End, Interval
@@ -33,6 +33,32 @@ def next_taken(found: PartitionMap, source_offset: int) -> Run | None:
     """As `next_landed`, by an offset of the source's log."""
     index = found.intervals.at_source(source_offset)
     return _first_run(found, index, lambda run: source_offset - run.source)
+
+
+def landed_before(found: PartitionMap, start: int, source_offset: int) -> Iterator[range]:
+    """Of the target's offsets from `start` on those of records that were brought from before `source_offset`."""
+    while (run := next_landed(found, start)) is not None and run.source < source_offset:
+        yield range(run.target, run.target + min(run.length, source_offset - run.source))
+        start = run.target + run.length
+
+
+def taken_before(found: PartitionMap, start: int, target_offset: int) -> Iterator[range]:
+    """Of the source's offsets from `start` on those of taken records that landed before `target_offset`."""
+    while (run := next_taken(found, start)) is not None and run.target < target_offset:
+        yield range(run.source, run.source + min(run.length, target_offset - run.target))
+        start = run.source + run.length
+
+
+def joined(spans: Iterable[range]) -> Iterator[range]:
+    """Sorted ones, with those that meet as one."""
+    last: range | None = None
+    for span in spans:
+        if last is not None and last.stop != span.start:
+            yield last
+            last = None
+        last = span if last is None else range(last.start, span.stop)
+    if last is not None:
+        yield last
 
 
 def last_landed(found: PartitionMap) -> Run | None:

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import NamedTuple
 
 from broker.client.cluster import Cluster
@@ -32,9 +33,9 @@ from broker.wire.messages.fetch import PartitionData
 from broker.wire.vocabulary import TopicPartition
 from mirror.link import Link
 from mirror.offsets.group_entries import GroupAction, Written
-from mirror.offsets.limits import EXAMINED_MAX_BYTES, EXAMINED_PARTITION_MAX_BYTES
+from mirror.offsets.limits import EXAMINED_MAX_BYTES, EXAMINED_PARTITION_MAX_BYTES, READ_RUNS_MAX
 from mirror.offsets.offset_map import OffsetMap, PartitionMap, Where
-from mirror.offsets.runs import next_landed, next_taken
+from mirror.offsets.runs import joined, landed_before, next_landed, next_taken, taken_before
 
 _NOTHING = PartitionMap()
 
@@ -116,6 +117,20 @@ class GroupMap:
             or (taken is not None and taken.source < stop)
             or any(stays.start < stop and start < stays.stop for stays in left)
         )
+
+    def read_at_source(self, topic: str, partition: int, source_offset: int, start: int) -> tuple[range, ...] | None:
+        """The target offsets from `start` on whose records a group at `source_offset` has read at the source: where the
+        logs differ in order they stand behind others that it has not read. None: not known.
+        """
+        own, back = self.own.find(topic, partition), self._back(topic, partition)
+        if (topic, partition) in self.in_doubt or self._has_more_sites(topic):
+            return None
+        if own is None or back is None:
+            return ()  # in the source's order what was read lies before what was not
+        landed = islice(landed_before(own, start, source_offset), READ_RUNS_MAX + 1)
+        taken = islice(taken_before(back, start, source_offset), READ_RUNS_MAX + 1)
+        spans = sorted([*landed, *taken], key=lambda span: span.start)
+        return tuple(joined(spans)) if len(spans) <= READ_RUNS_MAX else None
 
     def _first_unread(self, topic: str, partition: int, source_offset: int) -> int | None:
         """The first target offset whose record a group at `source_offset` is known not to have read at the source."""

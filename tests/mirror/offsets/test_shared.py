@@ -17,7 +17,7 @@ from mirror.offsets.group_entries import GroupAction
 from mirror.offsets.intervals import End
 from mirror.offsets.offset_map import OffsetMap, PartitionMap
 from mirror.offsets.shared import Examined, GroupMap
-from tests.mirror.offsets.two_sites import BACK, WHERE, Sites, nothing_to_read, set_back_to, two
+from tests.mirror.offsets.two_sites import BACK, NOTHING, WHERE, Sites, nothing_to_read, set_back_to, two
 from tests.worlds import first_worlds
 
 EXAMPLES = first_worlds(200, of=600)
@@ -108,6 +108,45 @@ def test_a_group_set_back_at_either_site_goes_back_at_both(
         assert stands_at <= sites.first_unread(site) or nothing_to_read(
             sites.logs[site], sites.first_unread(site), stands_at
         ), f"{site}: stands at {stands_at}"
+
+
+@settings(max_examples=EXAMPLES)
+@given(steps, st.integers(0, 30))
+def test_what_a_group_comes_to_that_it_has_read_at_the_source_is_told_by_the_map(
+    run: list[tuple[str, str, int]], offset: int
+) -> None:
+    """By content: which records behind its place at the target stand before its place at the source."""
+    sites = Sites()
+    for step in run:
+        sites.apply(*step)
+    for at in "ew":
+        sites.links[at].fence()
+    sites.settle()
+    stands_at = min(offset, len(sites.logs["e"]))
+    goes_to = sites.group_map("e").to_target(*WHERE, stands_at)
+    assert goes_to is not None
+    told = sites.group_map("e").read_at_source(*WHERE, stands_at, goes_to)
+    read = set(sites.logs["e"][:stands_at]) - NOTHING
+    assert [n for n, record in enumerate(sites.logs["w"]) if n >= goes_to and record in read] == [
+        n for span in told or () for n in span
+    ]
+
+
+def test_what_is_in_another_order_at_the_target_is_told_to_be_read_again() -> None:
+    """Each site appended the other's behind its own."""
+    sites = two("e0 e1 e2 e3 w0 w1 w2", "w0 w1 w2 e0 e1 e2 e3")
+    sites.look("e")
+    found = sites.group_map("e")
+    assert (found.to_target(*WHERE, 2), found.read_at_source(*WHERE, 2, 0)) == (0, (range(3, 5),))
+    assert (found.to_target(*WHERE, 6), found.read_at_source(*WHERE, 6, 2)) == (2, (range(3, 7),))
+    assert found.read_at_source(*WHERE, 7, 7) == ()
+
+
+def test_what_would_take_too_long_to_tell_is_not_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mirror.offsets.shared.READ_RUNS_MAX", 2)
+    sites = two("e0 w0 e1 w1 e2 w2 e3", "w3 e0 w0 e1 w1 e2 w2 e3")
+    sites.look("e")
+    assert sites.group_map("e").read_at_source(*WHERE, 7, 0) is None
 
 
 carries = st.lists(st.sampled_from("ew"), max_size=3)
