@@ -26,14 +26,14 @@ from deploy.cli.late_lines import (
 )
 from deploy.cli.left_lines import but_not, left_lines, not_named_line, unanswered_lines
 from deploy.cli.lines import filled, with_command
-from deploy.cli.loss_lines import headline
+from deploy.cli.loss_lines import behind_line, headline
 from deploy.cli.next_steps import NextStep
 from deploy.cli.stay_lines import tell_stays
 from deploy.cli.tables import print_table
 from deploy.cli.terminal import CommandRefused, Output, confirm_plan, emit
 from failover.contact import SiteFinding
 from failover.gates import GateRefusal, RefusalReason
-from failover.losses import LossTotal, PartitionLoss
+from failover.losses import Certainty, LossTotal, PartitionLoss
 from failover.moves import AS_BROUGHT, GroupMove
 from failover.operation import GroupsStand
 from failover.plan import OperationPlan
@@ -54,6 +54,8 @@ LOSS_COLUMNS = (
     "first_timestamp",
     "seen_at",
 )
+BEHIND_COLUMNS = ("topic", "partition", "offsets", "records", "first_offset", "end_offset")
+"""Of a switchover's plan."""
 MOVE_COLUMNS = (
     "group",
     "topic",
@@ -100,6 +102,16 @@ def tell_loss(total: LossTotal, source: str, *, to_stderr: bool = True) -> None:
     click.echo(filled(headline(total, source)), err=to_stderr)
 
 
+def tell_missing(plan: OperationPlan, *, to_stderr: bool) -> None:
+    """What a failover would lose; a switchover loses nothing, and waits."""
+    snapshot = plan.snapshot
+    if plan.operation is Operation.FAILOVER:
+        tell_loss(plan.loss, snapshot.source, to_stderr=to_stderr)
+        return
+    line = behind_line(plan.loss, snapshot.source, snapshot.target, is_promoted=snapshot.is_promoted)
+    click.echo(filled(line), err=to_stderr)
+
+
 def print_plan(plan: OperationPlan, output: str) -> None:
     """The plan as data, for a dry run."""
     if output == Output.TABLE:
@@ -131,11 +143,12 @@ def show_plan(plan: OperationPlan, *, to_stderr: bool = True) -> None:
     tell_pending(plan, to_stderr=to_stderr)
     tell_unanswered(plan, to_stderr=to_stderr)
     tell_lacks(plan.lacks, snapshot.target, to_stderr=to_stderr)
-    tell_loss(plan.loss, snapshot.source, to_stderr=to_stderr)
+    tell_missing(plan, to_stderr=to_stderr)
     for line in place_lines(plan.moves, snapshot.target):
         click.echo(filled(line), err=to_stderr)
     if lossy := _with_loss(plan.losses):
-        print_table(to_document(lossy), _loss_columns(lossy), "", to_stderr=to_stderr)
+        title = "" if plan.operation is Operation.FAILOVER else "To come, as it is now"
+        print_table(to_document(lossy), _loss_columns(lossy, plan.operation), title, to_stderr=to_stderr)
     tell_totals(plan.group_totals, to_stderr=to_stderr)
     if plan.left_groups:
         text = f"left behind where it is not known where they go on: {', '.join(plan.left_groups)}"
@@ -208,18 +221,24 @@ def summary(result: OperationResult) -> str:
 
 
 def _with_loss(losses: Iterable[PartitionLoss]) -> list[PartitionLoss]:
-    """Without the partitions of which it is certain that nothing is lost: the document has them all."""
-    return [loss for loss in losses if not loss.is_none]
+    """Those of which something was seen that is missing, or nothing is known: the document has them all. What may have
+    been written behind the last look is in the sentence, since it is true of each.
+    """
+    return [loss for loss in losses if loss.certainty is Certainty.UNKNOWN or (_seen(loss) and not loss.is_none)]
 
 
-def _loss_columns(losses: Iterable[PartitionLoss]) -> Sequence[str]:
+def _seen(loss: PartitionLoss) -> bool:
+    return bool(loss.offsets or loss.unclear_offsets or loss.open_offsets)
+
+
+def _loss_columns(losses: Iterable[PartitionLoss], operation: Operation = Operation.FAILOVER) -> Sequence[str]:
     """What a link back may have brought, and what is in doubt until a transaction ends, have columns where there is
     any.
     """
-    stated = list(losses)
+    stated, columns = list(losses), LOSS_COLUMNS if operation is Operation.FAILOVER else BEHIND_COLUMNS
     doubted = [name for name in ("unclear_offsets", "open_offsets") if any(getattr(loss, name) for loss in stated)]
-    at = LOSS_COLUMNS.index("offsets") + 1
-    return (*LOSS_COLUMNS[:at], *doubted, *LOSS_COLUMNS[at:])
+    at = columns.index("offsets") + 1
+    return (*columns[:at], *doubted, *columns[at:])
 
 
 def _move_columns(moves: Iterable[GroupMove]) -> Sequence[str]:

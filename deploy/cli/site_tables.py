@@ -25,7 +25,7 @@ from deploy.cli.gate_words import reason_of
 from deploy.cli.group_lines import group_line, place_lines
 from deploy.cli.late_lines import not_compared_line
 from deploy.cli.lines import filled
-from deploy.cli.loss_lines import headline
+from deploy.cli.loss_lines import behind_line, headline
 from deploy.cli.next_steps import NextStep
 from deploy.cli.stay_lines import tell_stays
 from deploy.cli.tables import counted, print_table
@@ -75,9 +75,15 @@ def show_plan(plan: SitePlan, *, to_stderr: bool = True) -> None:
         tell_paused(one.snapshot, to_stderr=to_stderr)
         tell_pending(one, to_stderr=to_stderr)
         tell_unanswered(one, to_stderr=to_stderr)
-    tell_loss(plan.loss, plan.source, to_stderr=to_stderr)
+    if plan.operation is Operation.FAILOVER:
+        tell_loss(plan.loss, plan.source, to_stderr=to_stderr)
+    else:
+        is_promoted = all(one.snapshot.is_promoted for one in going)
+        line = behind_line(plan.loss, plan.source, plan.target, is_promoted=is_promoted)
+        click.echo(filled(line), err=to_stderr)
     rows = [_plan_row(plan, one) for one in plan.links]
-    print_table(rows, _link_columns(rows), "", to_stderr=to_stderr)
+    columns = [name for name in _link_columns(rows) if plan.operation is Operation.FAILOVER or name != "certainty"]
+    print_table(rows, columns, "", to_stderr=to_stderr)
     _tell_groups([move for one in plan.going for move in one.moves], to_stderr=to_stderr)
     tell_stays(to_document(plan.stays), plan.source, to_stderr=to_stderr)
 
