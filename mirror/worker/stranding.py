@@ -197,7 +197,8 @@ class TailReader:
         empty = StrandedTail(*where, self.link.target_topic(where.topic), 0, 0, None, None, None, True, False, -1)
         begins, ranges = max(self._position(where, start), start), []
         for gap in sorted(self._left(where), key=lambda gap: gap.source_from):
-            ranges.append(replace(empty, first_offset=max(gap.source_from, start), end_offset=gap.source_to))
+            left = replace(empty, mirrored_target_next=gap.target_offset)
+            ranges.append(replace(left, first_offset=max(gap.source_from, start), end_offset=gap.source_to))
             if gap.status is GapStatus.ACCEPTED:
                 begins = max(begins, gap.source_to)
         if run is not None and run.state is RunState.PROMOTED and begins < end:
