@@ -23,6 +23,7 @@ from broker.config import BrokerConfig
 from broker.descriptors import raise_soft_limit
 from broker.errors import BrokerError
 from broker.server import serving
+from deploy.cli.lines import filled_for_people
 from deploy.cli.parameters import HostPort
 
 STOP_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
@@ -75,7 +76,7 @@ def run(
         raise_soft_limit()
         _run_until_stopped(config, _say_ready)
     except BrokerError as error:
-        click.echo(f"error: {error}\nhint: {error.hint}", err=True)
+        click.echo(f"{filled_for_people(f'error: {error}')}\n{filled_for_people(f'hint: {error.hint}')}", err=True)
         ctx.exit(FAILED)
     except ValueError as error:
         raise click.UsageError(str(error)) from error
@@ -103,10 +104,11 @@ def user(ctx: click.Context, file: Path, name: str, remove: bool) -> None:
             users[name] = new_credentials(_password(name))
         write_users(file, users)
     except BrokerError as error:
-        click.echo(f"error: {error}\nhint: {error.hint}", err=True)
+        click.echo(f"{filled_for_people(f'error: {error}')}\n{filled_for_people(f'hint: {error.hint}')}", err=True)
         ctx.exit(FAILED)
     except OSError as error:
-        click.echo(f"error: {file} cannot be written: {error.strerror}\nhint: look at its folder", err=True)
+        text = f"error: {file} cannot be written: {error.strerror}"
+        click.echo(f"{filled_for_people(text)}\nhint: look at its folder", err=True)
         ctx.exit(FAILED)
     click.echo(f"user {name} {'is out of' if remove else 'stands in'} {file}")
 

@@ -22,6 +22,7 @@ from broker.client.cluster_description import (
 )
 from broker.cluster.zookeeper.errors import ZooKeeperUnreachable
 from broker.cluster.zookeeper.kazoo_session import KazooZooKeeper
+from deploy.cli.lines import filled_for_people, with_command
 from deploy.cli.site import run_at_site, site_option
 from deploy.cli.tables import counted
 from deploy.cli.terminal import AppContext, ExitCode, Output, emit, output_option, run_async
@@ -76,16 +77,17 @@ def start_command(
         for line in _told_when_ready(cluster, lacking):
             click.echo(line, err=True)
 
-    run_async(run_cluster(cluster, lambda line: click.echo(line, err=True), ready), service=True)
+    run_async(run_cluster(cluster, lambda line: click.echo(filled_for_people(line), err=True), ready), service=True)
 
 
 def _told_when_ready(cluster: LocalCluster, lacking: Sequence[str]) -> list[str]:
-    missing = [f"the cluster is not whole: {each}" for each in lacking]
+    missing = [filled_for_people(f"the cluster is not whole: {each}") for each in lacking]
     return [
         *(missing or ["the cluster is whole"]),
-        f"bootstrap servers: {cluster.bootstrap_servers}   ZooKeeper: {cluster.zookeeper}",
-        f"in another terminal: farshore --config {cluster.file} cluster describe --site {SITE}",
-        f"Ctrl-C stops it; what it has stays in {cluster.folder}",
+        f"bootstrap servers: {cluster.bootstrap_servers}",
+        f"ZooKeeper: {cluster.zookeeper}",
+        with_command("in another terminal", f"farshore --config {cluster.file} cluster describe --site {SITE}"),
+        filled_for_people(f"Ctrl-C stops it; what it has stays in {cluster.folder}"),
     ]
 
 
@@ -176,7 +178,7 @@ def _end_with(findings: Sequence[ClusterFinding]) -> None:
     """Beside the data that was asked for; with nothing found, the command goes on to its end."""
     for each in findings:
         whose = "" if each.broker is None else f" broker {each.broker}:"
-        click.echo(f"{each.kind.value}:{whose} {each.detail}", err=True)
+        click.echo(filled_for_people(f"{each.kind.value}:{whose} {each.detail}"), err=True)
     if findings:
         raise SystemExit(ExitCode.FINDINGS)
 

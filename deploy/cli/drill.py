@@ -14,7 +14,8 @@ from broker.client.errors import ClientError
 from broker.client.site import Site
 from deploy.cli.failover_tables import tell_loss
 from deploy.cli.late_lines import pending_line
-from deploy.cli.lines import filled
+from deploy.cli.lines import filled, next_line
+from deploy.cli.loss_lines import is_nothing_likely
 from deploy.cli.stay_lines import tell_stays
 from deploy.cli.terminal import AppContext, ExitCode, Output, audit_directory, emit, output_option, run_async
 from failover.contact import CLIENT_ID
@@ -126,6 +127,8 @@ def _show(drills: Sequence[LinkDrill], stays: Sequence[Stay] | None, output: str
         emit({"items": drills, **site}, output)
         return
     emit(list(drills), output, columns=LINK_COLUMNS)
+    quiet = [found for found in drills if found.loss is not None and is_nothing_likely(found.loss)]
+    quiet = quiet if len(drills) > 1 else []
     for found in drills:
         if found.groups:
             rows = [
@@ -137,11 +140,15 @@ def _show(drills: Sequence[LinkDrill], stays: Sequence[Stay] | None, output: str
             click.echo(filled(pending_line(found.source, found.pending_groups, "they are carried when these do")))
         if found.findings:
             emit(list(found.findings), output, columns=FINDING_COLUMNS, title=f"findings of {found.link}")
-        if found.loss is not None:
+        if found.loss is not None and found not in quiet:
             click.echo(f"{found.link}, if {found.source} died now:")
             tell_loss(found.loss, found.source, to_stderr=False)
         if stays is None:
             tell_stays(to_document(found.stays), found.source, to_stderr=False)
+    if quiet:
+        names = ", ".join(found.link for found in quiet)
+        text = "if the source died now, likely 0 offsets, and none was seen to be missing (-o json has each statement)"
+        click.echo(filled(f"{names}: {text}"))
     if stays is not None and drills:
         if (loss := _total(drills)) is not None and len(drills) > 1:
             click.echo(f"all links, if {drills[0].source} died now:")
@@ -149,7 +156,7 @@ def _show(drills: Sequence[LinkDrill], stays: Sequence[Stay] | None, output: str
         tell_stays(to_document(stays), drills[0].source, to_stderr=False)
     for found in drills:
         for step in dict.fromkeys(finding.next_step for finding in found.findings if finding.next_step):
-            click.echo(f"next: {step}")
+            click.echo(next_line(step))
 
 
 def _total(drills: Sequence[LinkDrill]) -> LossTotal | None:

@@ -29,8 +29,8 @@ from deploy.cli.lines import filled, with_command
 from deploy.cli.loss_lines import behind_line, headline
 from deploy.cli.next_steps import NextStep
 from deploy.cli.stay_lines import tell_stays
-from deploy.cli.tables import print_table
-from deploy.cli.terminal import CommandRefused, Output, confirm_plan, emit
+from deploy.cli.tables import counted, print_table
+from deploy.cli.terminal import CommandRefused, Output, confirm_plan, emit, is_one_place
 from failover.contact import SiteFinding
 from failover.gates import GateRefusal, RefusalReason
 from failover.losses import Certainty, LossTotal, PartitionLoss
@@ -283,13 +283,17 @@ def tell_groups_stand(stand: GroupsStand) -> None:
         click.echo(filled(said), err=True)
 
 
-def print_result(result: OperationResult, steps: Sequence[NextStep], output: str) -> None:
-    """The result on stdout, with the loss in words and what to do next."""
+def print_result(
+    result: OperationResult, steps: Sequence[NextStep], output: str, shown: OperationPlan | None = None
+) -> None:
+    """The result on stdout, with the loss in words and what to do next. `shown`: the plan that was told on stderr."""
     if output != Output.TABLE:
         emit(result_document(result, steps), output)
         return
-    show_result(result)
-    tell_stays(to_document(result.stays), result.source, to_stderr=True)
+    shown = shown if is_one_place() else None
+    show_result(result, shown)
+    if shown is None or result.stays != shown.stays:
+        tell_stays(to_document(result.stays), result.source, to_stderr=True)
     tell_next(steps)
 
 
@@ -307,14 +311,50 @@ def _show_rows(rows: Sequence[Any], columns: Sequence[str], title: str) -> None:
         click.echo(f"and {len(rows) - MOVES_SHOWN:,} more: -o json shows each")
 
 
-def show_result(result: OperationResult) -> None:
-    """As people read it; the document has all."""
+def _show_losses(result: OperationResult, shown: OperationPlan | None) -> None:
+    """Of a plan that was `shown` only what became of it else."""
     lossy = _with_loss(result.losses)
-    _show_rows(lossy, _loss_columns(lossy), "Only at the source")
+    planned = {} if shown is None else {(loss.topic, loss.partition): _told(loss) for loss in _with_loss(shown.losses)}
+    unlike = [loss for loss in lossy if planned.get((loss.topic, loss.partition)) != _told(loss)]
+    gone = planned.keys() - {(loss.topic, loss.partition) for loss in lossy}
+    if unlike or not lossy:
+        title = "Only at the source, unlike the plan" if lossy and planned else "Only at the source"
+        _show_rows(unlike, _loss_columns(unlike), title)
+    if len(unlike) < len(lossy):
+        click.echo(f"Only at the source, as in the plan: {counted(len(lossy) - len(unlike), 'partition')}")
+    if lossy and gone:
+        click.echo(f"Not any more, other than in the plan: {counted(len(gone), 'partition')}")
+
+
+def _told(loss: PartitionLoss) -> PartitionLoss:
+    """Without what each look has of its own."""
+    return replace(loss, seen_at_ms=None, first_timestamp_ms=None, last_timestamp_ms=None)
+
+
+def _show_moves(result: OperationResult, shown: OperationPlan | None) -> None:
+    """As `_show_losses`; of very many moves a plan tells no more than how many there are."""
+    if shown is not None and 0 < len(shown.moves) <= MOVES_SHOWN:
+        planned = {_row(move) for move in shown.moves}
+        unlike = [move for move in result.moves if _row(move) not in planned]
+        if unlike:
+            _show_rows(unlike, _move_columns(unlike), "Groups, unlike the plan")
+        if len(unlike) < len(result.moves):
+            click.echo(f"Groups, as in the plan: {counted(len(result.moves) - len(unlike), 'move')}")
+        return
     if moves := unlike_others(result.moves):
         _show_rows(moves, _move_columns(moves), "Groups")
     if len(moves) < len(result.moves):
         click.echo(filled(moves_line(result.moves, "-o json")))
+
+
+def _row(move: GroupMove) -> tuple[Any, ...]:
+    return tuple(getattr(move, name) for name in MOVE_COLUMNS)
+
+
+def show_result(result: OperationResult, shown: OperationPlan | None = None) -> None:
+    """As people read it; the document has all. `shown`: the plan that they have read in the same place."""
+    _show_losses(result, shown)
+    _show_moves(result, shown)
     if result.differences:
         _show_rows(result.differences, DIFFERENCE_COLUMNS, "NOT VERIFIED")
         kinds = {difference.kind for difference in result.differences}

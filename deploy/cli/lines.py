@@ -24,9 +24,16 @@ def with_command(text: str, command: str) -> str:
     return f"{filled(f'{text}:')}\n  {command}" if command else filled(text)
 
 
+def next_line(step: str) -> str:
+    """A sentence fits; what is only a command is copied whole."""
+    return f"next: {step}" if step.startswith("farshore ") and ";" not in step else filled(f"next: {step}")
+
+
 def filled_for_people(text: str) -> str:
-    """For stderr: a log, or another program, gets it as one line. What follows in lines of its own stays as it is."""
+    """For stderr: a log, or another program, gets it as one line. What follows in lines of its own stays as it is,
+    unless that is one more error.
+    """
     if not sys.stderr.isatty():
         return text
     first, *rest = text.split("\n")
-    return "\n".join([filled(first), *rest])
+    return "\n".join([filled(first), *(filled(line) if line.startswith("error: ") else line for line in rest)])

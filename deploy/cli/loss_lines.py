@@ -71,6 +71,12 @@ def behind_line(total: LossTotal, source: str, target: str, *, is_promoted: bool
     )
 
 
+def is_nothing_likely(total: LossTotal) -> bool:
+    """Whether nothing was seen to be missing of all that is known, and the pace makes nothing likely."""
+    is_all_known = not total.unseen_partitions and not _is_unwatched(total)
+    return is_all_known and not total.seen_offsets and total.likely_offsets == 0
+
+
 def _likely(total: LossTotal, source: str, missing: str, seen: str) -> str:
     """What was seen, what its pace makes likely behind that, and what is beyond knowing."""
     until = "nothing says when it ceased to answer"

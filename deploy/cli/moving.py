@@ -106,11 +106,12 @@ async def decide(
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """How an operation ended. `said`: what its journal has beside the plans."""
+    """How an operation ended. `said`: what its journal has beside the plans; `shown`: those that were told here."""
 
     intent: Intent
     results: Sequence[OperationResult]
     said: Mapping[str, Any]
+    shown: Sequence[OperationPlan] = ()
 
 
 async def _begin(looked: Looked, begun: Begun, plan_digest: str = "", of: Step | None = None) -> Ended:
@@ -122,7 +123,7 @@ async def _begin(looked: Looked, begun: Begun, plan_digest: str = "", of: Step |
     said = {**said, "within": of.operation_id} if of is not None else said
     tell, still_wanted = link_tables.tell_groups_stand, of.renew if of is not None else None
     results = await begin(looked.moves, looked.intent, operation_id, this_process(), said, tell, still_wanted)
-    return Ended(looked.intent, results, said)
+    return Ended(looked.intent, results, said, [move.plan for move in looked.moves])
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,7 +274,7 @@ async def tell_results(app: AppContext, ended: Ended, output: str) -> int:
     if intent.is_site:
         site_tables.print_results(intent, results, ended.said.get("stays", []), merged(steps), output)
     else:
-        link_tables.print_result(results[0], steps[0], output)
+        link_tables.print_result(results[0], steps[0], output, next(iter(ended.shown), None))
     return exit_code(intent, results)
 
 

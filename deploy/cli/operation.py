@@ -138,7 +138,7 @@ def wait_command(context: AppContext, operation_id: str, timeout_ms: int | None,
     _show(found, output)
     standing = found.standing()
     if standing.state in OPEN_STATES and output != Output.TABLE:
-        click.echo(f"hint: {way_on(standing)}", err=True)
+        click.echo(filled(f"hint: {way_on(standing)}"), err=True)
     if standing.state is OperationState.UNDER_WAY:
         raise SystemExit(ExitCode.TIMED_OUT)
     raise SystemExit(EXIT_CODES.get(standing.state, ExitCode.ERROR))

@@ -10,6 +10,7 @@ import click
 
 from broker.base.clock import SystemClock
 from broker.base.durations import human_seconds
+from deploy.cli.lines import next_line
 from deploy.cli.parameters import Duration
 from deploy.cli.streams import is_gone
 from deploy.cli.terminal import AppContext, CommandRefused, ExitCode, Output, emit, output_option, run_async
@@ -141,4 +142,4 @@ def show(statuses: Sequence[LinkStatus], output: str, every_partition: bool) -> 
 def tell_next_steps(findings: Sequence[LinkFinding]) -> None:
     """Each once, and each in a line of its own: a table would fold what is there to be copied."""
     for step in dict.fromkeys(finding.next_step for finding in findings if finding.next_step):
-        click.echo(f"next: {step}")
+        click.echo(next_line(step))

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import signal
 import sys
 import time
@@ -145,6 +146,14 @@ class CommandRefused(click.ClickException):
         click.echo(filled_for_people(f"error: {self.message}"), err=True)
         if self.hint:
             click.echo(filled_for_people(f"hint: {self.hint}"), err=True)
+
+
+def is_one_place() -> bool:
+    """Whether what goes to stdout is read where stderr is: one terminal, or one file of both."""
+    try:
+        return os.path.samestat(*(os.fstat(stream.fileno()) for stream in (sys.stdout, sys.stderr)))
+    except (OSError, ValueError):  # closed, or none of the system's
+        return False
 
 
 def output_option(command: F) -> F:

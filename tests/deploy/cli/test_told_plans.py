@@ -1,15 +1,20 @@
-"""What a plan says before a question: no loss where none is possible, and no rows of nothing."""
+"""What a plan says: no loss where none is possible, and no rows of nothing; and a result, what is not in the plan."""
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from dataclasses import replace
 
 import pytest
 
-from deploy.cli.failover_tables import show_plan
-from failover.losses import Certainty
-from failover.plan import plan_failover, plan_switchover
-from tests.failover.test_plan import BEHIND, MIRRORED, SNAPSHOT, source_gone
+from deploy.cli.failover_tables import show_plan, show_result
+from deploy.cli.lines import WIDTH, next_line
+from deploy.cli.loss_lines import is_nothing_likely
+from failover.losses import Certainty, LossTotal
+from failover.plan import OperationPlan, plan_failover, plan_switchover
+from failover.result import OperationResult
+from tests.failover.test_plan import BEHIND, MIRRORED, NOW_MS, SNAPSHOT, source_gone
 
 MIRRORED_NOW = replace(SNAPSHOT, partitions=(MIRRORED,))
 
@@ -61,3 +66,67 @@ def test_rows_of_a_loss_have_what_was_seen_to_be_missing_or_is_not_known(capsys:
         ["flights", "1", "at_least", "10"],
         ["flights", "2", "unknown", "-"],
     ]
+
+
+def as_result(plan: OperationPlan) -> OperationResult:
+    return OperationResult(
+        "one", plan.operation, "east-west", "east", "west", True, 2.0, plan.losses, plan.moves, (), plan.loss
+    )
+
+
+def test_a_result_says_what_became_of_the_plan_that_was_read_just_now(capsys: pytest.CaptureFixture[str]) -> None:
+    """Both were the same hundred lines."""
+    plan = plan_failover(SNAPSHOT, allow_data_loss=True, even_if_source_answers=True)
+    show_result(as_result(plan), plan)
+    said = capsys.readouterr().out
+    assert "Only at the source, as in the plan: 1 partition" in said
+    assert "Groups, as in the plan: 1 move" in said
+    assert "flights" not in said
+
+    more = tuple(replace(loss, offsets=12, end_offset=102) if loss.partition == 1 else loss for loss in plan.losses)
+    moves = tuple(replace(move, target_offset=44) for move in plan.moves)
+    show_result(replace(as_result(plan), losses=more, moves=moves), plan)
+    said = " ".join(capsys.readouterr().out.split())
+    assert "Only at the source, unlike the plan" in said
+    assert "flights 1 exact 12" in said
+    assert "Groups, unlike the plan" in said
+    assert "translated 40 44" in said
+    assert "as in the plan" not in said
+
+
+def test_a_result_is_whole_where_no_plan_was_shown_in_its_place(capsys: pytest.CaptureFixture[str]) -> None:
+    plan = plan_failover(SNAPSHOT, allow_data_loss=True, even_if_source_answers=True)
+    show_result(as_result(plan))
+    said = " ".join(capsys.readouterr().out.split())
+    assert "flights 1 exact 10" in said
+    assert "translated 40 43" in said
+
+
+@pytest.mark.parametrize("together", [True, False])
+def test_stdout_and_stderr_are_one_place_where_one_file_or_terminal_has_both(together: bool) -> None:
+    code = "from deploy.cli.terminal import is_one_place; print(is_one_place())"
+    other = subprocess.STDOUT if together else subprocess.PIPE
+    done = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=other, text=True, check=True)
+    assert done.stdout.strip() == str(together)
+
+
+def test_nothing_is_likely_only_of_what_was_all_seen_and_watched_to_the_end() -> None:
+    """In a drill of many links each had a paragraph of "likely 0 offsets"; those are one sentence, but for these."""
+    quiet = LossTotal(0, 0, 0, Certainty.AT_LEAST, NOW_MS, 0, NOW_MS, likely_offsets=0, unanswered_at_ms=NOW_MS)
+    assert is_nothing_likely(quiet)
+    for odd in (
+        replace(quiet, likely_offsets=1),
+        replace(quiet, likely_offsets=None),
+        replace(quiet, unclear_offsets=1),
+        replace(quiet, unseen_partitions=1),
+        replace(quiet, unanswered_at_ms=None, stated_at_ms=NOW_MS + 60_000),
+    ):
+        assert not is_nothing_likely(odd)
+
+
+def test_what_is_next_fits_and_a_command_stays_whole() -> None:
+    command = f"farshore failover --link east-west --group {'x' * WIDTH} --allow-data-loss"
+    assert next_line(command) == f"next: {command}"
+    sentence = "see to what is said of the partition, then try again with `farshore link retry --link east-west --yes`"
+    assert max(map(len, next_line(sentence).split("\n"))) <= WIDTH
+    assert "`farshore link retry --link east-west --yes`" in next_line(sentence)
