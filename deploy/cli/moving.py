@@ -86,8 +86,8 @@ async def decide(
         looked.show()
         looked.refuse(output)
         looked.ask(yes, output)
+        shown = looked
         while not yes:  # a person has read it meanwhile
-            shown = looked
             sites = await enter_links(stack, [app.link(name) for name in names], intent, now_ms, app.links())
             looked = await _look(app, intent, sites, counting=False)
             _check(_as_shown(shown), looked, output, AGAIN, but=(ChangeKind.LOSS,))
@@ -96,12 +96,13 @@ async def decide(
                 break
             looked.show()
             looked.ask(yes, output)
+            shown = looked
         try:
             ended = await _begin(looked, begun, "" if applied is None else applied.digest)
         except GateRefused as refused:
             looked.tell_refused(output, refusals_of(refused, intent.source, looked.name))
             raise
-        return await tell_results(app, ended, output)
+        return await tell_results(app, replace(ended, shown=[move.plan for move in shown.moves]), output)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +124,7 @@ async def _begin(looked: Looked, begun: Begun, plan_digest: str = "", of: Step |
     said = {**said, "within": of.operation_id} if of is not None else said
     tell, still_wanted = link_tables.tell_groups_stand, of.renew if of is not None else None
     results = await begin(looked.moves, looked.intent, operation_id, this_process(), said, tell, still_wanted)
-    return Ended(looked.intent, results, said, [move.plan for move in looked.moves])
+    return Ended(looked.intent, results, said)
 
 
 @dataclass(frozen=True, slots=True)
