@@ -317,8 +317,11 @@ def _show_losses(result: OperationResult, shown: OperationPlan | None) -> None:
     planned = {} if shown is None else {(loss.topic, loss.partition): _told(loss) for loss in _with_loss(shown.losses)}
     unlike = [loss for loss in lossy if planned.get((loss.topic, loss.partition)) != _told(loss)]
     gone = planned.keys() - {(loss.topic, loss.partition) for loss in lossy}
-    if unlike or not lossy:
-        title = "Only at the source, unlike the plan" if lossy and planned else "Only at the source"
+    if not lossy:
+        seen = "" if all(loss.is_none for loss in result.losses) else " that was seen"
+        click.echo(f"Only at the source: none{seen}")
+    if unlike:
+        title = "Only at the source, unlike the plan" if planned else "Only at the source"
         _show_rows(unlike, _loss_columns(unlike), title)
     if len(unlike) < len(lossy):
         click.echo(f"Only at the source, as in the plan: {counted(len(lossy) - len(unlike), 'partition')}")

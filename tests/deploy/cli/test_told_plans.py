@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+from broker.base.children import die_with_parent
 from deploy.cli.failover_tables import show_plan, show_result
 from deploy.cli.lines import WIDTH, next_line
 from deploy.cli.loss_lines import is_nothing_likely
 from failover.losses import Certainty, LossTotal
 from failover.plan import OperationPlan, plan_failover, plan_switchover
 from failover.result import OperationResult
+from tests.deploy.cli.test_failover import ROOT, two_sites
 from tests.failover.test_plan import BEHIND, MIRRORED, NOW_MS, SNAPSHOT, source_gone
 
 MIRRORED_NOW = replace(SNAPSHOT, partitions=(MIRRORED,))
@@ -94,6 +98,15 @@ def test_a_result_says_what_became_of_the_plan_that_was_read_just_now(capsys: py
     assert "as in the plan" not in said
 
 
+def test_of_a_source_that_is_gone_a_result_says_none_only_of_what_was_seen(capsys: pytest.CaptureFixture[str]) -> None:
+    plan = plan_failover(source_gone(MIRRORED_NOW), allow_data_loss=True, even_if_source_answers=False)
+    show_result(as_result(plan), plan)
+    assert "Only at the source: none that was seen\n" in capsys.readouterr().out
+    there = plan_failover(MIRRORED_NOW, allow_data_loss=True, even_if_source_answers=True)
+    show_result(as_result(there), there)
+    assert "Only at the source: none\n" in capsys.readouterr().out
+
+
 def test_a_result_is_whole_where_no_plan_was_shown_in_its_place(capsys: pytest.CaptureFixture[str]) -> None:
     plan = plan_failover(SNAPSHOT, allow_data_loss=True, even_if_source_answers=True)
     show_result(as_result(plan))
@@ -130,3 +143,23 @@ def test_what_is_next_fits_and_a_command_stays_whole() -> None:
     sentence = "see to what is said of the partition, then try again with `farshore link retry --link east-west --yes`"
     assert max(map(len, next_line(sentence).split("\n"))) <= WIDTH
     assert "`farshore link retry --link east-west --yes`" in next_line(sentence)
+
+
+def test_a_failover_at_a_terminal_fits_and_says_no_table_twice(tmp_path: Path) -> None:
+    with two_sites(tmp_path) as shell:
+        shell.east.kill9()
+        done = subprocess.run(
+            shell.argv("failover --allow-data-loss --yes"),
+            cwd=shell.folder,
+            env={**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": str(WIDTH)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            check=False,
+            preexec_fn=die_with_parent,
+        )
+    assert done.returncode == 0, done.stdout
+    lines = done.stdout.split("\n[[links]]")[0].splitlines()
+    assert [line for line in lines if len(line) > WIDTH and "farshore " not in line] == []
+    heads = [" ".join(line.split()) for line in lines if line.lstrip().startswith(("group ", "topic "))]
+    assert sorted(heads) == sorted(set(heads)), done.stdout
