@@ -1,5 +1,6 @@
 """All that failover, monitoring and chaos may use of the mirror."""
 
+from mirror.carried_back import CarriedBack, carried_back
 from mirror.errors import LinkFenced, MirrorError
 from mirror.findings import next_command
 from mirror.groups.committing import Commits, Due, commit_groups, find_places, until_counted
@@ -53,6 +54,7 @@ __all__ = [
     "PRODUCERS_TOPIC",
     "STATUS_LIMITS",
     "BackPromotion",
+    "CarriedBack",
     "CarriedCounter",
     "Change",
     "Checkpoint",
@@ -103,6 +105,7 @@ __all__ = [
     "StrandedTail",
     "TailReader",
     "Written",
+    "carried_back",
     "carried_offset",
     "check_compacted",
     "commit_groups",

@@ -23,8 +23,10 @@ NAMES_SHOWN = 10
 _WORDS = {
     FailbackRefusal.NOT_PROMOTED: "link {link} was not moved away from {source}, or it runs again",
     FailbackRefusal.NAMES_DIFFER: "link {link} has prefixed names: what is written at {target} is another topic",
-    FailbackRefusal.NO_LINK_BACK: "no link from {target} to {source} is declared",
-    FailbackRefusal.SEVERAL_LINKS_BACK: "several links from {target} to {source} are declared",
+    FailbackRefusal.NO_LINK_BACK: "no link from {target} to {source} is declared that brings back what {link} mirrors",
+    FailbackRefusal.SEVERAL_LINKS_BACK: "what link {link} mirrors is brought back by several links, each a part: "
+    "{backs}{left_out}",
+    FailbackRefusal.BACK_IN_PART: "link {back} brings back a part of what {link} mirrors{left_out}",
     FailbackRefusal.LINK_BACK_SILENT: "link {back} is not run by any worker",
     FailbackRefusal.LINK_BACK_TOPIC_PAUSED: "paused along link {back}, so that what is missing would not come: "
     "{paused}",
@@ -126,6 +128,8 @@ def _told_refusals(app: AppContext, link: Link, plan: FailbackPlan, log: Operati
     lacks, unknown = ([one for one in plan.source_lacks if one.is_known is known] for known in (True, False))
     named |= {"lacks": told_partings(lacks, plan.source), "not_compared": told_partings(unknown, plan.source)}
     named |= {"paused": ", ".join(plan.paused_topics), "still": _told_still(plan.stands_still)}
+    left_out = f"; not {_names(plan.not_carried)}" if plan.not_carried else ""
+    named |= {"backs": ", ".join(plan.links_back), "left_out": left_out}
     told = [one for one in plan.refusals if one in _WORDS]  # of another operation its journal says more
     return [(_WORDS[one].format(**named), _hint(app, link, plan, one, failback)) for one in told]
 
@@ -140,7 +144,15 @@ def _hint(app: AppContext, link: Link, plan: FailbackPlan, refusal: FailbackRefu
             back = name_back(link, app.links())
             return f"add it to {app.file}, and run it: farshore mirror run --link {back}\n{table_back(link, back)}"
         case FailbackRefusal.SEVERAL_LINKS_BACK:
-            return "have one link of the file carry these topics back: farshore link list"
+            return (
+                f"have one link of {app.file} carry back what {link.name} mirrors; or let each link that goes there "
+                "have one that carries back the same topics"
+            )
+        case FailbackRefusal.BACK_IN_PART:
+            return (
+                f"add these topics to link {plan.link_back} in {app.file}, and have it run by that: farshore mirror "
+                f"run --link {plan.link_back}"
+            )
         case FailbackRefusal.NAMES_DIFFER:
             return f"move back what reads and writes, then let the link run: farshore link resume --link {link.name}"
         case FailbackRefusal.LINK_BACK_SILENT:

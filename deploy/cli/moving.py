@@ -22,7 +22,7 @@ from deploy.cli.interrupted import Begun, told_where_interrupted
 from deploy.cli.lines import filled
 from deploy.cli.looked import Looked, LookedAtLink, LookedAtSite
 from deploy.cli.loss_lines import growth_line
-from deploy.cli.next_steps import NextStep, conditions_of, is_asked, links_back, merged, next_steps
+from deploy.cli.next_steps import NextStep, merged, steps_after
 from deploy.cli.refusals import refusals_of
 from deploy.cli.terminal import AppContext, ExitCode
 from deploy.cli.unknown_groups import refuse_unknown_groups
@@ -31,6 +31,7 @@ from failover.gates import GateRefusal, RefusalReason
 from failover.intent import Intent
 from failover.losses import LossGrowth, growth
 from failover.opposite import refuse_opposite
+from failover.plan import OperationPlan
 from failover.plan_file import ANEW, PlanFile, check_holds, write_plan
 from failover.planning import enter_links, plan_link, plan_links, source_names, this_process
 from failover.result import OperationResult
@@ -41,7 +42,6 @@ from failover.stated_losses import counted
 from failover.steps import Operation
 from failover.taking_up import begin
 from failover.world import ChangeKind, world_of
-from mirror.api import Link
 
 AGAIN = "type the same again, and look at the plan as it is now; --yes goes on without a question"
 
@@ -280,10 +280,7 @@ async def tell_results(app: AppContext, ended: Ended, output: str) -> int:
 
 
 async def _next_steps(app: AppContext, result: OperationResult) -> tuple[NextStep, ...]:
-    link: Link = app.link(result.link)
-    back = links_back(link, app.links())
-    conditions = await conditions_of(back) if is_asked(result) else {}
-    return next_steps(result, link, back, conditions, app.links())
+    return await steps_after(result, app.link(result.link), app.links())
 
 
 def exit_code(intent: Intent, results: Sequence[OperationResult]) -> ExitCode:

@@ -13,10 +13,11 @@ from broker.base.errors import FarshoreError
 from broker.client.cluster import Cluster
 from deploy.cli.left_lines import groups_not_moved, groups_to_move, groups_unknown
 from failover.contact import SiteFinding
+from failover.failback.looking import find_link_back
 from failover.result import OperationResult
 from failover.steps import Operation
 from failover.verification import DifferenceKind
-from mirror.api import STATUS_LIMITS, Link, LinkCondition
+from mirror.api import STATUS_LIMITS, CarriedBack, Link, LinkCondition, carried_back
 from mirror.offsets.state import read_entries
 from mirror.status import condition_of
 
@@ -37,10 +38,20 @@ class NextStep:
     toml: str = ""
 
 
-def links_back(link: Link, links: Sequence[Link]) -> tuple[Link, ...]:
-    """The declared links from its target to its source."""
-    ends = (link.target.name, link.source.name)
-    return tuple(other for other in links if (other.source.name, other.target.name) == ends)
+async def links_back(link: Link, links: Sequence[Link]) -> CarriedBack:
+    """The declared ones; by their patterns alone where the link's target does not tell what it has."""
+    try:
+        async with Cluster(link.target, client_id="farshore-cli", limits=STATUS_LIMITS) as target:
+            return await find_link_back(link, links, await read_entries(link, target), target)
+    except FarshoreError:
+        return carried_back(link, links)
+
+
+async def steps_after(result: OperationResult, link: Link, links: Sequence[Link]) -> tuple[NextStep, ...]:
+    """As `next_steps`, with what the sites say of the links back. `links`: all of the file."""
+    back = await links_back(link, links)
+    conditions = await conditions_of(back.links) if is_asked(result) else {}
+    return next_steps(result, link, back.links, conditions, links, back.not_carried)
 
 
 async def conditions_of(links: Sequence[Link]) -> dict[str, LinkCondition]:
@@ -67,8 +78,11 @@ def next_steps(
     back: Sequence[Link],
     conditions: dict[str, LinkCondition],
     links: Sequence[Link] = (),
+    not_carried: Sequence[str] = (),
 ) -> tuple[NextStep, ...]:
-    """`conditions`: of the links back, by their names. `links`: all of the file. Pure."""
+    """`conditions`: of the links back, by their names. `links`: all of the file. `not_carried`: mirrored topics that no
+    link brings back. Pure.
+    """
     here, there = link.source.name, link.target.name
     if not result.verified:
         return tuple(_not_verified(result, link))
@@ -108,8 +122,13 @@ def next_steps(
         names = [name_back(link, links)]
         steps.append(NextStep(f"{carried}, add a link to farshore.toml", toml=table_back(link, names[0])))
         steps.append(NextStep("and run its mirror", f"farshore mirror run --link {names[0]}"))
+    if not_carried:
+        told = ", ".join(not_carried)
+        steps.append(NextStep(f"no link brings back {told}: add it in farshore.toml to the topics of one of these"))
     stop = f"to come back to {here}: stop producers and consumers at {there}"
-    if lost and len(names) == 1:
+    if lost and names:
+        if len(names) > 1:
+            stop = f"have one link carry back what {link.name} mirrors, not {' and '.join(names)} a part each; {stop}"
         steps.append(NextStep(f"{stop}; what only {here} has is saved first", f"farshore failback --link {link.name}"))
         return tuple(steps)
     for name in names:
@@ -163,11 +182,12 @@ def merged(each: Sequence[Sequence[NextStep]]) -> tuple[NextStep, ...]:
 
 
 def name_back(link: Link, links: Sequence[Link]) -> str:
-    """One that no other link between the two sites would get, too."""
+    """One that no other link has, or would get, too."""
     here, there = link.source.name, link.target.name
     alike = [one for one in links if (one.source.name, one.target.name) == (here, there)]
     name = f"{there}-{here}"
-    return f"{link.name}-back" if len(alike) > 1 or name == link.name else name
+    is_taken = name == link.name or any(one.name == name for one in links)
+    return f"{link.name}-back" if len(alike) > 1 or is_taken else name
 
 
 def table_back(link: Link, name: str) -> str:

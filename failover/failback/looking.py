@@ -28,12 +28,14 @@ from failover.observe import observe
 from failover.snapshot import Snapshot
 from failover.standing import is_verified
 from mirror.api import (
+    CarriedBack,
     HoldReason,
     Link,
     LinkCondition,
     RunState,
     StateEntries,
     StrandedTail,
+    carried_back,
     condition_now,
     is_later,
     judge_heartbeat,
@@ -52,14 +54,23 @@ async def look_back(
     source, target = ends
     entries = await read_entries(link, target)
     found = await look_for_stranded(link, source, target)
-    backs = [one for one in links if _is_back(one, link)]
+    carried = await find_link_back(link, links, entries, target)
     run = entries.run
     if operation_id and run is not None and (run.state, run.operation_id) == (RunState.RUNNING, operation_id):
-        return nothing_left(found, [back.name for back in backs])
-    seen = tuple([await _look_along(link, back, links, entries, ends, found.tails) for back in backs])
+        return nothing_left(found, [back.name for back in carried.links], carried.not_carried)
+    seen = tuple([await _look_along(link, back, links, entries, ends, found.tails) for back in carried.links])
     same_names = link.topic_names == "same"
     lacks = that_are_missing(found.partings) if same_names else ()
-    return plan_failback(found, run, seen, export_to, same_names=same_names, lacks=lacks)
+    return plan_failback(
+        found, run, seen, export_to, same_names=same_names, lacks=lacks, not_carried=carried.not_carried
+    )
+
+
+async def find_link_back(link: Link, links: Sequence[Link], entries: StateEntries, target: Cluster) -> CarriedBack:
+    """By the topics that the link has mirrored, and that its target still has. Raises ClientError."""
+    there = await list_topics(target)
+    mirrored = {link.target_topic(topic) for topic, _ in entries.checkpoints}
+    return carried_back(link, links, mirrored & there.keys())
 
 
 async def check_as_seen(link: Link, back: Link, ends: tuple[Cluster, Cluster], plan: FailbackPlan) -> None:
@@ -74,11 +85,6 @@ async def check_as_seen(link: Link, back: Link, ends: tuple[Cluster, Cluster], p
     if changed:
         text = f"the plan holds no more: {'; '.join(changed)}; nothing more was changed"
         raise WorldChanged(text, hint=f"`farshore failback --link {link.name} --dry-run` shows it as it is now")
-
-
-def _is_back(other: Link, link: Link) -> bool:
-    ends = (link.target.name, link.source.name)
-    return (other.source.name, other.target.name) == ends and other.topic_names == "same"
 
 
 async def _look_along(

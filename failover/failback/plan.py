@@ -45,7 +45,11 @@ class FailbackRefusal(StrEnum):
     NAMES_DIFFER = "names_differ"
     """With prefixed names what is written at the target is another topic."""
     NO_LINK_BACK = "no_link_back"
+    """None brings back what the link mirrors."""
     SEVERAL_LINKS_BACK = "several_links_back"
+    """Each of them brings back a part of it, and a failback is along one link."""
+    BACK_IN_PART = "back_in_part"
+    """The link back leaves out topics that the link has mirrored."""
     LINK_BACK_SILENT = "link_back_silent"
     """No worker runs it."""
     LINK_BACK_TOPIC_PAUSED = "link_back_topic_paused"
@@ -175,6 +179,10 @@ class FailbackPlan:
     """Those that nobody decided about, with an open transaction."""
     topics_gone: tuple[str, ...] = ()
     """That were deleted at the target, and that the source has still."""
+    links_back: tuple[str, ...] = ()
+    """All that bring back something of what the link mirrors; `link_back` where that is one."""
+    not_carried: tuple[str, ...] = ()
+    """Topics of the target that the link has mirrored, and that none of those brings back."""
     seen: tuple[LinkStands, ...] = ()
     """What it was made from: how the link stood, and the link back."""
     paused_topics: tuple[str, ...] = ()
@@ -194,15 +202,16 @@ def plan_failback(
     *,
     same_names: bool,
     lacks: tuple[SourceParting, ...] = (),
+    not_carried: tuple[str, ...] = (),
 ) -> FailbackPlan:
-    """`backs` are the links that the file declares from the link's target to its source."""
+    """`backs` are the links of the file that bring back what the link mirrors, but for what is `not_carried`."""
     refusals = []
     if run is None or run.state is not RunState.PROMOTED:
         refusals.append(FailbackRefusal.NOT_PROMOTED)
     if not same_names:
         refusals.append(FailbackRefusal.NAMES_DIFFER)
-    elif len(backs) != 1:
-        refusals.append(_why_none(len(backs)))
+    else:
+        refusals += _why_none(len(backs), not_carried)
     tails = found.undecided
     if run is not None and len(backs) == 1 and _are_promoted(run, backs[0]) and backs[0].is_later is None:
         refusals.append(FailbackRefusal.ORDER_UNKNOWN)
@@ -229,6 +238,8 @@ def plan_failback(
     return FailbackPlan(
         link=found.link,
         link_back=back.name if back else "",
+        links_back=tuple(one.name for one in backs),
+        not_carried=not_carried,
         source=found.source,
         target=found.target,
         steps=steps,
@@ -284,20 +295,28 @@ def _foreseen(found: Foreseen) -> Iterable[FailbackRefusal]:
         yield FailbackRefusal.GROUP_NOT_MOVABLE
 
 
-def nothing_left(found: Stranded, backs: Sequence[str]) -> FailbackPlan:
+def nothing_left(found: Stranded, backs: Sequence[str], not_carried: tuple[str, ...] = ()) -> FailbackPlan:
     """Of a failback that is taken up, and has let the link run: what is left is to look what the other site alone has,
     and to say so. `backs`: as of a plan, by name.
     """
     link_back = backs[0] if len(backs) == 1 else ""
-    refusals = () if link_back else (_why_none(len(backs)),)
+    refusals = tuple(_why_none(len(backs), not_carried))
     told, left = found.undecided_records, found.left_records
     return FailbackPlan(
-        found.link, link_back, found.source, found.target, (), refusals, told, "", (), left_records=left
+        *(found.link, link_back, found.source, found.target, (), refusals, told, "", ()),
+        left_records=left,
+        links_back=tuple(backs),
+        not_carried=not_carried,
     )
 
 
-def _why_none(links_back: int) -> FailbackRefusal:
-    return FailbackRefusal.SEVERAL_LINKS_BACK if links_back else FailbackRefusal.NO_LINK_BACK
+def _why_none(links_back: int, not_carried: Sequence[str]) -> Iterable[FailbackRefusal]:
+    if links_back == 0:
+        yield FailbackRefusal.NO_LINK_BACK
+    elif links_back > 1:
+        yield FailbackRefusal.SEVERAL_LINKS_BACK
+    elif not_carried:
+        yield FailbackRefusal.BACK_IN_PART
 
 
 def is_back(run: LinkRun | None, back: BackLink) -> bool:

@@ -11,7 +11,7 @@ from broker.client.site import Site
 from deploy.cli.failover_tables import summary
 from deploy.cli.late_lines import late_commits_line, read_on_line, stranded_line, unwatched_line
 from deploy.cli.loss_lines import headline
-from deploy.cli.next_steps import links_back, next_steps
+from deploy.cli.next_steps import name_back, next_steps
 from failover.contact import SiteFinding
 from failover.late_commits import LateCommit
 from failover.left import LeftPartition
@@ -39,7 +39,6 @@ def commands(result: OperationResult, *back: Link, **conditions: LinkCondition) 
 
 
 def test_a_declared_link_back_is_run_or_resumed_and_switched_over() -> None:
-    assert links_back(LINK, [LINK, BACK, replace(BACK, source=Site("north", "n:1"))]) == (BACK,)
     way_back = ["switchover --link back", RESUME]
     assert commands(MOVED, BACK) == ["", "mirror run --link back", *way_back]
     assert commands(MOVED, BACK, back=LinkCondition.RUNNING) == ["", "mirror run --link back", *way_back]
@@ -284,6 +283,21 @@ def test_no_way_back_is_promised_that_is_none() -> None:
 )
 def test_a_loss_that_is_not_exact_says_since_when_nothing_is_known(total: LossTotal, said: str) -> None:
     assert headline(total, "east") == said
+
+
+def test_a_failback_wants_one_link_back_that_leaves_out_nothing() -> None:
+    other = replace(BACK, name="other", topics=(r"a\.b",))
+    steps = next_steps(LOST, LINK, (BACK, other), {})
+    assert steps[-1].command == "farshore failback --link there"
+    assert steps[-1].what.startswith("have one link carry back what there mirrors, not back and other a part each")
+    told = [step.what for step in next_steps(LOST, LINK, (BACK,), {}, not_carried=["a.b"])]
+    assert "no link brings back a.b: add it in farshore.toml to the topics of one of these" in told
+
+
+def test_a_link_back_that_is_yet_to_be_declared_has_no_other_links_name() -> None:
+    other = replace(BACK, name="west-east", topics=("orders",))
+    assert name_back(LINK, [LINK]) == "west-east"
+    assert name_back(LINK, [LINK, other]) == "there-back"
 
 
 def test_whom_a_move_by_name_left_has_a_command_of_its_own() -> None:

@@ -110,3 +110,15 @@ def test_of_one_that_let_the_link_run_is_left_to_look_along_the_link_back() -> N
     assert (plan.link_back, plan.steps, plan.refusals) == ("back", (), ())
     assert nothing_left(found, []).refusals == (FailbackRefusal.NO_LINK_BACK,)
     assert nothing_left(found, ["back", "another"]).refusals == (FailbackRefusal.SEVERAL_LINKS_BACK,)
+
+
+def test_a_link_back_that_leaves_out_a_topic_is_no_way_back() -> None:
+    found, run = Stranded("link", "east", "west", 0, ()), LinkRun(RunState.PROMOTED, "op", 0)
+    back = BackLink("back", LinkCondition.RUNNING, None)
+    plan = plan_failback(found, run, (back,), "folder", same_names=True, not_carried=("orders-a",))
+    assert (plan.refusals, plan.steps) == ((FailbackRefusal.BACK_IN_PART,), ())
+    assert (plan.links_back, plan.not_carried) == (("back",), ("orders-a",))
+    others = (back, replace(back, name="other"))
+    plan = plan_failback(found, run, others, "folder", same_names=True)
+    assert (plan.refusals, plan.links_back) == ((FailbackRefusal.SEVERAL_LINKS_BACK,), ("back", "other"))
+    assert nothing_left(found, ["back"], ("orders-a",)).refusals == (FailbackRefusal.BACK_IN_PART,)

@@ -1,0 +1,204 @@
+"""Two pairs of links of disjoint topics between two sites: whole-site moves there and back, a loss, and each way back.
+
+Judged by content: what a consumer of each group reads next where it went, and all records at both sites.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+from broker.client.cluster import Cluster
+from broker.client.groups import commit_offsets, committed_offsets
+from broker.client.log import read_records
+from broker.client.model import CommittedOffset
+from broker.client.offsets import log_end_offsets
+from broker.client.site import Site
+from broker.client.topics import list_topics
+from broker.wire.records import Record
+from broker.wire.vocabulary import TopicPartition
+from deploy.cli.terminal import ExitCode
+from tests.deploy.cli.test_failover import DEADLINE_S, Shell
+from tests.deploy.test_runbook import LINK, SITE, OwnBroker, is_allowed
+from tests.interop.servers import FarshoreBroker, wait_until
+from tests.mirror.harness import read_all, write
+
+TOPICS: Final = ("flights", "orders-eu")
+PATTERNS: Final = {"flights": ("east-west", "west-east"), "orders-.*": ("orders-ew", "orders-we")}
+THERE, BACK = ("east-west", "orders-ew"), ("west-east", "orders-we")
+GROUPS: Final = {"g1": ("flights",), "g2": ("flights", "orders-eu"), "g3": ("orders-eu",)}
+STAMPED_MS: Final = 1_700_000_000_000
+
+
+@contextmanager
+def two_pairs(folder: Path) -> Iterator[Shell]:
+    """As a site sets them up; one worker runs the links there."""
+    east, west = OwnBroker(folder, "east"), OwnBroker(folder, "west")
+    parts = ['state_dir = "state"']
+    for name, site in (("east", east), ("west", west)):
+        held = str(name == "east").lower()
+        parts.append(SITE.format(name=name, listen=site.bootstrap, data_dir=site.data_dir, held=held))
+    for pattern, names in PATTERNS.items():
+        for name, source, target in zip(names, ("east", "west"), ("west", "east"), strict=True):
+            parts.append(LINK.format(name=name, source=source, target=target, topic=pattern))
+    (folder / "farshore.toml").write_text("".join(parts))
+    with east, west:
+        shell = Shell(folder, east, west)
+        shell.run("site thaw --site east --yes", ExitCode.DONE)
+        for topic in TOPICS:
+            shell.run(f"topic create --site east --topic {topic} --config retention.ms=-1", ExitCode.DONE)
+        try:
+            yield shell
+        finally:
+            shell.close()
+
+
+def produce(site: FarshoreBroker, said: str, count: int, *topics: str) -> None:
+    async def append() -> None:
+        async with Cluster(Site("site", site.bootstrap)) as cluster:
+            for topic in topics or TOPICS:
+                records = [Record(0, STAMPED_MS, None, f"{said} {number}".encode()) for number in range(count)]
+                await write(cluster, TopicPartition(topic, 0), records)
+
+    asyncio.run(append())
+
+
+def read_on(site: FarshoreBroker, count: int, *topics: str) -> dict[tuple[str, str], str]:
+    """Each group reads so many records more -> what it reads next."""
+
+    async def read() -> None:
+        async with Cluster(Site("site", site.bootstrap)) as cluster:
+            for group, reads in GROUPS.items():
+                stands = await committed_offsets(cluster, group)
+                for topic in reads:
+                    at = TopicPartition(topic, 0)
+                    if topics and topic not in topics:
+                        continue
+                    end = (await log_end_offsets(cluster, [at]))[at]
+                    start = stands[at].offset if at in stands else 0
+                    offsets = [record.offset async for record in read_records(cluster, at, start, end)]
+                    await commit_offsets(cluster, group, {at: CommittedOffset(offsets[count - 1] + 1)})
+
+    asyncio.run(read())
+    return reads_next(site)
+
+
+def reads_next(site: FarshoreBroker) -> dict[tuple[str, str], str]:
+    """By content what each group reads next in each topic; "" at the end."""
+
+    async def read() -> dict[tuple[str, str], str]:
+        found = {}
+        async with Cluster(Site("site", site.bootstrap)) as cluster:
+            for group, reads in GROUPS.items():
+                stands = await committed_offsets(cluster, group)
+                for topic in reads:
+                    at = TopicPartition(topic, 0)
+                    end = (await log_end_offsets(cluster, [at]))[at]
+                    start = stands[at].offset if at in stands else 0
+                    rest = [one.value or b"" async for one in read_records(cluster, at, start, end)]
+                    found[group, topic] = rest[0].decode() if rest else ""
+        return found
+
+    return asyncio.run(read())
+
+
+def records_at(site: FarshoreBroker) -> dict[str, Counter[str]]:
+    async def read() -> dict[str, Counter[str]]:
+        async with Cluster(Site("site", site.bootstrap)) as cluster:
+            there = [topic for topic in TOPICS if topic in await list_topics(cluster)]
+            return {
+                topic: Counter((one.value or b"").decode() for one in await read_all(cluster, TopicPartition(topic, 0)))
+                for topic in there
+            }
+
+    return asyncio.run(read())
+
+
+def until_equal(shell: Shell) -> None:
+    wait_until(lambda: records_at(shell.east) == records_at(shell.west), DEADLINE_S, "both sites to have all records")
+
+
+def move_site(shell: Shell, source: str, target: str) -> Any:
+    line = f"switchover --from {source} --to {target}"
+    wait_until(lambda: is_allowed(shell, f"{line} --dry-run"), DEADLINE_S, f"nothing to speak against {line}")
+    return json.loads(shell.run(f"{line} --yes -o json", ExitCode.DONE).stdout)
+
+
+def commands(document: Mapping[str, Any]) -> list[str]:
+    return [step["command"].removeprefix("farshore ") for step in document["next"] if step["command"]]
+
+
+def test_there_and_back_twice_then_a_loss_and_each_links_own_way_back(tmp_path: Path) -> None:
+    with two_pairs(tmp_path) as shell:
+        produce(shell.east, "first", 9)
+        read_on(shell.east, 2)
+        for links in (THERE, BACK):
+            shell.begin("mirror run " + " ".join(f"--link {link}" for link in links))
+        until_equal(shell)
+        for turn in (1, 2):
+            expected = read_on(shell.east, 1)
+            moved = move_site(shell, "east", "west")
+            assert [one["link"] for one in moved["links"]] == list(THERE)
+            if turn == 2:
+                assert {f"link resume --link {link}" for link in BACK} <= set(commands(moved))
+                for link in BACK:
+                    shell.run(f"link resume --link {link} --yes", ExitCode.DONE)
+            assert reads_next(shell.west) == expected
+            produce(shell.west, f"west {turn}", 4)
+            expected = read_on(shell.west, 3)
+            until_equal(shell)
+            moved = move_site(shell, "west", "east")
+            assert [one["link"] for one in moved["links"]] == list(BACK)
+            assert {f"link resume --link {link}" for link in THERE} <= set(commands(moved))
+            assert reads_next(shell.east) == expected
+            for link in THERE:
+                shell.run(f"link resume --link {link} --yes", ExitCode.DONE)
+            produce(shell.east, f"east {turn}", 4)
+            until_equal(shell)
+        lose_east(shell)
+        come_back(shell)
+
+
+def lose_east(shell: Shell) -> None:
+    """With records that it alone has; what `next` names goes for each link on its own."""
+    wait_until(lambda: reads_next(shell.west) == reads_next(shell.east), DEADLINE_S, "the groups at west")
+    expected = reads_next(shell.west)
+    for service in shell.services:
+        service.kill()
+        service.wait(DEADLINE_S)
+    shell.services.clear()
+    produce(shell.east, "stranded", 3)
+    shell.east.kill9()
+    lost = json.loads(shell.run("failover --from east --to west --allow-data-loss --yes -o json", ExitCode.DONE).stdout)
+    told = commands(lost)
+    assert {f"failback --link {link}" for link in THERE} <= set(told)
+    assert not any("switchover" in command for command in told)
+    assert reads_next(shell.west) == expected
+    produce(shell.west, "west alone", 5)
+    shell.east.start()
+    shell.run("site standby --site east --yes", ExitCode.DONE)
+
+
+def come_back(shell: Shell) -> None:
+    shell.begin("mirror run " + " ".join(f"--link {link}" for link in (*THERE, *BACK)))
+    expected = read_on(shell.west, 2)
+    at_west = records_at(shell.west)
+    for link, back in zip(THERE, BACK, strict=True):
+        dry_run = f"failback --link {link} --dry-run -o json"
+        wait_until(lambda line=dry_run: is_allowed(shell, line), DEADLINE_S, "nothing to speak against the failback")
+        plan = json.loads(shell.run(dry_run, ExitCode.DONE).stdout)
+        assert (plan["link_back"], plan["links_back"], plan["stranded_records"]) == (back, [back], 3)
+        shell.run(f"failback --link {link} --yes -o json", ExitCode.DONE)
+    assert reads_next(shell.east) == expected
+    assert records_at(shell.west) == at_west
+    stranded = Counter(f"stranded {number}" for number in range(3))
+    assert records_at(shell.east) == {topic: records + stranded for topic, records in at_west.items()}
+    produce(shell.east, "at home", 2)
+    at_home = Counter(f"at home {number}" for number in range(2))
+    there = {topic: records + at_home for topic, records in at_west.items()}
+    wait_until(lambda: records_at(shell.west) == there, DEADLINE_S, "what east wrote since, and no stranded record")
