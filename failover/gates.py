@@ -16,6 +16,8 @@ class RefusalReason(StrEnum):
     LINK_NOT_RUNNING = "link_not_running"
     LINK_MOVED_BACK = "link_moved_back"
     """Promoted from before, and its target was left since: it refuses writes to the link's topics."""
+    MOVED_BACK = "moved_back"
+    """The link was moved before, and not let run again since its clients went back."""
     LINK_PAUSED = "link_paused"
     TOPIC_PAUSED = "topic_paused"
     NOTHING_MIRRORED = "nothing_mirrored"

@@ -283,7 +283,10 @@ def _link_refusals(snapshot: Snapshot) -> Iterable[GateRefusal]:
         if one.part is not DeclaredPart.SOURCE:
             yield GateRefusal(RefusalReason.DECLARED_OTHERWISE, snapshot.link, f"{one.part.value}: {one.there}")
     if snapshot.is_promoted and not snapshot.interrupted and not snapshot.asked_groups:
-        yield GateRefusal(RefusalReason.LINK_NOT_RUNNING, snapshot.link, snapshot.operation_id)
+        if snapshot.moved_back_by:
+            yield GateRefusal(RefusalReason.MOVED_BACK, snapshot.link, ", ".join(snapshot.moved_back_by))
+        else:
+            yield GateRefusal(RefusalReason.LINK_NOT_RUNNING, snapshot.link, snapshot.operation_id)
     if snapshot.is_map_lost:
         yield GateRefusal(RefusalReason.MAP_LOST, snapshot.link, snapshot.target)
     elif not any(view.mirrored_source_next is not None for view in snapshot.partitions):

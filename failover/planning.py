@@ -23,6 +23,7 @@ from failover.hooks import Hooks
 from failover.intent import Intent
 from failover.limits import SOURCE_ROLE_S
 from failover.link_run import LinkMove
+from failover.moved_back import moved_back_by
 from failover.not_named import groups_not_named
 from failover.observe import kept_brokers
 from failover.partings import target_lacks
@@ -41,15 +42,17 @@ from mirror.api import Link, MirrorError, SourceParting
 
 async def mark_interrupted(snapshot: Snapshot, sites: Sites) -> Snapshot:
     """The snapshot, marked where the operation that promoted the link never came to a verified end that its journal
-    tells of; one that is damaged tells of none. Raises NewerVersion, ClientError.
+    tells of; one that is damaged tells of none. Of one that did, where its clients went back since. Raises
+    NewerVersion, ClientError, StateDamaged.
     """
     if not snapshot.is_promoted:
         return snapshot
     log = (await sites.readers.operations.read(sites.target)).get(snapshot.operation_id)
-    if log is None:
-        return replace(snapshot, interrupted=False)
-    log.check_version()
-    return replace(snapshot, interrupted=not is_verified(log))
+    if log is not None:
+        log.check_version()
+    if log is not None and not is_verified(log):
+        return replace(snapshot, interrupted=True)
+    return replace(snapshot, interrupted=False, moved_back_by=await moved_back_by(sites))
 
 
 def this_process() -> str:

@@ -21,7 +21,7 @@ from mirror.offsets.last_looks import LastLooks
 from mirror.offsets.offset_map import OffsetMap
 from mirror.offsets.operations import Promotion, leave_stranded, promote_link, refuse_promotion, resume_link
 from mirror.offsets.promotion_entries import BackPromotion
-from mirror.offsets.promotions import is_later, tell_links_back
+from mirror.offsets.promotions import is_later, promotion_of, tell_links_back
 from mirror.offsets.returns import Returning, Returns
 from mirror.offsets.runs import OthersCounter, last_landed
 from mirror.offsets.shared import GroupMap
@@ -131,6 +131,7 @@ __all__ = [
     "moved_groups",
     "next_command",
     "promote_link",
+    "promotion_of",
     "read_entries",
     "records_in",
     "refuse_promotion",

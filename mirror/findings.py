@@ -61,6 +61,8 @@ class LinkFindingKind(StrEnum):
     """One site took over from the other, and both were written to since."""
     TWO_ACTIVE = "two_active"
     """The same, and both take writes, by their roles."""
+    SOURCE_ALONE = "source_alone"
+    """One site took over from the other, and only that one was written to since: no link brings it."""
     BOTH_PROMOTED = "both_promoted"
     """A link back is promoted, too: neither mirrors."""
     GROUP_FAILED = "group_failed"
@@ -102,8 +104,8 @@ def link_findings(
     """All of a link: of the whole first, then stopped partitions, then the rest. `answers`: source and target;
     `locked`: why farshore could not ask, by site. `state_lost`: there is no state, and a mirror wrote to the target.
 
-    A link whose target was promoted is not mirrored because somebody decided so: that is no finding, unless both sites
-    are written to since, or a link back was promoted behind it, and nothing is mirrored either way.
+    A link whose target was promoted is not mirrored because somebody decided so: that is no finding, unless its source
+    is written to since, or a link back was promoted behind it, and nothing is mirrored either way.
     """
     found = [
         LinkFinding(LinkFindingKind.SITE_LOCKED, None, None, locked[site.name], "")
@@ -288,6 +290,7 @@ def _of_split(link: Link, split: Split | FarshoreError | None, backs: Sequence[P
         text += f"{left.site} cannot be read: {left.why}"
         yield LinkFinding(LinkFindingKind.TROUBLE, None, None, text, "")
     if not split.is_split:
+        yield from _alone(link, split)
         return
     known = _END_SEEN[split.end_seen].format(source=source)
     at_target = {(writes.topic, writes.partition): writes for writes in split.at_target}
@@ -299,6 +302,17 @@ def _of_split(link: Link, split: Split | FarshoreError | None, backs: Sequence[P
     for (topic, partition), writes in at_target.items():
         text = f"{_written(None, source)}; {_written(writes, target)}{known}"
         yield LinkFinding(LinkFindingKind.SPLIT_BRAIN, link.source_topic(topic) or topic, partition, text, step)
+
+
+def _alone(link: Link, split: Split) -> Iterable[LinkFinding]:
+    """Who went back there, and let run the other way alone, or another one that writes at a site that was left."""
+    source, target = link.source.name, link.target.name
+    step = f"is {source} the active site (`farshore site role`): farshore link resume --link {link.name}; else stop "
+    step += f"what writes there, and see it: farshore stranded list --link {link.name}"
+    for writes in split.alone:
+        text = f"{_written(writes, source)} are not at {target}, and none came there, since {target} took over "
+        text += f"{_since(split.promoted_at_ms)}: no link brings them{_END_SEEN[writes.end_seen].format(source=source)}"
+        yield LinkFinding(LinkFindingKind.SOURCE_ALONE, writes.topic, writes.partition, text, step)
 
 
 def _written(writes: LocalWrites | None, site: str) -> str:

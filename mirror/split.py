@@ -89,6 +89,10 @@ class Split:
     at_target: tuple[LocalWrites, ...] = ()
     end_seen: EndSeen = EndSeen.TOLD
     not_read: tuple[NotRead, ...] = ()
+    alone: tuple[LocalWrites, ...] = ()
+    """What came to the source, where nothing came to the target, and nobody decided that it stays: no link brings it
+    while this one is promoted.
+    """
 
     @property
     def is_split(self) -> bool:
@@ -145,7 +149,19 @@ async def look_for_split(
     if not at_source and not not_read:
         return Split(run.at_ms, two_active, end_seen=least)
     at_target, not_read_there = await _at_target(link, target, state, partitions)
-    return Split(run.at_ms, two_active, at_source, at_target, least, (*not_read, *not_read_there))
+    alone = () if at_target else at_source
+    if alone and (beyond := _behind_left(state.entries, since)) != since:
+        alone, _ = await _local_writes(source, beyond, mirrors)
+    return Split(run.at_ms, two_active, at_source, at_target, least, (*not_read, *not_read_there), alone)
+
+
+def _behind_left(entries: StateEntries, since: Mapping[TopicPartition, _Since]) -> dict[TopicPartition, _Since]:
+    """The same behind what somebody decided about. Pure."""
+    left = {where: each.start for where, each in since.items()}
+    for gap in entries.left_at_source():
+        where = TopicPartition(gap.topic, gap.partition)
+        left[where] = max(left.get(where, 0), gap.source_to)
+    return {where: each._replace(start=left[where]) for where, each in since.items()}
 
 
 def _are_two_active(

@@ -40,6 +40,12 @@ _REASONS: dict[RefusalReason, tuple[str, str]] = {
         "thaw --site {detail} --even-if-other-active` has {detail} take writes again, and groups go on where they "
         "stand there. Is its source there: `farshore link resume --link {subject}` mirrors again",
     ),
+    RefusalReason.MOVED_BACK: (
+        "the link {subject} was moved before, and its clients went back along {detail} since: it was not let run "
+        "again, so that its target has nothing of what they wrote and read since",
+        "let it run, and see that its worker does: `farshore link resume --link {subject}`; when it has brought what "
+        "is missing, type the same again",
+    ),
     RefusalReason.LINK_PAUSED: (
         "the link {subject} is paused, so what is missing would not come",
         "let it run again: `farshore link resume --link {subject}`",

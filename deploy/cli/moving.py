@@ -168,7 +168,7 @@ async def move_link(app: AppContext, intent: Intent, of: Step) -> LinkMoved:
 async def link_moved(app: AppContext, ended: Ended) -> LinkMoved:
     """Of one link."""
     (result,) = ended.results
-    document = link_tables.result_document(result, await _next_steps(app, result))
+    document = link_tables.result_document(result, await steps_after(result, app.link(result.link), app.links()))
     return LinkMoved(document, exit_code(ended.intent, ended.results))
 
 
@@ -268,7 +268,11 @@ async def tell_results(app: AppContext, ended: Ended, output: str) -> int:
     moved = [result for result in results if result.failure is None]
     together = tuple(dict.fromkeys(topic for result in moved for topic in result.moved_topics))
     topics = together if all(result.moved_topics for result in moved) else ()
-    steps = [await _next_steps(app, replace(result, moved_topics=topics)) for result in moved]
+    staying = [*intent.refused_links, *(result.link for result in results if result not in moved)]
+    steps = [
+        await steps_after(replace(result, moved_topics=topics), app.link(result.link), app.links(), staying)
+        for result in moved
+    ]
     if any(result.failure is not None and not result.failure.is_given_up for result in results):
         what = "a link was cut short: when what stopped it is seen to, from any machine"
         steps.insert(0, (NextStep(what, f"farshore operation resume {results[0].operation_id}"),))
@@ -277,10 +281,6 @@ async def tell_results(app: AppContext, ended: Ended, output: str) -> int:
     else:
         link_tables.print_result(results[0], steps[0], output, next(iter(ended.shown), None))
     return exit_code(intent, results)
-
-
-async def _next_steps(app: AppContext, result: OperationResult) -> tuple[NextStep, ...]:
-    return await steps_after(result, app.link(result.link), app.links())
 
 
 def exit_code(intent: Intent, results: Sequence[OperationResult]) -> ExitCode:

@@ -47,11 +47,13 @@ async def links_back(link: Link, links: Sequence[Link]) -> CarriedBack:
         return carried_back(link, links)
 
 
-async def steps_after(result: OperationResult, link: Link, links: Sequence[Link]) -> tuple[NextStep, ...]:
+async def steps_after(
+    result: OperationResult, link: Link, links: Sequence[Link], staying: Sequence[str] = ()
+) -> tuple[NextStep, ...]:
     """As `next_steps`, with what the sites say of the links back. `links`: all of the file."""
     back = await links_back(link, links)
     conditions = await conditions_of(back.links) if is_asked(result) else {}
-    return next_steps(result, link, back.links, conditions, links, back.not_carried)
+    return next_steps(result, link, back.links, conditions, links, back.not_carried, staying)
 
 
 async def conditions_of(links: Sequence[Link]) -> dict[str, LinkCondition]:
@@ -79,9 +81,10 @@ def next_steps(
     conditions: dict[str, LinkCondition],
     links: Sequence[Link] = (),
     not_carried: Sequence[str] = (),
+    staying: Sequence[str] = (),
 ) -> tuple[NextStep, ...]:
     """`conditions`: of the links back, by their names. `links`: all of the file. `not_carried`: mirrored topics that no
-    link brings back. Pure.
+    link brings back. `staying`: links of the same move that were refused. Pure.
     """
     here, there = link.source.name, link.target.name
     if not result.verified:
@@ -96,7 +99,8 @@ def next_steps(
         groups = " ".join(f"--group {shlex.quote(one)}" for one in sorted({late.group for late in result.late_commits}))
         what = f"stop what reads at {here} as these groups without joining them; then, before it starts at {there}"
         steps.append(NextStep(what, f"farshore {result.operation.value} --link {link.name} {groups}{_consent(result)}"))
-    steps.append(NextStep(f"start producers and consumers at {there}: {link.target.bootstrap_servers}"))
+    but = f"; but not what reads or writes along {', '.join(staying)}: that stays at {here}" if staying else ""
+    steps.append(NextStep(f"start producers and consumers at {there}: {link.target.bootstrap_servers}{but}"))
     steps += _groups_behind(result, link)
     if result.is_unwatched:
         what = f"when {here} answers again, before a producer reaches it: what only it has"

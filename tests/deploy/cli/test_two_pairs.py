@@ -10,6 +10,7 @@ import json
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -190,7 +191,7 @@ def come_back(shell: Shell) -> None:
     at_west = records_at(shell.west)
     for link, back in zip(THERE, BACK, strict=True):
         dry_run = f"failback --link {link} --dry-run -o json"
-        wait_until(lambda line=dry_run: is_allowed(shell, line), DEADLINE_S, "nothing to speak against the failback")
+        wait_until(partial(is_allowed, shell, dry_run), DEADLINE_S, "nothing to speak against the failback")
         plan = json.loads(shell.run(dry_run, ExitCode.DONE).stdout)
         assert (plan["link_back"], plan["links_back"], plan["stranded_records"]) == (back, [back], 3)
         shell.run(f"failback --link {link} --yes -o json", ExitCode.DONE)
@@ -202,3 +203,53 @@ def come_back(shell: Shell) -> None:
     at_home = Counter(f"at home {number}" for number in range(2))
     there = {topic: records + at_home for topic, records in at_west.items()}
     wait_until(lambda: records_at(shell.west) == there, DEADLINE_S, "what east wrote since, and no stranded record")
+
+
+def test_what_went_back_by_a_link_that_was_not_let_run_again_is_not_moved_and_not_forgotten(tmp_path: Path) -> None:
+    """Of the links from west only that of the orders runs again when the site moves for the third time."""
+    with two_pairs(tmp_path) as shell:
+        produce(shell.east, "first", 9)
+        read_on(shell.east, 2)
+        for links in (THERE, BACK):
+            shell.begin("mirror run " + " ".join(f"--link {link}" for link in links))
+        until_equal(shell)
+        move_site(shell, "east", "west")
+        move_site(shell, "west", "east")
+        for link in THERE:
+            shell.run(f"link resume --link {link} --yes", ExitCode.DONE)
+        until_equal(shell)
+        move_site(shell, "east", "west")
+        shell.run("link resume --link orders-we --yes", ExitCode.DONE)
+        produce(shell.west, "west alone", 4)
+        expected = read_on(shell.west, 9)
+
+        line = "switchover --from west --to east"
+        wait_until(lambda: is_moving(shell, line, "orders-we"), DEADLINE_S, "orders to be movable")
+        result = json.loads(shell.run(f"{line} --yes -o json", ExitCode.REFUSED).stdout)
+        assert ([one["link"] for one in result["links"]], result["refused_links"]) == (["orders-we"], ["west-east"])
+        stays = {(stay["subject"], stay["reason"]) for stay in result["stays"]}
+        assert {("west-east", "refused"), ("g1", "link_stays"), ("g2", "in_part")} <= stays
+        (start,) = [step["what"] for step in result["next"] if step["what"].startswith("start producers")]
+        assert start.endswith("; but not what reads or writes along west-east: that stays at west")
+        resumed = [step for step in commands(result) if "resume" in step]
+        assert resumed == ["link resume --link orders-ew", "link resume --link orders-we"], "and not the other pair's"
+
+        for link in ("orders-ew", "east-west"):
+            shell.run(f"link resume --link {link} --yes", ExitCode.DONE)
+        alone = {("west-east", "source_alone", "flights")}
+        wait_until(lambda: findings(shell) == alone, 30, "no other finding than that of what is at west alone")
+        refused = shell.run(f"{line} --dry-run -o json", ExitCode.REFUSED).stdout
+        assert {one["reason"] for one in json.loads(refused)["refusals"]} >= {"moved_back"}
+        shell.run("link resume --link west-east --yes", ExitCode.DONE)
+        until_equal(shell)
+        move_site(shell, "west", "east")
+        assert reads_next(shell.east) == expected
+
+
+def is_moving(shell: Shell, line: str, link: str) -> bool:
+    return bool(json.loads(shell.ask(f"{line} --dry-run -o json").stdout)["moving"] == [link])
+
+
+def findings(shell: Shell) -> set[tuple[str, str, str | None]]:
+    found = json.loads(shell.ask("status -o json").stdout)["items"]
+    return {(link["link"], one["kind"], one["topic"]) for link in found for one in link["findings"]}
