@@ -46,6 +46,6 @@ async def _by_source(sites: Sites, source: Cluster, ours: StateEntries, told: Ma
             found |= {back.name} if is_later(theirs, ours) is not False else set()
         elif back.name in told:
             log = (await load_operations(source)).get(told[back.name])
-            is_done = log is not None and standing_of(log, sites.now_ms()).state not in _NOT_DONE
-            found |= {back.name} if is_done else set()
+            came_to_nothing = log is not None and standing_of(log, sites.now_ms()).state in _NOT_DONE
+            found |= set() if came_to_nothing else {back.name}
     return found

@@ -89,19 +89,7 @@ def next_steps(
     here, there = link.source.name, link.target.name
     if not result.verified:
         return tuple(_not_verified(result, link))
-    steps = []
-    if result.stranded or result.is_source_open:
-        what = f"stop what writes at {here}: it would bring more of what is only there, behind what the mirror carried"
-        steps.append(NextStep(what))
-    if result.source_readers:
-        steps.append(NextStep(f"stop what reads at {here}"))
-    if result.late_commits:
-        groups = " ".join(f"--group {shlex.quote(one)}" for one in sorted({late.group for late in result.late_commits}))
-        what = f"stop what reads at {here} as these groups without joining them; then, before it starts at {there}"
-        steps.append(NextStep(what, f"farshore {result.operation.value} --link {link.name} {groups}{_consent(result)}"))
-    but = f"; but not what reads or writes along {', '.join(staying)}: that stays at {here}" if staying else ""
-    steps.append(NextStep(f"start producers and consumers at {there}: {link.target.bootstrap_servers}{but}"))
-    steps += _groups_behind(result, link)
+    steps = [*_starting(result, link, staying)]
     if result.is_unwatched:
         what = f"when {here} answers again, before a producer reaches it: what only it has"
         steps.append(NextStep(what, f"farshore stranded list --link {link.name}"))
@@ -139,6 +127,23 @@ def next_steps(
         steps.append(NextStep(stop, f"farshore switchover --link {name}"))
     steps.append(NextStep(f"then let {there} follow {here} again", f"farshore link resume --link {link.name}"))
     return tuple(steps)
+
+
+def _starting(result: OperationResult, link: Link, staying: Sequence[str]) -> Iterable[NextStep]:
+    """Up to the start of applications at the target, with those that are not to start with the others."""
+    here, there = link.source.name, link.target.name
+    if result.stranded or result.is_source_open:
+        what = f"stop what writes at {here}: it would bring more of what is only there, behind what the mirror carried"
+        yield NextStep(what)
+    if result.source_readers:
+        yield NextStep(f"stop what reads at {here}")
+    if result.late_commits:
+        groups = " ".join(f"--group {shlex.quote(one)}" for one in sorted({late.group for late in result.late_commits}))
+        what = f"stop what reads at {here} as these groups without joining them; then, before it starts at {there}"
+        yield NextStep(what, f"farshore {result.operation.value} --link {link.name} {groups}{_consent(result)}")
+    but = f"; but not what reads or writes along {', '.join(staying)}: that stays at {here}" if staying else ""
+    yield NextStep(f"start producers and consumers at {there}: {link.target.bootstrap_servers}{but}")
+    yield from _groups_behind(result, link)
 
 
 def _consent(result: OperationResult) -> str:

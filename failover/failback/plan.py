@@ -205,21 +205,8 @@ def plan_failback(
     not_carried: tuple[str, ...] = (),
 ) -> FailbackPlan:
     """`backs` are the links of the file that bring back what the link mirrors, but for what is `not_carried`."""
-    refusals = []
-    if run is None or run.state is not RunState.PROMOTED:
-        refusals.append(FailbackRefusal.NOT_PROMOTED)
-    if not same_names:
-        refusals.append(FailbackRefusal.NAMES_DIFFER)
-    else:
-        refusals += _why_none(len(backs), not_carried)
+    refusals = [*_refusals(found, run, backs, not_carried, same_names=same_names), *_lacking(lacks)]
     tails = found.undecided
-    if run is not None and len(backs) == 1 and _are_promoted(run, backs[0]) and backs[0].is_later is None:
-        refusals.append(FailbackRefusal.ORDER_UNKNOWN)
-    elif not all(tail.is_end_known for tail in tails):
-        refusals.append(FailbackRefusal.TAIL_UNKNOWN)
-    if any(tail.records is None and tail.is_end_known for tail in tails):
-        refusals.append(FailbackRefusal.TRANSACTION_OPEN)
-    refusals += _lacking(lacks)
     steps: tuple[FailbackStep, ...] = ()
     back = backs[0] if len(backs) == 1 else None
     if back is not None and not refusals:
@@ -227,11 +214,9 @@ def plan_failback(
         if FailbackStep.CARRY in steps and back.condition in (LinkCondition.NEVER_RAN, LinkCondition.SILENT):
             refusals.append(FailbackRefusal.LINK_BACK_SILENT)
         if FailbackStep.CARRY in steps:
-            refusals += [*_brings_nothing(back), *_gone(back)]
+            refusals += [*_brings_nothing(back), *_gone(back), *_foreseen(back.foreseen)]
         if FailbackStep.SWITCH_OVER in steps and back.active_elsewhere:
             refusals.append(FailbackRefusal.ACTIVE_ELSEWHERE)
-        if FailbackStep.CARRY in steps:
-            refusals += _foreseen(back.foreseen)
         if FailbackStep.RESUME_BACK in steps and any(tail.target_wrote for tail in back.tails):
             refusals.append(FailbackRefusal.BACK_TAIL_UNDECIDED)
     saves = FailbackStep.EXPORT in steps
@@ -271,6 +256,29 @@ def _brings_nothing(back: BackLink) -> Iterable[FailbackRefusal]:
         yield FailbackRefusal.LINK_BACK_TOPIC_PAUSED
     if back.still:
         yield FailbackRefusal.LINK_BACK_STANDS_STILL
+
+
+def _refusals(
+    found: Stranded,
+    run: LinkRun | None,
+    backs: Sequence[BackLink],
+    not_carried: Sequence[str],
+    *,
+    same_names: bool,
+) -> Iterable[FailbackRefusal]:
+    """What speaks against it whatever is to be done."""
+    if run is None or run.state is not RunState.PROMOTED:
+        yield FailbackRefusal.NOT_PROMOTED
+    if not same_names:
+        yield FailbackRefusal.NAMES_DIFFER
+    else:
+        yield from _why_none(len(backs), not_carried)
+    if run is not None and len(backs) == 1 and _are_promoted(run, backs[0]) and backs[0].is_later is None:
+        yield FailbackRefusal.ORDER_UNKNOWN
+    elif not all(tail.is_end_known for tail in found.undecided):
+        yield FailbackRefusal.TAIL_UNKNOWN
+    if any(tail.records is None and tail.is_end_known for tail in found.undecided):
+        yield FailbackRefusal.TRANSACTION_OPEN
 
 
 def _lacking(lacks: Iterable[SourceParting]) -> Iterable[FailbackRefusal]:

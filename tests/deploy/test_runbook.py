@@ -97,13 +97,13 @@ def test_there_and_back_as_planned_and_then_after_a_loss(tmp_path: Path) -> None
         at_west = ["first"] * 4
 
         _, now_and_then = written("Before the day")
-        drill, dry_run, listed, resume = written("Planned")
+        drill, dry_run, run_back, _, listed, resume = written("Planned")
         assert now_and_then == drill
         move(shell, drill, dry_run)
         shell.run(listed, ExitCode.DONE)
         append_records(shell.west, "west", 3)
         at_west += ["west"] * 3
-        shell.begin("mirror run --link west-east")
+        shell.begin(run_back)
         arrive(shell.east, at_west)
         back = dry_run.replace("east-west", "west-east")
         wait_until(lambda: is_allowed(shell, back), DEADLINE_S, "nothing to speak against the way back")
@@ -163,7 +163,7 @@ def test_a_whole_site_there_cut_short_and_back_and_then_lost(tmp_path: Path) -> 
     with world(tmp_path, ("flights", "orders")) as shell:
         append_records(shell.east, "first", 4)
         shell.begin("mirror run --link east-west --link east-west-orders")
-        drill, dry_run, listed, resume, resume_link = written("Planned", whole_site=True)
+        drill, dry_run, _, listed, resume, resume_link = written("Planned", whole_site=True)
         wait_until(lambda: is_allowed(shell, drill), DEADLINE_S, "a drill without findings")
         shell.run(dry_run, ExitCode.DONE)
         before = shell.operations

@@ -155,6 +155,18 @@ def test_links_that_were_moved_before_are_no_refusal_unless_no_other_is_left() -
     assert alone.refusals == (GateRefusal(RefusalReason.LINK_NOT_RUNNING, "flights", "earlier"),)
 
 
+def test_a_link_whose_clients_went_back_since_it_was_moved_is_refused_with_the_groups_that_stay() -> None:
+    moved = replace(OF_FLIGHTS, link_state="promoted", operation_id="earlier", moved_back_by=("back",))
+    plan = plan_site(INTENT, planned(moved, OF_ORDERS), {}, LINKS, NAMES)
+    assert (plan.moving, plan.refused, plan.refusals) == (("orders",), ("flights",), ())
+    assert Stay(StayKind.LINK, "flights", StayReason.REFUSED, "moved_back flights") in plan.stays
+    reasons = {stay.reason for stay in plan.stays if (stay.kind, stay.detail) == (StayKind.GROUP, "flights")}
+    assert reasons
+    assert reasons <= {StayReason.IN_PART, StayReason.LINK_STAYS}
+    alone = plan_site(INTENT, planned(moved), {}, LINKS, NAMES)
+    assert alone.refusals == (GateRefusal(RefusalReason.MOVED_BACK, "flights", "back"),)
+
+
 def test_the_loss_of_a_site_is_the_sum_and_never_surer_than_its_parts() -> None:
     exact = LossTotal(5, 4, 1, Certainty.EXACT, stated_at_ms=NOW_MS)
     first = LossTotal(10, None, 2, Certainty.AT_LEAST, NOW_MS - 9, 1, NOW_MS, 30, 2.0, NOW_MS - 3, 100.0)

@@ -20,12 +20,13 @@ from mirror.findings import LinkFindingKind
 from mirror.heartbeat import HeartbeatWatch
 from mirror.link import Link
 from mirror.offsets.fence_ends import FenceEnd
-from mirror.offsets.operations import promote_link, resume_link
+from mirror.offsets.operations import leave_stranded, promote_link, resume_link
 from mirror.offsets.source_ends import EndsSeen, TopicShape, load_observation
 from mirror.offsets.state import load_link_state
 from mirror.split import EndSeen, LocalWrites, Split, look_for_split, promoted_backs
 from mirror.status import link_status
 from mirror.worker.observing import entries_batch
+from mirror.worker.stranding import TailReader
 from tests.broker.faults import Faults, injected
 from tests.broker.running import running_broker, running_server
 from tests.mirror.harness import (
@@ -135,6 +136,29 @@ async def test_status_names_both_what_was_written_where_and_the_next_step(tmp_pa
         assert "; none at west. Where the log ended at east" in found[0].detail
         assert found[1].detail.startswith("none at east; 7 of its own at west")
         assert "stop what writes at east" in found[0].next_step
+
+
+async def test_what_came_to_the_site_that_was_left_alone_is_found_until_somebody_decides_about_it(
+    tmp_path: Path,
+) -> None:
+    async with pair(tmp_path) as both:
+        await promote_link(both.link, both.west, "a way back")
+        await set_site_role(both.east, SiteRole.STANDBY, "a test", await site_standing(both.east), ["flights"])
+        await write(both.east, WHERE, some_records(6_000, 3))
+        watch = HeartbeatWatch(SystemClock())
+        (found,) = (await link_status(both.link, watch)).findings
+        assert (found.kind, found.topic, found.partition) == (LinkFindingKind.SOURCE_ALONE, *WHERE)
+        assert found.detail.startswith(f"3 of its own at east from offset {MIRRORED} on, the first stamped 2023-11")
+        assert "are not at west, and none came there" in found.detail
+        assert "farshore link resume --link east-west" in found.next_step
+        reader = TailReader(both.link, both.east, both.west)
+        await reader.look()
+        gaps = [tail.as_left(0, "a test") for tail in await reader.tails(lambda _done, _there: None)]
+        await leave_stranded(both.link, both.west, gaps)
+        assert (await link_status(both.link, watch)).findings == ()
+        await write(both.east, WHERE, some_records(7_000, 2))
+        (since,) = (await both.found()).alone
+        assert (since.first_offset, since.records) == (MIRRORED + 3, 2)
 
 
 async def test_what_was_stamped_between_the_last_look_and_the_promotion_is_of_the_loss(tmp_path: Path) -> None:

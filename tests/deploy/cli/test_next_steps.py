@@ -294,6 +294,11 @@ def test_a_failback_wants_one_link_back_that_leaves_out_nothing() -> None:
     assert "no link brings back a.b: add it in farshore.toml to the topics of one of these" in told
 
 
+def test_what_stays_with_another_link_of_the_move_is_not_started_with_the_others() -> None:
+    steps = next_steps(MOVED, LINK, (BACK,), {}, staying=("a", "b"))
+    assert steps[0].what.endswith("; but not what reads or writes along a, b: that stays at east")
+
+
 def test_a_link_back_that_is_yet_to_be_declared_has_no_other_links_name() -> None:
     other = replace(BACK, name="west-east", topics=("orders",))
     assert name_back(LINK, [LINK]) == "west-east"

@@ -25,7 +25,7 @@ from broker.wire.records import Record
 from broker.wire.vocabulary import TopicPartition
 from deploy.cli.terminal import ExitCode
 from tests.deploy.cli.test_failover import DEADLINE_S, Shell
-from tests.deploy.test_runbook import LINK, SITE, OwnBroker, is_allowed
+from tests.deploy.test_runbook import LINK, SITE, OwnBroker, is_allowed, written
 from tests.interop.servers import FarshoreBroker, wait_until
 from tests.mirror.harness import read_all, write
 
@@ -141,6 +141,8 @@ def test_there_and_back_twice_then_a_loss_and_each_links_own_way_back(tmp_path: 
         for links in (THERE, BACK):
             shell.begin("mirror run " + " ".join(f"--link {link}" for link in links))
         until_equal(shell)
+        _, _, resume_back, _, _, resume_there = written("Planned", whole_site=True)
+        assert resume_back == written("Planned")[3]
         for turn in (1, 2):
             expected = read_on(shell.east, 1)
             moved = move_site(shell, "east", "west")
@@ -148,7 +150,7 @@ def test_there_and_back_twice_then_a_loss_and_each_links_own_way_back(tmp_path: 
             if turn == 2:
                 assert {f"link resume --link {link}" for link in BACK} <= set(commands(moved))
                 for link in BACK:
-                    shell.run(f"link resume --link {link} --yes", ExitCode.DONE)
+                    shell.run(f"{resume_back.replace('west-east', link)} --yes", ExitCode.DONE)
             assert reads_next(shell.west) == expected
             produce(shell.west, f"west {turn}", 4)
             expected = read_on(shell.west, 3)
@@ -158,7 +160,7 @@ def test_there_and_back_twice_then_a_loss_and_each_links_own_way_back(tmp_path: 
             assert {f"link resume --link {link}" for link in THERE} <= set(commands(moved))
             assert reads_next(shell.east) == expected
             for link in THERE:
-                shell.run(f"link resume --link {link} --yes", ExitCode.DONE)
+                shell.run(f"{resume_there.replace('east-west', link)} --yes", ExitCode.DONE)
             produce(shell.east, f"east {turn}", 4)
             until_equal(shell)
         lose_east(shell)
