@@ -118,7 +118,7 @@ RIGHTS: Final[Mapping[str, tuple[Need, ...]]] = {
         _target(Thing.FENCE_OF_GROUPS, WRITE),
     ),
     "status": (
-        _source(Thing.TOPICS, DESCRIBE),
+        _source(Thing.TOPICS, READ),  # what came since a promotion, and what an exact lag counts
         _target(Thing.TOPICS, READ),
         _target(Thing.STATE, READ),
     ),
