@@ -122,3 +122,11 @@ async def test_so_it_is_with_one_that_is_ahead_or_goes_back_or_to_a_time(tmp_pat
         assert timed.target_offset is not None
         assert timed.read_again_records is not None
         assert timed.read_again_records >= both.again(timed, first_news + 2) >= RECORDS + 5
+
+
+def test_of_one_that_has_gone_on_since_the_plan_nobody_tells_what_it_reads_again_where_both_sites_write() -> None:
+    planned = GroupMove("analysts", *AT, AT.topic, MoveKind.TRANSLATED, 490, 485, "", read_again_records=8, turn=2)
+    gone_on = planned.of_one_at(487)
+    assert (gone_on.kind, gone_on.read_again_records, gone_on.skipped_records) == (MoveKind.AHEAD, None, 2)
+    assert replace(planned, turn=0).of_one_at(487).read_again_records == 0, "the order is the source's"
+    assert replace(planned, read_again_records=0).of_one_at(487).read_again_records == 0, "further on there is no more"
