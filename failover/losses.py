@@ -136,7 +136,8 @@ class LossTotal:
     clocks leave that open. `unclear_offsets` more were seen that may be lost, or that the target has: they count among
     the likely ones. `seen_seconds`: the time in which all that was seen was written, None where that is longer than was
     looked back. Where it is exact, and the source may write on, `fastest_per_s` alone is told. `open_offsets` more
-    stand behind transactions that are open at the source.
+    stand behind transactions that are open at the source. The pace is that of `pace_seconds` before `pace_at_ms`: of
+    a worker that began within that minute they are fewer, and nobody knows what came before them.
     """
 
     offsets: int
@@ -152,6 +153,8 @@ class LossTotal:
     fastest_per_s: float | None = None
     unclear_offsets: int = 0
     open_offsets: int = 0
+    pace_seconds: float | None = None
+    pace_at_ms: int | None = None
 
     @property
     def seen_offsets(self) -> int:
@@ -185,7 +188,7 @@ def total_loss(
     if last_look is None or not is_any_known:  # a pace says nothing of what is at the target
         return total
     if certainty is Certainty.EXACT:
-        return replace(total, fastest_per_s=last_look.fastest_per_s)
+        return _with_pace(total, last_look)
     return _with_likely(total, last_look)
 
 
@@ -210,9 +213,14 @@ def growth(shown: LossTotal, now: LossTotal) -> LossGrowth:
     return LossGrowth.LIKELY if now.seen_offsets - shown.seen_offsets <= likely else LossGrowth.BEYOND
 
 
+def _with_pace(total: LossTotal, last: LastLook) -> LossTotal:
+    return replace(total, fastest_per_s=last.fastest_per_s, pace_seconds=last.watched_ms / 1000, pace_at_ms=last.at_ms)
+
+
 def _with_likely(total: LossTotal, last: LastLook) -> LossTotal:
     """Between the last look and the first that was not answered, or now, the source may have written on: for how long
-    nobody can tell where the look is of the future, by the worker's clock.
+    nobody can tell where the look is of the future, by the worker's clock; nor how fast, where the worker had looked
+    once.
     """
     until_ms = last.unanswered_at_ms if last.unanswered_at_ms is not None else total.stated_at_ms
     if until_ms is None:
@@ -220,13 +228,13 @@ def _with_likely(total: LossTotal, last: LastLook) -> LossTotal:
     seen_at_ms = min(last.at_ms, last.at_ms if total.seen_at_ms is None else total.seen_at_ms)
     unseen_ms = until_ms - seen_at_ms
     likely = total.seen_offsets + math.ceil(last.fastest_per_s * max(0, unseen_ms) / 1000)
+    is_open = unseen_ms < -CLOCK_DIFFERENCE_MAX_MS or not last.watched_ms
     return replace(
-        total,
+        _with_pace(total, last),
         seen_at_ms=seen_at_ms,
-        likely_offsets=None if unseen_ms < -CLOCK_DIFFERENCE_MAX_MS else likely,
+        likely_offsets=None if is_open else likely,
         seen_seconds=last.seconds_of(total.seen_offsets),
         unanswered_at_ms=last.unanswered_at_ms,
-        fastest_per_s=last.fastest_per_s,
     )
 
 
@@ -251,6 +259,8 @@ def sum_losses(totals: Iterable[LossTotal]) -> LossTotal:
         fastest_per_s=_folded(sum, [one.fastest_per_s for one in bounds or found]) if found else None,
         unclear_offsets=sum(one.unclear_offsets for one in found),
         open_offsets=sum(one.open_offsets for one in found),
+        pace_seconds=_folded(min, [one.pace_seconds for one in bounds or found]) if found else None,
+        pace_at_ms=_folded(min, [one.pace_at_ms for one in bounds or found]) if found else None,
     )
 
 

@@ -9,6 +9,9 @@ from failover.losses import Certainty, LossGrowth, LossTotal
 from mirror.api import CLOCK_DIFFERENCE_MAX_MS
 from mirror.limits import HEARTBEAT_MAX_AGE_MS
 
+PACE_WHOLE_SECONDS = 59.0
+"""The looks are a quarter of a second apart: the first of a whole minute may be a little younger."""
+
 
 def headline(total: LossTotal, source: str) -> str:
     """The loss in a few sentences; what is only likely is said to be so."""
@@ -21,7 +24,8 @@ def headline(total: LossTotal, source: str) -> str:
             return f"only at the source: {missing}"
         return (
             f"only at the source: {missing}, as of {iso_time(total.stated_at_ms)}. What {source} takes from then on "
-            f"is not among them; in the fastest second of its last minute {total.fastest_per_s:,.0f} came"
+            f"is not among them; in the fastest second {_stretch(total, 'of its last minute')} "
+            f"{total.fastest_per_s:,.0f} came"
         )
     if total.seen_at_ms is None:
         least = f"at least {missing}; " if total.offsets else ""
@@ -84,9 +88,21 @@ def _likely(total: LossTotal, source: str, missing: str, seen: str) -> str:
         until = f"{human_seconds(max(0, total.unanswered_at_ms - total.seen_at_ms) / 1000)} later it did not answer"
     return (
         f"likely {_range(total)}. Seen at {source} ({seen}): {missing}{_behind(total, source)}; {until}. In the "
-        f"fastest second of the minute before, {total.fastest_per_s or 0:,.0f} came. What it wrote after that look "
-        f"cannot be known from here, nor topics and partitions made there since"
+        f"fastest second {_stretch(total, 'of the minute before')}, {total.fastest_per_s or 0:,.0f} came. What it "
+        f"wrote after that look cannot be known from here, nor topics and partitions made there since"
     )
+
+
+def _stretch(total: LossTotal, minute: str) -> str:
+    """Of what time the pace is: of no minute that nobody watched to its begin, or that is long over."""
+    if total.pace_seconds is None or total.pace_at_ms is None:
+        return minute
+    is_now = total.certainty is not Certainty.EXACT or (
+        total.stated_at_ms is None or total.stated_at_ms - total.pace_at_ms <= HEARTBEAT_MAX_AGE_MS
+    )
+    if is_now and total.pace_seconds >= PACE_WHOLE_SECONDS:
+        return minute
+    return f"of the {human_seconds(total.pace_seconds)} that a worker watched it until {iso_time(total.pace_at_ms)}"
 
 
 def _is_unwatched(total: LossTotal) -> bool:
@@ -101,8 +117,8 @@ def _unwatched(total: LossTotal, source: str, missing: str, seen: str) -> str:
     return (
         f"how much is not known: nobody was watching {source} since {seen}, and what it wrote then, or which topics "
         f"and partitions were made there, cannot be known from here. Seen before that: {missing}"
-        f"{_behind(total, source)}. In the fastest second of its last minute, {total.fastest_per_s or 0:,.0f} came; "
-        f"had it gone on so until now, {_range(total)} would be lost"
+        f"{_behind(total, source)}. In the fastest second {_stretch(total, 'of its last minute')}, "
+        f"{total.fastest_per_s or 0:,.0f} came; had it gone on so until now, {_range(total)} would be lost"
     )
 
 

@@ -64,6 +64,11 @@ class LastLook:
     grown: tuple[Growth, ...] = ()
     fastest_per_s: float = 0.0
 
+    @property
+    def watched_ms(self) -> int:
+        """How far back the pace goes: less than a minute where the worker that looked had just begun."""
+        return self.grown[-1].within_ms if self.grown else 0
+
     def seconds_of(self, offsets: int) -> float | None:
         """How long it took to write the last so many offsets; None: longer than `grown` goes back."""
         before = Growth(0, 0)

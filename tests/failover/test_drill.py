@@ -21,6 +21,7 @@ from mirror.link import Link
 from mirror.looking import LinkLook
 from mirror.offsets.entries import Owner, Writer
 from mirror.offsets.group_entries import GroupAction, GroupSync, GroupSyncTimes
+from mirror.offsets.source_ends import Growth
 from mirror.offsets.state_entries import StateEntries
 from mirror.status import summarise
 
@@ -29,7 +30,7 @@ LINK = Link("east-west", Site("east", "e:1"), Site("west", "w:1"), (".*",))
 VIEW = PartitionView("flights", 0, "flights", None, 100, NOW_MS - 5, NOW_MS - 200, 90, 93)
 AT = GroupPartitionView("flights", 0, "flights", None, None, 43, "")
 GROUP = GroupView("analysts", None, "Empty", 0, 0, NOW_MS - 900, (AT,))
-LAST = LastLook(NOW_MS - 200, None, (), 50.0)
+LAST = LastLook(NOW_MS - 200, None, (Growth(60_000, 500),), 50.0)
 BLIND = Snapshot(
     "east-west", "east", "west", NOW_MS, SiteFinding.DEAD, "running", "", (VIEW,), (GROUP,), last_look=LAST
 )

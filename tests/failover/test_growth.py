@@ -77,5 +77,5 @@ def test_a_partition_that_was_not_seen_for_long_is_not_said_to_have_been_seen_wi
         PartitionLoss("flights", 0, Certainty.AT_LEAST, 5, None, 0, 5, seen_at_ms=3_599_000),
         PartitionLoss("flights", 1, Certainty.AT_LEAST, 0, None, 0, 0, seen_at_ms=0),
     ]
-    total = total_loss(seen, 3_600_000, LastLook(3_599_000, None, (), 10.0))
+    total = total_loss(seen, 3_600_000, LastLook(3_599_000, None, (Growth(60_000, 0),), 10.0))
     assert (total.offsets, total.seen_at_ms, total.likely_offsets) == (5, 0, 5 + 36_000)

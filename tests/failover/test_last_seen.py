@@ -18,6 +18,7 @@ from mirror.offsets.source_ends import Growth
 NOW_MS = 1_700_000_000_000
 CHECKPOINT = Checkpoint("a", 0, End(40, 41), 40, Writer(1, 0), 0, 472, 5, NOW_MS, topic_ids=TopicIds("id", "there"))
 OBSERVED = SeenEnd(3, 11_464, NOW_MS + 200, "id")
+MINUTE = (Growth(60_000, 0),)
 NO_IDS = replace(CHECKPOINT, topic_ids=TopicIds())
 
 
@@ -61,13 +62,14 @@ def test_what_is_likely_begins_with_what_was_seen_and_nothing_is_likely_where_al
     offsets: int, age_ms: int, unanswered_ms: int | None, fastest_per_s: float, certainty: Certainty
 ) -> None:
     last = LastLook(
-        NOW_MS - age_ms, None if unanswered_ms is None else NOW_MS - age_ms + unanswered_ms, (), fastest_per_s
+        NOW_MS - age_ms, None if unanswered_ms is None else NOW_MS - age_ms + unanswered_ms, MINUTE, fastest_per_s
     )
     loss = PartitionLoss("a", 0, certainty, offsets, None, 1, 1 + offsets)
     total = total_loss([loss], NOW_MS, last)
     assert (total.offsets, total.stated_at_ms) == (offsets, NOW_MS)
     if certainty is Certainty.EXACT:
-        assert total == replace(total_loss([loss], NOW_MS), fastest_per_s=fastest_per_s)
+        known = total_loss([loss], NOW_MS)
+        assert total == replace(known, fastest_per_s=fastest_per_s, pace_seconds=60.0, pace_at_ms=last.at_ms)
         return
     if certainty is Certainty.UNKNOWN:
         assert (total.likely_offsets, total.seen_at_ms) == (None, None), "a pace says nothing of what is at the target"
@@ -89,8 +91,20 @@ def test_what_was_seen_is_told_as_time_too() -> None:
 @pytest.mark.parametrize(("ahead_ms", "likely"), [(0, 472), (5_000, 472), (5_001, None), (3_600_000, None)])
 def test_for_how_long_a_source_went_on_is_not_asked_of_a_clock_that_is_ahead(ahead_ms: int, likely: int | None) -> None:
     loss = PartitionLoss("a", 0, Certainty.AT_LEAST, 472, None, 1, 473)
-    total = total_loss([loss], NOW_MS, LastLook(NOW_MS + ahead_ms, None, (), 100.0))
+    total = total_loss([loss], NOW_MS, LastLook(NOW_MS + ahead_ms, None, MINUTE, 100.0))
     assert (total.offsets, total.likely_offsets, total.seen_at_ms) == (472, likely, NOW_MS + ahead_ms)
     asked_ms = NOW_MS + ahead_ms + 2_000
-    known = total_loss([loss], NOW_MS, LastLook(NOW_MS + ahead_ms, asked_ms, (), 100.0))
+    known = total_loss([loss], NOW_MS, LastLook(NOW_MS + ahead_ms, asked_ms, MINUTE, 100.0))
     assert known.likely_offsets == 672, "both are of the worker's clock"
+
+
+@pytest.mark.parametrize(("watched_ms", "likely"), [(None, None), (250, 5), (9_000, 5), (60_000, 5)])
+def test_how_fast_a_source_wrote_is_not_likely_of_one_that_was_looked_at_once(
+    watched_ms: int | None, likely: int | None
+) -> None:
+    """Its worker had just begun, and a pace of 0 was told of a minute that nobody had seen."""
+    grown = () if watched_ms is None else (Growth(watched_ms, 0),)
+    loss = PartitionLoss("a", 0, Certainty.AT_LEAST, 5, None, 1, 6)
+    total = total_loss([loss], NOW_MS, LastLook(NOW_MS - 4_000, None, grown, 0.0))
+    assert (total.likely_offsets, total.offsets) == (likely, 5)
+    assert (total.pace_seconds, total.pace_at_ms) == ((watched_ms or 0) / 1000, NOW_MS - 4_000)

@@ -265,6 +265,8 @@ def test_without_a_terminal_the_flag_is_named(shell: Shell) -> None:
         "fastest_per_s": None,
         "unclear_offsets": 0,
         "open_offsets": 0,
+        "pace_seconds": None,
+        "pace_at": None,
     }
     assert shell.operations == before
 
