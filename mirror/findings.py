@@ -65,6 +65,8 @@ class LinkFindingKind(StrEnum):
     """One site took over from the other, and only that one was written to since: no link brings it."""
     BOTH_PROMOTED = "both_promoted"
     """A link back is promoted, too: neither mirrors."""
+    LEFT_BEHIND = "left_behind"
+    """Clients went to the source since, and this link was not let run: what is written there does not come here."""
     GROUP_FAILED = "group_failed"
     """A group's offsets could not be read or committed."""
     GROUPS_NOT_SEEN = "groups_not_seen"
@@ -243,7 +245,7 @@ def _of_backs(link: Link, backs: Sequence[PromotedBack]) -> Iterable[LinkFinding
     """Of two of which one was later the other one is to run again, and has the finding."""
     source, target = link.source.name, link.target.name
     for back in backs:
-        if back.is_later:
+        if back.is_later and not back.may_run:
             text = f"link {back.link.name} was promoted since, so neither mirrors: what is written at {source} does "
             text += f"not come to {target}"
             yield LinkFinding(
@@ -276,9 +278,13 @@ def _of_split(link: Link, split: Split | FarshoreError | None, backs: Sequence[P
         return
     if split is None:
         return
-    step = f"stop what writes at {source}; what it alone has: farshore status --link {link.name} --all"
+    step = f"farshore stranded list --link {link.name}"
+    if split.two_active is None:
+        step = f"stop what writes at {source}; then what it alone has: {step}"
     if split.two_active:
         step = _standby(link)
+    if split.left_behind_by and split.two_active:
+        step = f"close the site that is not to stay: farshore site standby --site {target}, or --site {source}"
     if unordered := [back.link for back in backs if back.is_later is None]:
         step = _choose_site(link, unordered[0])
     if split.two_active:
@@ -289,6 +295,11 @@ def _of_split(link: Link, split: Split | FarshoreError | None, backs: Sequence[P
         text = f"whether both were written to since {target} took over is not known: {left.topic}-{left.partition} at "
         text += f"{left.site} cannot be read: {left.why}"
         yield LinkFinding(LinkFindingKind.TROUBLE, None, None, text, "")
+    if split.left_behind_by and split.at_source:
+        text = f"clients went to {source} along link {split.left_behind_by} since, and this link was not let run: "
+        text += f"{_written(split.at_source[0], source)} ({split.at_source[0].topic}) did not come to {target}"
+        step = f"farshore link resume --link {link.name} --stranded append"
+        yield LinkFinding(LinkFindingKind.LEFT_BEHIND, None, None, text, step)
     if not split.is_split:
         yield from _alone(link, split)
         return

@@ -10,7 +10,7 @@ between that look and the promotion belongs to the loss; one that is stamped ear
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
@@ -30,7 +30,7 @@ from broker.wire.vocabulary import IsolationLevel, TopicPartition
 from mirror.limits import CLOCK_DIFFERENCE_MAX_MS, SPLIT_COUNT_MS
 from mirror.link import Link
 from mirror.offsets.entries import LinkRun
-from mirror.offsets.promotions import is_later, promotion_of
+from mirror.offsets.promotions import is_later, promotion_of, went_back
 from mirror.offsets.source_ends import Observation, load_observation
 from mirror.offsets.state import LinkState, read_entries
 from mirror.offsets.state_entries import StateEntries
@@ -80,7 +80,9 @@ class Split:
     """Who writes since the link was promoted. `two_active`: by their roles both sites take writes to topics of the
     link; None: the brokers of one have no roles. What came to the target is read only where something came to the
     source, at all. `end_seen`: the least that is known of where one of the source's logs ended then. `not_read`: what
-    else grew at a site, and was not read, so that whose it is nobody knows.
+    else grew at a site, and was not read, so that whose it is nobody knows. `left_behind_by`: a link back along which
+    clients went to the source since, and which may run again: then it was decided about what both wrote, and this link
+    alone does not go on.
     """
 
     promoted_at_ms: int
@@ -89,30 +91,35 @@ class Split:
     at_target: tuple[LocalWrites, ...] = ()
     end_seen: EndSeen = EndSeen.TOLD
     not_read: tuple[NotRead, ...] = ()
-    alone: tuple[LocalWrites, ...] = ()
-    """What came to the source, where nothing came to the target, and nobody decided that it stays: no link brings it
-    while this one is promoted.
-    """
+    left_behind_by: str = ""
 
     @property
     def is_split(self) -> bool:
-        """Whether it is known that both sites were written to."""
-        return bool(self.at_source and self.at_target)
+        """Whether it is known that both sites were written to, and nobody decided about that."""
+        return bool(self.at_source and self.at_target and not self.left_behind_by)
+
+    @property
+    def alone(self) -> tuple[LocalWrites, ...]:
+        """What came to the source, where nothing came to the target, and nobody decided about it: no link brings it
+        while this one is promoted.
+        """
+        return () if self.at_target or self.left_behind_by else self.at_source
 
     @property
     def is_known(self) -> bool:
         """Whether more reading would not make it so."""
-        return self.is_split or not self.not_read
+        return bool(self.at_source and self.at_target) or not self.not_read
 
 
 @dataclass(frozen=True, slots=True)
 class PromotedBack:
     """A link back that is promoted beside the link, so that neither mirrors. `is_later`: it was after the link; None:
-    nothing says which was.
+    nothing says which was. `may_run`: it was promoted later, and is not any more.
     """
 
     link: Link
     is_later: bool | None
+    may_run: bool = False
 
 
 async def promoted_backs(
@@ -126,18 +133,21 @@ async def promoted_backs(
         theirs = await read_entries(back, source, only=())
         if promotion_of(theirs) is not None:
             found.append(PromotedBack(back, is_later(theirs, entries)))
+        elif went_back(entries, theirs):
+            found.append(PromotedBack(back, is_later=True, may_run=True))
     return tuple(found)
 
 
 async def look_for_split(
-    link: Link, source: Cluster, target: Cluster, state: LinkState, backs: Iterable[PromotedBack]
+    link: Link, source: Cluster, target: Cluster, state: LinkState, backs: Sequence[PromotedBack]
 ) -> Split | None:
     """None where the link is not promoted, or one of the `backs` was since: then that one is to be asked. Raises
     ClientError, StateDamaged.
     """
     run = promotion_of(state.entries)
-    if run is None or any(back.is_later for back in backs):
+    if run is None or any(back.is_later and not back.may_run for back in backs):
         return None
+    left_behind_by = next((back.link.name for back in backs if back.may_run), "")
     topics = await list_topics(source)
     names = [name for name in select_topics(link, topics) if name != link.canary_topic]
     two_active = _are_two_active(link, names, await _role(source), await _role(target))
@@ -147,21 +157,10 @@ async def look_for_split(
     mirrors = {registered.producer_id for registered in await registered_at(source)}
     at_source, not_read = await _local_writes(source, since, mirrors)
     if not at_source and not not_read:
-        return Split(run.at_ms, two_active, end_seen=least)
+        return Split(run.at_ms, two_active, end_seen=least, left_behind_by=left_behind_by)
     at_target, not_read_there = await _at_target(link, target, state, partitions)
-    alone = () if at_target else at_source
-    if alone and (beyond := _behind_left(state.entries, since)) != since:
-        alone, _ = await _local_writes(source, beyond, mirrors)
-    return Split(run.at_ms, two_active, at_source, at_target, least, (*not_read, *not_read_there), alone)
-
-
-def _behind_left(entries: StateEntries, since: Mapping[TopicPartition, _Since]) -> dict[TopicPartition, _Since]:
-    """The same behind what somebody decided about. Pure."""
-    left = {where: each.start for where, each in since.items()}
-    for gap in entries.left_at_source():
-        where = TopicPartition(gap.topic, gap.partition)
-        left[where] = max(left.get(where, 0), gap.source_to)
-    return {where: each._replace(start=left[where]) for where, each in since.items()}
+    unread = (*not_read, *not_read_there)
+    return Split(run.at_ms, two_active, at_source, at_target, least, unread, left_behind_by)
 
 
 def _are_two_active(
@@ -198,10 +197,13 @@ def _since_promotion(
     kept_at_ms = max((fence.at_ms for fence in (kept or {}).values()), default=run.at_ms)
     looked_at_ms = run.at_ms if observation.last is None else observation.last.at_ms
     is_of_the_future = run.at_ms > now_ms + CLOCK_DIFFERENCE_MAX_MS  # who promoted it has another clock
+    left: dict[TopicPartition, list[int]] = {}
+    for gap in state.entries.left_at_source():  # that it stays there is decided
+        left.setdefault(TopicPartition(gap.topic, gap.partition), []).append(gap.source_to)
     found = {}
     for where in partitions:
         end = state.map.mirrored_end(*where)
-        position = end.source_next if end else 0
+        position = max([end.source_next if end else 0, *left.get(where, ())])
         if kept is None:
             seen = observation.ends.get(where)
             start, at_ms, how = seen.end if seen else 0, looked_at_ms, EndSeen.UNKNOWN

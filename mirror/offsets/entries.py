@@ -182,7 +182,7 @@ class RunState(StrEnum):
 @dataclass(frozen=True, slots=True)
 class LinkRun:
     """What the link may do, decided by an operation of an operator (or by nobody yet). `at_ms`: when; a link that is
-    promoted again, and was not left in between, keeps the first time. `after`: what had promoted links back before.
+    promoted again, and was not left in between, keeps the first time. `after`: what promoted links back before it was.
     """
 
     state: RunState

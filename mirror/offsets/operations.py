@@ -31,7 +31,7 @@ from mirror.offsets.entries import OPERATION_PREFIX, Gap, GapStatus, LinkRun, Ru
 from mirror.offsets.fence import Fence, fence_groups_of_earlier, fence_link
 from mirror.offsets.fence_ends import NO_ENDS, FenceEnds
 from mirror.offsets.fence_keeping import keep_fence_ends, may_keep_fence_ends
-from mirror.offsets.promotions import is_over, promotion_of
+from mirror.offsets.promotions import is_over, promotion_of, run_behind
 from mirror.offsets.state import StateReader, read_entries
 from mirror.offsets.state_entries import StateEntries
 from mirror.offsets.state_writer import Change, StateLog
@@ -147,7 +147,7 @@ async def _refuse_promotion(link: Link, target: Cluster, operation_id: str) -> L
     run = entries.run
     if run is None or run.state is not RunState.PROMOTED:  # when, and by which operation, is known by that entry alone
         state = run.state if run is not None else RunState.RUNNING
-        left = LinkRun(state, operation_id, target.clock.now_ms())
+        left = run_behind(run, state, operation_id, target.clock.now_ms())
         for claim in claims:
             await claim.log.append([left, claim.owner])
     return run
@@ -216,7 +216,7 @@ async def _resume_link(
     refuse_cut_anew(units[0], entries)
     _check_open(entries, gaps)  # a worker may have gone on between the look and the fence
     accepted = tuple(replace(gap, status=GapStatus.ACCEPTED) for gap in gaps)
-    run = LinkRun(RunState.RUNNING, operation_id, target.clock.now_ms())
+    run = run_behind(entries.run, RunState.RUNNING, operation_id, target.clock.now_ms())
     for unit, claim in zip(units, claims, strict=True):
         mine = [gap for gap in accepted if unit.carries(gap.topic, gap.partition)]
         await claim.log.append([*mine, *_deal(entries), run, claim.owner])
@@ -278,7 +278,8 @@ async def _pause_link(link: Link, target: Cluster, operation_id: str) -> None:
         if unit.is_lead_unit:
             refuse_cut_anew(unit, entries)
         _check_not_promoted(entries)  # one may have come between the look and the fence
-        await claim.log.append([LinkRun(RunState.PAUSED, operation_id, target.clock.now_ms()), claim.owner])
+        paused = run_behind(entries.run, RunState.PAUSED, operation_id, target.clock.now_ms())
+        await claim.log.append([paused, claim.owner])
 
 
 def _check_not_promoted(entries: StateEntries) -> None:
@@ -302,7 +303,7 @@ async def _restart_link(link: Link, target: Cluster, operation_id: str) -> None:
             refuse_cut_anew(unit, entries)
         _check_not_promoted(entries)  # when, and by which operation, is known by this entry alone
         state = entries.run.state if entries.run is not None else RunState.RUNNING
-        await claim.log.append([LinkRun(state, operation_id, target.clock.now_ms()), claim.owner])
+        await claim.log.append([run_behind(entries.run, state, operation_id, target.clock.now_ms()), claim.owner])
 
 
 async def adopt_partitions(
@@ -337,7 +338,7 @@ async def _adopt_partitions(
             if unit.carries(*where):
                 known = (entries.blocks_of(*where), entries.pages_of(*where))
                 changes += adoption.changes(claim.owner.writer, *known, now_ms)
-        run = LinkRun(RunState.RUNNING, operation_id, now_ms)
+        run = run_behind(entries.run, RunState.RUNNING, operation_id, now_ms)
         await claim.log.append([*changes, *_deal(entries), run, claim.owner])
     return tuple(adoption.passed for adoption in adoptions)
 

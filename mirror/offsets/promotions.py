@@ -31,6 +31,21 @@ def promotion_of(entries: StateEntries) -> LinkRun | None:
     return run if run is not None and run.state is RunState.PROMOTED else None
 
 
+def run_behind(known: LinkRun | None, state: RunState, operation_id: str, at_ms: int) -> LinkRun:
+    """What a link may do from now on, by what is no promotion: which promotions of links back its own last one followed
+    is still known then. Pure.
+    """
+    return LinkRun(state, operation_id, at_ms, known.after if known is not None else ())
+
+
+def went_back(ours: StateEntries, theirs: StateEntries) -> bool:
+    """Whether the first of these links is promoted, and the second, its link back, was so since, and is not any more.
+    Pure.
+    """
+    one, other = promotion_of(ours), theirs.run
+    return one is not None and other is not None and not promotion_of(theirs) and one.operation_id in other.after
+
+
 def is_later(ours: StateEntries, theirs: StateEntries) -> bool | None:
     """Whether the promotion of the first of these links, which both are promoted, came after that of the second.
 

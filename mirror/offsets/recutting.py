@@ -35,6 +35,7 @@ from mirror.offsets.part_records import (
     strangers,
     take_over,
 )
+from mirror.offsets.promotions import run_behind
 from mirror.offsets.state import read_entries
 from mirror.offsets.state_entries import StateEntries
 from mirror.offsets.state_writer import Carried, StateLog
@@ -158,7 +159,8 @@ class _Held:
         if self.stop is None:
             runs = [self.parts[unit].run() for unit in range(self.old.unit_count)]
             asked = (run for run in runs if run is not None and run.state is RunState.PAUSED and not is_of_cut(run))
-            self.stop = next(asked, LinkRun(RunState.PAUSED, operation_id, self.target.clock.now_ms()))
+            now_ms = self.target.clock.now_ms()
+            self.stop = next(asked, run_behind(runs[0], RunState.PAUSED, operation_id, now_ms))
         for claim in self.claims[self.paused :]:
             await claim.log.append([self.stop, deal, claim.owner])
         self.paused = len(self.claims)

@@ -158,7 +158,7 @@ def observed(
 def _split(look: LinkLook) -> SplitSample | None:
     """Of a link that is not promoted there is nothing to say."""
     split = look.split
-    both_promoted = any(back.is_later is not False for back in look.backs)
+    both_promoted = any(back.is_later is not False and not back.may_run for back in look.backs)
     if split is None:
         return SplitSample(both_promoted=both_promoted)
     if not isinstance(split, Split):

@@ -13,7 +13,7 @@ from failover.drilling import drill_link
 from mirror.findings import LinkFinding, LinkFindingKind
 from mirror.heartbeat import HeartbeatWatch
 from mirror.link import Link
-from mirror.offsets.operations import resume_link
+from mirror.offsets.operations import pause_link, restart_link, resume_link
 from mirror.status import link_status
 from monitoring.metrics.observation import Board
 from monitoring.metrics.watch import LinkWatch
@@ -22,6 +22,7 @@ from tests.failover.failback.test_promoted_later import FIRST, Machines, bring_n
 from tests.mirror.harness import some_records, write
 
 BOTH = LinkFindingKind.BOTH_PROMOTED
+SPLIT = (LinkFindingKind.SPLIT_BRAIN, LinkFindingKind.TWO_ACTIVE, LinkFindingKind.LEFT_BEHIND)
 
 
 async def findings(link: Link) -> list[LinkFinding]:
@@ -98,3 +99,33 @@ async def test_where_nobody_knew_of_the_other_both_say_so_and_neither_is_called_
         await resume_link(lost.back, lost.stage.source, "resume-1")
         left = {each.kind for each in await findings(lost.there)}
         assert left == {LinkFindingKind.SPLIT_BRAIN}, "what was written at both sites is told until it is decided about"
+
+
+async def test_behind_a_decision_the_link_back_is_left_behind_and_no_split_is_told_of_it(tmp_path: Path) -> None:
+    """It was: both sites were written to since it was promoted, and it was to be closed at the site that stays."""
+    async with lost_and_back(tmp_path, 33, (0, 0), (3, 0)) as lost, AsyncExitStack() as stack:
+        east, west, machines = lost.stage.source, lost.stage.target, Machines(stack)
+        await bring_news(lost)
+        await machines.promote(lost.back, "switchover-1", 0)
+        await resume_link(lost.there, west, "resume-1")
+        await machines.promote(lost.there, "failover-2", 0)
+        await close(lost)
+        for site, first, count in ((west, 80_000, 4), (east, 81_000, 2)):
+            await write(site, FIRST, some_records(first, count))
+        assert {each.kind for each in await findings(lost.there)} == {LinkFindingKind.SPLIT_BRAIN}
+        await resume_link(lost.there, west, "resume-2")
+        for _ in range(2):  # what a link does later takes nothing of that back
+            (found,) = await findings(lost.back)
+            assert (found.kind, found.next_step) == (
+                LinkFindingKind.LEFT_BEHIND,
+                f"farshore link resume --link {lost.back.name} --stranded append",
+            )
+            assert found.detail.startswith(
+                f"clients went to west along link {lost.there.name} since, and this link was not let run: 4 of its own "
+                "at west"
+            )
+            assert not await is_shown(lost.back)
+            await restart_link(lost.there, west, "restart-1")
+            await pause_link(lost.there, west, "pause-1")
+        await resume_link(lost.back, east, "resume-3")
+        assert not {each.kind for each in await findings(lost.back)} & {BOTH, *SPLIT}

@@ -16,6 +16,7 @@ from broker.client.offsets import log_end_offsets
 from broker.client.site_role import set_site_role, site_standing
 from broker.wire.site_role import SiteRole
 from broker.wire.vocabulary import TopicPartition
+from failover.failback.stranding import leave_at_source, read_stranded
 from mirror.findings import LinkFindingKind
 from mirror.heartbeat import HeartbeatWatch
 from mirror.link import Link
@@ -135,7 +136,22 @@ async def test_status_names_both_what_was_written_where_and_the_next_step(tmp_pa
         assert found[0].detail.startswith(f"3 of its own at east from offset {MIRRORED} on, the first stamped 2023-11")
         assert "; none at west. Where the log ended at east" in found[0].detail
         assert found[1].detail.startswith("none at east; 7 of its own at west")
-        assert "stop what writes at east" in found[0].next_step
+        assert found[0].next_step == f"farshore stranded list --link {both.link.name}", "nobody writes there any more"
+
+
+async def test_what_was_decided_to_stay_at_the_source_is_no_split_any_more(tmp_path: Path) -> None:
+    async with pair(tmp_path) as both:
+        await promote_link(both.link, both.west, "a failover")
+        await write(both.west, WHERE, some_records(5_000, 7))
+        await write(both.east, WHERE, some_records(6_000, 3))
+        assert (await both.found()).is_split
+        _, stranded = await read_stranded(both.link, both.east, both.west)
+        await leave_at_source(both.link, both.west, stranded.undecided, "a test")
+        assert not (await both.found()).is_split
+        await write(both.east, WHERE, some_records(7_000, 2))
+        split = await both.found()
+        assert split.is_split, "nobody decided about these"
+        assert [at.records for at in split.at_source] == [2]
 
 
 async def test_what_came_to_the_site_that_was_left_alone_is_found_until_somebody_decides_about_it(
