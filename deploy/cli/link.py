@@ -6,21 +6,25 @@ import uuid
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import click
 
+from broker.base.documents import to_document
 from broker.client.cluster import Cluster
 from broker.client.offsets import list_offsets, log_end_offsets
 from broker.wire.vocabulary import TopicPartition
 from deploy.cli.adopting import adopt_target, tell_that_it_may_run
 from deploy.cli.both_sites import note_lost_source, with_both_sites
 from deploy.cli.cutting import cut_anew
+from deploy.cli.deciding import are_clients_at_target, steps_behind_resume
+from deploy.cli.failover_tables import tell_next
+from deploy.cli.next_steps import conditions_of, links_back
 from deploy.cli.parameters import GapOption, PartitionName, StartOption, StartTime
 from deploy.cli.resuming import Resuming, amid_no_failback, note_partings
 from deploy.cli.rights import rights_command
 from deploy.cli.status import tell_next_steps
-from deploy.cli.stranded import StrandedWay, stranded_in_the_way
+from deploy.cli.stranded_ways import StrandedWay, stranded_in_the_way, tell_tails
 from deploy.cli.terminal import (
     AppContext,
     CommandRefused,
@@ -144,25 +148,56 @@ def resume_command(
         return
     if isinstance(plan, ResumeBlocker):
         raise _refusal(link, entries, plan)
+    _show_and_resume(context, link, (entries, plan), StrandedWay(way) if way else None, Manner(dry_run, yes, output))
+
+
+class Manner(NamedTuple):
+    """How a command is carried out."""
+
+    dry_run: bool
+    yes: bool
+    output: str
+
+
+def _show_and_resume(
+    context: AppContext,
+    link: Link,
+    looked: tuple[StateEntries, ResumePlan],
+    chosen: StrandedWay | None,
+    manner: Manner,
+) -> None:
+    """What it means is shown, and consented to; then the link is let run, and it is said how one goes on."""
+    (entries, plan), (dry_run, yes, output) = looked, manner
     is_stopped = plan.condition in (LinkCondition.PROMOTED, LinkCondition.PAUSED)
     if is_stopped and not dry_run:
         run_async(with_both_sites(link, partial(amid_no_failback, link)))
-    chosen = StrandedWay(way) if way else None
     stays = stranded_in_the_way(link, plan, chosen)
     if is_stopped:
         note_partings(link)
+    shown = {**to_document(plan), "leaves_at_source": stays.leaves, "brings": stays.brings}
     if dry_run:
-        emit(plan, output)
+        emit(plan if output == Output.TABLE else shown, output)
+        tell_tails(link, stays, output)
         return
+    tell_tails(link, stays, output, to_stderr=True)
     confirm_plan(plan, yes, question=f"Let link {link.name} write to {link.target.name} again?")
-    if not yes and stranded_in_the_way(link, plan, chosen) != stays:  # a person has read it meanwhile
+    if not yes and stranded_in_the_way(link, plan, chosen).leaves != stays.leaves:  # a person has read it meanwhile
         text = f"what only {link.source.name} has is not what it was. Nothing was changed"
         raise CommandRefused(text, "type the same again, and look at it as it is now", ExitCode.REFUSED)
+    backs = links_back(link, context.links())
+    at_target = run_async(with_both_sites(link, partial(are_clients_at_target, link, backs)))
     going = Resuming(link, entries.run, _operation("resume"))
-    run_async(with_both_sites(link, partial(going.resume, plan.accepts, stays)))
-    tell_that_it_may_run(link)
+    run_async(with_both_sites(link, partial(going.resume, plan.accepts, stays.leaves)))
+    conditions = run_async(conditions_of(backs)) if at_target else {}
+    steps = steps_behind_resume(link, backs, conditions, at_target, context.links())
+    now = run_async(_condition(link))
     if output != Output.TABLE:
-        emit(plan, output)
+        emit({**shown, "condition": now, "operation_id": going.operation_id, "next": steps}, output)
+    else:
+        click.echo(f"link {link.name}: it was {plan.condition}, and is {now}", err=True)
+    tell_that_it_may_run(link)
+    if output == Output.TABLE:
+        tell_next(steps)
 
 
 def _refusal(link: Link, entries: StateEntries, blocker: ResumeBlocker) -> CommandRefused:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from enum import StrEnum
 from functools import partial
 from pathlib import Path
 
@@ -12,6 +10,9 @@ import click
 from broker.base.documents import to_document
 from broker.client.cluster import Cluster
 from deploy.cli.both_sites import with_both_sites
+from deploy.cli.deciding import steps_to_decide
+from deploy.cli.failover_tables import tell_next
+from deploy.cli.next_steps import conditions_of, links_back
 from deploy.cli.resuming import Resuming
 from deploy.cli.tables import counted, print_table
 from deploy.cli.terminal import (
@@ -31,21 +32,12 @@ from deploy.cli.terminal import (
 from failover.failback.export import MANIFEST, Manifest, export_stranded, read_manifest
 from failover.failback.replay import Replayed, check_left, replay
 from failover.failback.stranding import Stranded, check_settled, leave_at_source, read_stranded
-from mirror.api import StrandedTail, TailReader
+from mirror.api import TailReader
 from mirror.link import Link
 from mirror.offsets.entries import LinkRun
 from mirror.offsets.state import read_entries
-from mirror.resumption import ResumePlan
-from mirror.status import LinkCondition
 
 COLUMNS = ("topic", "partition", "first_offset", "end_offset", "records", "first_timestamp", "last_timestamp", "left")
-
-
-class StrandedWay(StrEnum):
-    """What becomes of stranded records when their link goes on."""
-
-    LEAVE = "leave"
-    APPEND = "append"
 
 
 @click.group("stranded")
@@ -65,11 +57,15 @@ def list_command(context: AppContext, link_name: str | None, output: str) -> Non
     """
     link = context.link(link_name)
     found = look(link)
+    backs = links_back(link, context.links())
+    conditions = run_async(conditions_of(backs)) if found.behind_newer else {}
+    steps = steps_to_decide(link, found, backs, conditions, context.links())
     if output != Output.TABLE:
-        emit(found, output)
+        emit({**to_document(found), "next": steps}, output)
     else:
         print_table(to_document(found.tails), COLUMNS, "")
         click.echo(in_words(found))
+        tell_next(steps)
     if found.not_compared:
         raise SystemExit(ExitCode.FINDINGS)
 
@@ -241,41 +237,3 @@ def in_words(found: Stranded) -> str:
     left = total - len(found.undecided)
     more = f"; {left} of these were decided about before, and stay at {found.source}" if left else ""
     return f"{found.source} alone has {count} in {counted(total, 'range')}{more}"
-
-
-def stranded_in_the_way(link: Link, plan: ResumePlan, way: StrandedWay | None) -> Sequence[StrandedTail]:
-    """The tails that are to stay at the source when the promoted link goes on. Raises CommandRefused (exit 3) where
-    nobody said what becomes of records that would come behind newer ones, StrandedUnknown.
-    """
-    if plan.condition is not LinkCondition.PROMOTED or way is StrandedWay.APPEND:
-        return ()
-    found = look_or_refuse(link)
-    behind = found.behind_newer
-    if way is StrandedWay.LEAVE:
-        check_settled(behind, link.source)
-        return behind
-    if behind:
-        records, partitions = sum(tail.records or 0 for tail in behind), counted(len(behind), "partition")
-        has = f"{link.source.name} has {counted(records, 'record')} in {partitions} that {link.target.name} lacks"
-        has = in_words(found) if found.not_compared else has
-        newer = f"{link.target.name} has newer ones: link {link.name} would append them there"
-        text = f"{has}, and {newer}. Nothing was changed"
-        raise CommandRefused(text, _ways(link), ExitCode.REFUSED)
-    return ()
-
-
-def look_or_refuse(link: Link) -> Stranded:
-    """As `look`, as a gate (exit 3)."""
-    try:
-        return look(link)
-    except CommandRefused as refused:
-        hint = f"{refused.hint}; or append whatever it has, when it is back: add --stranded append"
-        raise CommandRefused(f"{refused.message}. Nothing was changed", hint, ExitCode.REFUSED) from refused
-
-
-def _ways(link: Link) -> str:
-    name = link.name
-    return (
-        f"see them: farshore stranded list --link {name}; then go on without them: "
-        f"farshore link resume --link {name} --stranded leave; or with them: --stranded append"
-    )

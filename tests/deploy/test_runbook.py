@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
+import pytest
+
 from deploy.cli.terminal import ExitCode
 from tests.deploy.cli.draining import drain_held_up
 from tests.deploy.cli.test_failover import DEADLINE_S, Shell, append_records, is_draining, values_at
@@ -212,7 +214,8 @@ def test_a_site_of_which_a_partition_is_gone(tmp_path: Path) -> None:
         shell.east.stop()
         (shell.folder / "lost").rename(shell.east.data_dir / "flights-1")
         shell.east.start()
-        _, standby, listed, _, leave, _ = written("Split brain")
+        _, standby, listed, *more = written("Split brain")
+        (leave,) = (command for command in more if command.endswith("--stranded leave"))
         shell.run(f"{standby} --yes", ExitCode.DONE)
         (tail,) = json.loads(shell.run(f"{listed} -o json", ExitCode.DONE).stdout)["tails"]
         assert (tail["partition"], tail["records"]) == (0, 2), "it shows when it is back"
@@ -222,27 +225,108 @@ def test_a_site_of_which_a_partition_is_gone(tmp_path: Path) -> None:
         assert values_at(shell.west) == ["first"] * 4 + ["west"] * 3
 
 
-def test_both_sites_took_writes(tmp_path: Path) -> None:
-    """East does not start frozen, as one that lived and was cut off."""
-    with world(tmp_path, held=False) as shell:
-        append_records(shell.east, "first", 4)
-        shell.begin("mirror run --link east-west")
-        arrive(shell.west, ["first"] * 4)
-        shell.east.stop()
-        shell.run("failover --link east-west --allow-data-loss --yes", ExitCode.DONE)
-        append_records(shell.west, "west", 3)
-        shell.east.start()
-        append_records(shell.east, "east", 2)
+def cut_off(shell: Shell, *, been_there: bool) -> list[str]:
+    """West is promoted, and both sites are written to; `been_there`: so was east once, by a planned way back -> what
+    both have.
+    """
+    both = ["first"] * 4
+    append_records(shell.east, "first", 4)
+    shell.begin("mirror run --link east-west")
+    arrive(shell.west, both)
+    if been_there:
+        shell.run("switchover --link east-west --yes", ExitCode.DONE)
+        shell.begin("mirror run --link west-east")
+        back = "switchover --link west-east"
+        wait_until(lambda: is_allowed(shell, f"{back} --dry-run"), DEADLINE_S, "nothing to speak against the way back")
+        shell.run(f"{back} --yes", ExitCode.DONE)
+        shell.run("link resume --link east-west --yes", ExitCode.DONE)
+        append_records(shell.east, "home", 1)
+        both.append("home")
+        arrive(shell.west, both)
+    shell.east.stop()
+    shell.run("failover --link east-west --allow-data-loss --yes", ExitCode.DONE)
+    append_records(shell.west, "west", 3)
+    shell.east.start()
+    append_records(shell.east, "east", 2)
+    return both
 
-        roles, standby, listed, export, _, append = written("Split brain")
+
+@pytest.mark.parametrize(("is_appended", "been_there"), [(True, False), (False, True)])
+def test_both_sites_took_writes(tmp_path: Path, is_appended: bool, been_there: bool) -> None:
+    """East does not start frozen, as one that lived and was cut off. To the end: applications at one site, both links
+    right, and no finding.
+    """
+    with world(tmp_path, held=False) as shell:
+        both = cut_off(shell, been_there=been_there)
+        roles, standby, listed, export, run_back, resume_back, append, leave, run, healthy, back = written(
+            "Split brain"
+        )
         told = json.loads(shell.run(f"{roles} -o json", ExitCode.DONE).stdout)["items"]
         assert [row["takes_writes"] for row in told] == [True, True]
         shell.run(f"{standby} --yes", ExitCode.DONE)
         (tail,) = json.loads(shell.run(f"{listed} -o json", ExitCode.DONE).stdout)["tails"]
         assert (tail["records"], tail["target_wrote"]) == (2, True)
         shell.run(export.replace("DIR", "exported"), ExitCode.DONE)
-        shell.run(f"{append} --yes", ExitCode.DONE)
-        arrive(shell.west, ["first"] * 4 + ["west"] * 3 + ["east"] * 2)
+        if been_there:
+            shell.run(f"{resume_back} --yes", ExitCode.DONE)
+        else:
+            shell.begin(run_back)
+        arrive(shell.east, [*both, "east", "east", "west", "west", "west"])
+        shell.run(f"{append if is_appended else leave} --yes", ExitCode.DONE)
+        assert run == "mirror run --link east-west", "it does"
+        at_west = [*both, *["west"] * 3, *(["east"] * 2 if is_appended else [])]
+        arrive(shell.west, at_west)
+        shell.run(f"{healthy} --timeout 60s", ExitCode.DONE)
+        wait_until(lambda: is_allowed(shell, f"{back} --dry-run"), DEADLINE_S, "nothing to speak against the way back")
+        shell.run(f"{back} --yes", ExitCode.DONE)
+        append_records(shell.east, "at home", 2)
+        arrive(shell.west, [*at_west, "at home", "at home"])
+        arrive(shell.east, [*both, *["east"] * 2, *["west"] * 3, *["at home"] * 2])
+        shell.run(f"{healthy} --timeout 60s", ExitCode.DONE)
+        assert (role_of(shell, "east"), role_of(shell, "west")) == ("active", "standby")
+
+
+def test_the_next_steps_alone_lead_out_of_a_split_brain(tmp_path: Path) -> None:
+    """Whoever decides before the link back runs ended with both sites written to, as seen from that one, and no word
+    of how to go on.
+    """
+    with world(tmp_path, held=False) as shell:
+        both = cut_off(shell, been_there=True)
+        assert follow(shell, "east-west").startswith("site standby --site east")
+        listed = follow(shell, "east-west")
+        assert listed == "stranded list --link east-west"
+        (append,) = (one for one in next_of(shell, listed) if one.endswith("append"))
+        dry = json.loads(shell.run(f"{append} --dry-run -o json", ExitCode.DONE).stdout)
+        assert [tail["records"] for tail in dry["brings"]] == [2]
+        assert "2 records of 1 partition are appended at west" in shell.run(f"{append} --dry-run", ExitCode.DONE).stdout
+        resume_back, run_back, healthy, back = next_of(shell, f"{append} --yes")
+        assert (resume_back, run_back) == (
+            "link resume --link west-east --stranded append",
+            "mirror run --link west-east",
+        )
+        assert follow(shell, "west-east") == resume_back, "that is what is found, and no split"
+        at_west = [*both, *["west"] * 3, *["east"] * 2]
+        arrive(shell.west, at_west)
+        arrive(shell.east, [*both, *["east"] * 2, *["west"] * 3])
+        shell.run(f"{healthy} --timeout 60s", ExitCode.DONE)
+        wait_until(lambda: is_allowed(shell, f"{back} --dry-run"), DEADLINE_S, "nothing to speak against the way back")
+        shell.run(f"{back} --yes", ExitCode.DONE)
+        shell.run(f"{healthy} --timeout 60s", ExitCode.DONE)
+        assert (values_at(shell.west), role_of(shell, "east")) == (at_west, "active")
+
+
+def next_of(shell: Shell, line: str) -> list[str]:
+    """What it names."""
+    steps = json.loads(shell.run(f"{line} -o json", ExitCode.DONE).stdout)["next"]
+    return [step["command"].removeprefix("farshore ") for step in steps]
+
+
+def follow(shell: Shell, link: str) -> str:
+    """Type what `status` names for the link's first finding."""
+    (status,) = json.loads(shell.run(f"status --link {link} -o json", ExitCode.FINDINGS).stdout)["items"]
+    command: str = status["findings"][0]["next_step"].removeprefix("farshore ")
+    shell.run(command if command.startswith("stranded list") else f"{command} --yes", ExitCode.DONE)
+    return command
 
 
 def test_every_section_and_every_command_of_it_is_run_here() -> None:

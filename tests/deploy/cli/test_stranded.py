@@ -135,7 +135,12 @@ def test_what_is_not_there_to_be_decided_or_replayed_is_said(operator: Operator)
 def test_whoever_asks_for_it_has_them_appended(operator: Operator) -> None:
     asyncio.run(operator.lose_east())
     before = asyncio.run(operator.read(operator.link.target))
-    operator.run("link resume --link east-west --stranded append --yes")
+    line = "link resume --link east-west --stranded append"
+    dry = json.loads(operator.run(f"{line} --dry-run -o json").stdout)
+    assert ([tail["records"] for tail in dry["brings"]], dry["leaves_at_source"]) == ([STRANDED], [])
+    assert "7 records of 1 partition are appended at west" in operator.run(f"{line} --dry-run").stdout
+    done = json.loads(operator.run(f"{line} --yes -o json").stdout)
+    assert (dry["condition"], done["condition"]) == ("promoted", "running")
     appended = contents(some_records(1_000, STRANDED))
     assert asyncio.run(operator.at_west(SHARED + NEWER + STRANDED)) == [*before, *appended]
 

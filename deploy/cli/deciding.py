@@ -1,0 +1,102 @@
+"""How one goes on where a link was promoted and its source has records of its own, until the case has its end: the
+decision about them, the link that is let run behind it, the link back, and the move to the site that is chosen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from broker.client.cluster import Cluster
+from deploy.cli.next_steps import NextStep, name_back, table_back
+from failover.failback.stranding import Stranded
+from mirror.api import Link, LinkCondition, is_later, read_entries
+from mirror.offsets.promotions import promotion_of, went_back
+
+_STOPPED = (LinkCondition.PROMOTED, LinkCondition.PAUSED)
+
+
+async def are_clients_at_target(
+    link: Link, backs: Sequence[Link], source: Cluster | None, target: Cluster
+) -> bool | None:
+    """By what was promoted last of the link and its links back; None: the link is not promoted, or nothing says it.
+    Raises ClientError, StateDamaged.
+    """
+    ours = await read_entries(link, target, only=())
+    if source is None or promotion_of(ours) is None:
+        return None
+    for back in backs:
+        theirs = await read_entries(back, source, only=())
+        if went_back(ours, theirs):
+            return False
+        if promotion_of(theirs) is not None and (later := is_later(theirs, ours)) is not False:
+            return None if later is None else False
+    return True
+
+
+def steps_to_decide(
+    link: Link,
+    found: Stranded,
+    backs: Sequence[Link],
+    conditions: Mapping[str, LinkCondition],
+    links: Sequence[Link] = (),
+) -> tuple[NextStep, ...]:
+    """Where nobody decided yet about records that would come behind newer ones. `conditions`: of the links back.
+    `links`: all of the file. Pure.
+    """
+    if not found.behind_newer:
+        return ()
+    here, there, name = link.source.name, link.target.name, link.name
+    steps = [NextStep("save them before anything else", f"farshore stranded export --link {name} --to DIR")]
+    steps += _for_back(link, backs, conditions, links)
+    if len(backs) == 1 or not backs:
+        what = f"then decide. They stay at {here} alone, and applications come back there: stop what reads and writes "
+        steps.append(NextStep(f"{what}at {there}", f"farshore failback --link {name}"))
+    resume = f"farshore link resume --link {name} --stranded"
+    steps.append(NextStep(f"or they stay at {here} alone, and applications at {there}", f"{resume} leave"))
+    steps.append(NextStep(f"or {there} gets them behind its own newer records", f"{resume} append"))
+    return tuple(steps)
+
+
+def steps_behind_resume(
+    link: Link,
+    backs: Sequence[Link],
+    conditions: Mapping[str, LinkCondition],
+    at_target: bool | None,
+    links: Sequence[Link] = (),
+) -> tuple[NextStep, ...]:
+    """Of a link that was promoted, and may run now. `at_target`: whether clients are there. Pure."""
+    here, there = link.source.name, link.target.name
+    if at_target is None:
+        return ()
+    see = NextStep("see that nothing is left to be done", "farshore status --until healthy")
+    if not at_target:
+        move = f"applications stay at {here}; or, to move them to {there}: stop producers and consumers at {here}"
+        return (see, NextStep(move, f"farshore switchover --link {link.name}"))
+    steps = list(_for_back(link, backs, conditions, links, " --stranded append"))
+    steps.append(see)
+    if link.topic_names == "same" and len(backs) < 2:
+        back = backs[0].name if backs else name_back(link, links)
+        come = f"applications stay at {there}; or, to come back to {here}: stop producers and consumers at {there}"
+        steps.append(NextStep(come, f"farshore switchover --link {back}"))
+    return tuple(steps)
+
+
+def _for_back(
+    link: Link,
+    backs: Sequence[Link],
+    conditions: Mapping[str, LinkCondition],
+    links: Sequence[Link],
+    promoted: str = "",
+) -> Iterable[NextStep]:
+    """`promoted`: how a link back that is promoted is let run, where clients are at its source by then."""
+    brings = f"so that {link.source.name} gets what is written at {link.target.name}"
+    for back in backs:
+        condition = conditions.get(back.name, LinkCondition.UNKNOWN)
+        if condition in _STOPPED:
+            more = promoted if condition is LinkCondition.PROMOTED else ""
+            yield NextStep(brings, f"farshore link resume --link {back.name}{more}")
+        yield NextStep(f"{brings}, unless link {back.name} runs", f"farshore mirror run --link {back.name}")
+    if not backs and link.topic_names == "same":
+        name = name_back(link, links)
+        yield NextStep(f"{brings}, add a link to farshore.toml", toml=table_back(link, name))
+        yield NextStep("and run its mirror", f"farshore mirror run --link {name}")

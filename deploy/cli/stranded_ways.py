@@ -1,0 +1,99 @@
+"""What becomes of stranded records when their promoted link is let run: decided, and told."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+import click
+
+from broker.base.documents import to_document
+from broker.base.errors import FarshoreError
+from deploy.cli.stranded import COLUMNS, in_words, look
+from deploy.cli.tables import counted, print_table
+from deploy.cli.terminal import CommandRefused, ExitCode, Output
+from failover.failback.stranding import Stranded, check_settled, count_in
+from mirror.api import Link, LinkCondition, StrandedTail
+from mirror.resumption import ResumePlan
+
+
+class StrandedWay(StrEnum):
+    """What becomes of stranded records when their link goes on."""
+
+    LEAVE = "leave"
+    APPEND = "append"
+
+
+@dataclass(frozen=True, slots=True)
+class TailsGoing:
+    """Of what only the source of a promoted link has. `leaves`: what stays there by this decision; `brings`: what the
+    link brings to the target, behind what is there; None: the source could not be asked.
+    """
+
+    leaves: tuple[StrandedTail, ...] = ()
+    brings: tuple[StrandedTail, ...] | None = ()
+
+
+def stranded_in_the_way(link: Link, plan: ResumePlan, way: StrandedWay | None) -> TailsGoing:
+    """What becomes of the tails when the promoted link goes on. Raises CommandRefused (exit 3) where nobody said what
+    becomes of records that would come behind newer ones, StrandedUnknown.
+    """
+    if plan.condition is not LinkCondition.PROMOTED:
+        return TailsGoing()
+    if way is StrandedWay.APPEND:
+        return TailsGoing(brings=_to_append(link))
+    found = look_or_refuse(link)
+    behind = found.behind_newer
+    brings = tuple(tail for tail in found.undecided if tail not in behind)
+    if way is StrandedWay.LEAVE:
+        check_settled(behind, link.source)
+        return TailsGoing(behind, brings)
+    if behind:
+        records, partitions = sum(tail.records or 0 for tail in behind), counted(len(behind), "partition")
+        has = f"{link.source.name} has {counted(records, 'record')} in {partitions} that {link.target.name} lacks"
+        has = in_words(found) if found.not_compared else has
+        newer = f"{link.target.name} has newer ones: link {link.name} would append them there"
+        text = f"{has}, and {newer}. Nothing was changed"
+        raise CommandRefused(text, _ways(link), ExitCode.REFUSED)
+    return TailsGoing(brings=brings)
+
+
+def _to_append(link: Link) -> tuple[StrandedTail, ...] | None:
+    """Of a source that is away, or does not tell all, whatever it has is appended: that was consented to."""
+    try:
+        return look(link).undecided
+    except (CommandRefused, FarshoreError) as error:
+        text = error.message if isinstance(error, CommandRefused) else str(error)
+        click.echo(f"note: what {link.source.name} alone has could not be counted: {text}", err=True)
+        return None
+
+
+def look_or_refuse(link: Link) -> Stranded:
+    """As `look`, as a gate (exit 3)."""
+    try:
+        return look(link)
+    except CommandRefused as refused:
+        hint = f"{refused.hint}; or append whatever it has, when it is back: add --stranded append"
+        raise CommandRefused(f"{refused.message}. Nothing was changed", hint, ExitCode.REFUSED) from refused
+
+
+def _ways(link: Link) -> str:
+    name = link.name
+    return (
+        f"see them: farshore stranded list --link {name}; then go on without them: "
+        f"farshore link resume --link {name} --stranded leave; or with them: --stranded append"
+    )
+
+
+def tell_tails(link: Link, going: TailsGoing, output: str, *, to_stderr: bool = False) -> None:
+    """What stays, and what comes behind what is there; a document on stdout has it itself."""
+    if not to_stderr and output != Output.TABLE:
+        return
+    source, target = link.source.name, link.target.name
+    for tails, what in ((going.leaves, f"stay at {source} alone"), (going.brings or (), f"are appended at {target}")):
+        if tails:
+            print_table(to_document(tails), COLUMNS, "", to_stderr=to_stderr)
+            count = count_in(tails)
+            told = "records that are not known" if count is None else counted(count, "record")
+            where = counted(len({tail.where for tail in tails}), "partition")
+            click.echo(f"{told} of {where} {what}", err=to_stderr)

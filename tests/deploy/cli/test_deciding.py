@@ -1,0 +1,62 @@
+"""How one goes on from a split brain, command by command, until it has its end. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from broker.client.site import Site
+from deploy.cli.deciding import steps_behind_resume, steps_to_decide
+from failover.failback.stranding import Stranded
+from mirror.api import StrandedTail
+from mirror.link import Link
+from mirror.status import LinkCondition
+
+LINK = Link("there", Site("east", "e:1"), Site("west", "w:1"), ("flights",), topic_names="same", groups=(".*",))
+BACK = replace(LINK, name="back", source=LINK.target, target=LINK.source)
+TAIL = StrandedTail("flights", 0, "flights", 4, 6, 2, 0, 0, False, True, 5)
+SPLIT = Stranded("there", "east", "west", 2, (TAIL,))
+SAVE, BY_FAILBACK = "stranded export --link there --to DIR", "failback --link there"
+WAYS = [f"link resume --link there --stranded {way}" for way in ("leave", "append")]
+
+
+def to_decide(found: Stranded, *back: Link, **conditions: LinkCondition) -> list[str]:
+    return [step.command.removeprefix("farshore ") for step in steps_to_decide(LINK, found, back, conditions)]
+
+
+def behind(at_target: bool | None, *back: Link, **conditions: LinkCondition) -> list[str]:
+    return [step.command.removeprefix("farshore ") for step in steps_behind_resume(LINK, back, conditions, at_target)]
+
+
+def test_what_is_only_at_the_source_is_saved_first_and_each_decision_has_its_command() -> None:
+    assert to_decide(SPLIT, BACK, back=LinkCondition.NEVER_RAN) == [
+        SAVE,
+        "mirror run --link back",
+        BY_FAILBACK,
+        *WAYS,
+    ]
+    assert to_decide(SPLIT, BACK, back=LinkCondition.PROMOTED) == [
+        SAVE,
+        "link resume --link back",
+        "mirror run --link back",
+        BY_FAILBACK,
+        *WAYS,
+    ], "it does not ask as long as the link itself is promoted"
+    (_, add, *_) = steps_to_decide(LINK, SPLIT, (), {})
+    assert 'name = "west-east"' in add.toml
+    assert to_decide(SPLIT, BACK, replace(BACK, name="other"))[-2:] == WAYS
+    for no_question in (replace(TAIL, target_wrote=False), replace(TAIL, left=True)):
+        assert to_decide(replace(SPLIT, tails=(no_question,)), BACK) == []
+
+
+def test_a_link_that_runs_again_leads_to_both_links_right_and_applications_at_one_site() -> None:
+    see = "status --until healthy"
+    assert behind(True, BACK) == ["mirror run --link back", see, "switchover --link back"]
+    assert behind(True, BACK, back=LinkCondition.PROMOTED) == [
+        "link resume --link back --stranded append",
+        "mirror run --link back",
+        see,
+        "switchover --link back",
+    ], "who is to get what the active site wrote has asked for it"
+    assert behind(True, BACK, back=LinkCondition.PAUSED)[0] == "link resume --link back"
+    assert behind(False, BACK) == [see, "switchover --link there"], "clients are at its source"
+    assert behind(None, BACK) == [], "it was paused, say"
