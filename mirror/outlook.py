@@ -52,7 +52,9 @@ async def look_ahead(
     Nothing is written, nobody is fenced. Raises ClientError.
     """
     source, target = clusters
-    evidence = await _evidence(link, source, target, entries, gaps) if source is not None else {}
+    evidence: dict[TopicPartition, Evidence] = {}
+    if source is not None:
+        link, evidence = await _evidence(link, source, target, entries, gaps)
     outlooks = []
     for gap in gaps:
         found = evidence.get(TopicPartition(gap.topic, gap.partition))
@@ -78,12 +80,13 @@ def outlook_on(adoption: Adoption) -> GapOutlook:
 
 async def _evidence(
     link: Link, source: Cluster, target: Cluster, entries: StateEntries, gaps: Sequence[Gap]
-) -> dict[TopicPartition, Evidence]:
+) -> tuple[Link, dict[TopicPartition, Evidence]]:
+    """With the link as the registries complete it."""
     passage = Passage(link, source, target)
     await passage.look(target, entries.left_to())
     wanted = {TopicPartition(gap.topic, gap.partition) for gap in gaps}
     evidence, _ = await gather_now(passage, (source, target), entries, wanted, patience_ms=None)
-    return evidence  # of what cannot be asked now, the record stands
+    return passage.link, evidence  # of what cannot be asked now, the record stands
 
 
 async def _outlook(link: Link, clusters: tuple[Cluster, Cluster], evidence: Evidence, gap: Gap) -> GapOutlook:
@@ -103,6 +106,10 @@ async def _outlook(link: Link, clusters: tuple[Cluster, Cluster], evidence: Evid
         skipped = repeated = None  # the offsets of two topics do not compare
     timestamps = await _timestamps(clusters[0], evidence, skipped) if skipped else (None, None)
     meaning = _meaning(now, opening, skipped, repeated)
+    if opening.gap is None and gap.kind in _WITH_OTHERS and link.reverse_links:
+        meaning += (
+            f"; but for what a link back brought there: {link.target.name} has that, and nothing of it is repeated"
+        )
     if gap.kind is GapKind.TARGET_TRUNCATED and (lost := lost_for_good(evidence, recovered, opening.position)):
         meaning += f"; {lost}"
     return _made(gap, meaning, opening.position, skipped, repeated, timestamps)
@@ -192,6 +199,8 @@ def _meaning(gap: Gap, opening: Opening, skipped: tuple[int, int] | None, repeat
     return "; ".join(words) or "no record is skipped, and none is mirrored again"
 
 
+_WITH_OTHERS = (GapKind.RECREATED, GapKind.TRUNCATED_END)
+"""Behind which the source has records that the link never saw: a link back may have brought some of them."""
 _KEPT = {
     GapKind.TRUNCATED_END: "the target keeps the records that the source lost",
     GapKind.RECREATED: "the target keeps the old topic's records, and the new topic's are mirrored behind them",

@@ -31,7 +31,7 @@ from deploy.cli.terminal import (
     told,
     yes_option,
 )
-from deploy.cli.way_back import Coming, is_taken_up
+from deploy.cli.way_back import Coming, is_taken_up, standing_still
 from failover.errors import OperationUnderWay
 from failover.failback.export import holds_other
 from failover.failback.looking import look_back
@@ -158,7 +158,9 @@ def come_back_by(
     result = coming.result()
     if FailbackStep.RESUME in coming.came_back.steps_done or not plan.steps:
         is_run = run_async(is_taken_up(link))
-        result |= {"link_is_run": is_run, "next": steps_at_end(link, is_run=is_run)}
+        stands = run_async(standing_still(link, is_run=is_run))
+        steps = steps_at_end(link, stands, is_run=is_run)
+        result |= {"link_is_run": is_run, "stands_still": stands, "next": steps}
     emit(result, output, columns=COLUMNS)
     code = tell_end(link, plan, result)
     if output == Output.TABLE:

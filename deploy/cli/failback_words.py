@@ -139,7 +139,9 @@ def _hint(app: AppContext, link: Link, plan: FailbackPlan, refusal: FailbackRefu
     first = f"farshore operation abort {failback}, then " if failback else ""
     match refusal:
         case FailbackRefusal.NOT_PROMOTED:
-            return f"a failback is for after a failover; how the link stands: farshore status --link {link.name}"
+            along = f"; is {plan.target} the active site, farshore switchover --link {plan.link_back} comes back"
+            text = f"a failback is for after a failover{along if plan.link_back else ''}"
+            return f"{text}; how the link stands: farshore status --link {link.name}"
         case FailbackRefusal.NO_LINK_BACK:
             back = name_back(link, app.links())
             return f"add it to {app.file}, and run it: farshore mirror run --link {back}\n{table_back(link, back)}"
@@ -210,16 +212,27 @@ def _told_still(places: Sequence[StandsStill]) -> str:
     return ", ".join([*told, *more])
 
 
-def steps_at_end(link: Link, *, is_run: bool | None) -> tuple[NextStep, ...]:
-    """Where all is back, and the link may run. `is_run` None: it is not known whether a worker does that."""
+def steps_at_end(link: Link, stands: Sequence[SourceParting] = (), *, is_run: bool | None) -> tuple[NextStep, ...]:
+    """Where all is back, and the link may run. `is_run` None: it is not known whether a worker does that. `stands`:
+    where its source is another log than was mirrored, so that it asks.
+    """
     start = NextStep(f"start producers and consumers at {link.source.name}: {link.source.bootstrap_servers}")
+    asks = []
+    if stands:
+        gaps = " ".join(f"--gap {one.topic}:{one.partition}" for one in stands[:NAMES_SHOWN])
+        more = f", and {len(stands) - NAMES_SHOWN} more" if len(stands) > NAMES_SHOWN else ""
+        where = f"{', '.join(str(one.where) for one in stands[:NAMES_SHOWN])}{more}"
+        what = f"link {link.name} stands still at {where}, as its log at {link.source.name} is another one than was "
+        what += "mirrored, and brings nothing more of it before you consent; --dry-run says what that means"
+        what += "; `farshore status` names the others" if more else ""
+        asks = [NextStep(what, f"farshore link resume --link {link.name} {gaps}")]
     if is_run:
-        return (start,)
+        return (start, *asks)
     brings = f"link {link.name}, which brings to {link.target.name} what is written there"
     what = f"no worker runs {brings}"
     if is_run is None:
         what = f"{link.target.name} does not say whether a worker runs {brings}: unless one does"
-    return (start, NextStep(what, f"farshore mirror run --link {link.name}"))
+    return (start, NextStep(what, f"farshore mirror run --link {link.name}"), *asks)
 
 
 def told_partings(partings: Sequence[SourceParting], source: str) -> str:

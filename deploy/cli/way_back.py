@@ -29,7 +29,8 @@ from failover.journal_log import OperationJournal, load_operations
 from failover.observe import observe
 from failover.sites import Sites
 from failover.steps import Operation
-from mirror.api import STATUS_LIMITS, Link, Pulse, judge_heartbeat, read_entries
+from mirror.api import STATUS_LIMITS, Link, Pulse, SourceParting, judge_heartbeat, read_entries
+from mirror.worker.parted import source_partings
 
 TAKEN_UP_S = 6.0
 """A worker that lives looks each two seconds whether its link may run, and is its owner soon after that."""
@@ -125,6 +126,7 @@ class Coming:
             "role_in_the_way": came_back.role_in_the_way,
             "stranded_at_target": came_back.stranded_at_target,
             "link_is_run": None,
+            "stands_still": (),
             "next": (),
         }
         return found if self._switchover is None else {**found, "switchover": self._switchover}
@@ -179,6 +181,33 @@ async def is_taken_up(link: Link) -> bool | None:
         return await _is_taken_up(link)
     except FarshoreError:
         return None
+
+
+async def standing_still(link: Link, *, is_run: bool | None) -> tuple[SourceParting, ...]:
+    """The partitions at which the link that was let run stands still, or is going to when a worker runs it: its source
+    is not what was mirrored any more. Of one that is run it is waited for that they can be consented to.
+    """
+    if is_run is None:  # its target does not say
+        return ()
+    try:
+        return await with_both_sites(link, partial(_standing_still, link, is_run))
+    except FarshoreError:
+        return ()  # all is done without that, and `farshore status` says it, too
+
+
+async def _standing_still(
+    link: Link, is_run: bool, source: Cluster | None, target: Cluster
+) -> tuple[SourceParting, ...]:
+    if source is None:
+        return ()
+    found = tuple(one for one in await source_partings(link, source, target) if one.is_known)
+    clock = target.clock
+    until_s = clock.monotonic() + TAKEN_UP_S
+    while found and is_run and clock.monotonic() < until_s:
+        if {(one.topic, one.partition) for one in found} <= (await read_entries(link, target)).open_gaps().keys():
+            break
+        await clock.sleep(LOOK_AGAIN_S)
+    return found
 
 
 async def _is_taken_up(link: Link) -> bool:

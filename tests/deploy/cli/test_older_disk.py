@@ -144,7 +144,7 @@ def test_the_way_on_as_the_runbook_has_it_loses_nothing(lost: OlderDisk) -> None
     operator = lost.operator
     own = asyncio.run(write_at_east(operator, OWN))
     saved = operator.folder / "saved"
-    export, leave, _, standby, replay, run_back, failback, resume, _ = [
+    export, leave, _, standby, replay, run_back, failback, run_there, resume = [
         line.replace("DIR", str(saved)) for line in written("An older disk")
     ]
     operator.run(export)
@@ -153,16 +153,25 @@ def test_the_way_on_as_the_runbook_has_it_loses_nothing(lost: OlderDisk) -> None
     lost.begin_anew()
     operator.run(f"{standby} --yes")
     operator.run(f"{replay} --yes")
-    with command(operator, *run_back.split()):
+    with command(operator, *run_back.split()), command(operator, *run_there.split()):
         wait_for_worker(operator)
         result = json.loads(operator.run(f"{failback} --yes -o json").stdout)
+    assert [(one["topic"], one["partition"]) for one in result["stands_still"]] == [tuple(WHERE)]
+    stands = result["next"][-1]
+    assert stands["what"].startswith("link east-west stands still at flights-0, as its log at east is another one than")
+    assert f"{stands['command']} --yes" == f"farshore {resume} --yes"
     assert result["switchover"]["verified"] is True
     at_east, following = asyncio.run(look_at_east(operator))
     assert at_east[: len(lost.at_west)] == lost.at_west
     assert [one[:2] for one in at_east[len(lost.at_west) :]] == [one[:2] for one in own]
     assert following == lost.next_records
-    with command(operator, "mirror", "run", "--link", "east-west"):
+    with command(operator, *run_there.split()):
         asyncio.run(eventually(lambda: stands_still(operator), "the link to stand still"))
+        (shown,) = json.loads(operator.run(f"{resume} --dry-run -o json").stdout)["outlooks"]
+        assert shown["meaning"] == (
+            "the target keeps the old topic's records, and the new topic's are mirrored behind them; but for what a "
+            "link back brought there: west has that, and nothing of it is repeated"
+        )
         operator.run(f"{resume} --yes")
         asyncio.run(write_at_east(operator, 1, 950))
         asyncio.run(check_west(operator, [*at_east, *contents(some_records(950, 1))]))
