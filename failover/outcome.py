@@ -71,16 +71,22 @@ def result_of(
 
 
 def _takes_writes(link: LinkRun, at_source: SourceEnd) -> bool:
+    if _was_closed(link):
+        return False
     if link.sites.link.source.freeze_principals:
         return not at_source.denied_principals
     freezing = link.plan.freezing
     return (freezing.source is not None or freezing.target is not None) and at_source.role is None
 
 
-def _is_source_open(link: LinkRun, at_source: SourceEnd) -> bool:
+def _was_closed(link: LinkRun) -> bool:
+    """Before anything was asked of it: it stands by already."""
     freezing = link.plan.freezing
-    was_closed = freezing.source is not None and freezing.source.covers(freezing.topics)
-    is_closed = was_closed or at_source.role is not None or bool(at_source.denied_principals)
+    return freezing.source is not None and freezing.source.covers(freezing.topics)
+
+
+def _is_source_open(link: LinkRun, at_source: SourceEnd) -> bool:
+    is_closed = _was_closed(link) or at_source.role is not None or bool(at_source.denied_principals)
     is_there = link.sites.source is not None or bool(link.sites.seen_by)
     return _is_failover(link) and is_there and not is_closed
 

@@ -184,7 +184,7 @@ def _show_and_resume(
     if not yes and stranded_in_the_way(link, plan, chosen).leaves != stays.leaves:  # a person has read it meanwhile
         text = f"what only {link.source.name} has is not what it was. Nothing was changed"
         raise CommandRefused(text, "type the same again, and look at it as it is now", ExitCode.REFUSED)
-    backs = links_back(link, context.links())
+    backs = run_async(links_back(link, context.links())).links
     at_target = run_async(with_both_sites(link, partial(are_clients_at_target, link, backs)))
     going = Resuming(link, entries.run, _operation("resume"))
     run_async(with_both_sites(link, partial(going.resume, plan.accepts, stays.leaves)))

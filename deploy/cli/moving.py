@@ -168,7 +168,7 @@ async def move_link(app: AppContext, intent: Intent, of: Step) -> LinkMoved:
 async def link_moved(app: AppContext, ended: Ended) -> LinkMoved:
     """Of one link."""
     (result,) = ended.results
-    document = link_tables.result_document(result, await steps_after(result, app.link(result.link), app.links()))
+    document = link_tables.result_document(result, await steps_after(result, app))
     return LinkMoved(document, exit_code(ended.intent, ended.results))
 
 
@@ -269,10 +269,7 @@ async def tell_results(app: AppContext, ended: Ended, output: str) -> int:
     together = tuple(dict.fromkeys(topic for result in moved for topic in result.moved_topics))
     topics = together if all(result.moved_topics for result in moved) else ()
     staying = [*intent.refused_links, *(result.link for result in results if result not in moved)]
-    steps = [
-        await steps_after(replace(result, moved_topics=topics), app.link(result.link), app.links(), staying)
-        for result in moved
-    ]
+    steps = [await steps_after(replace(result, moved_topics=topics), app, staying) for result in moved]
     if any(result.failure is not None and not result.failure.is_given_up for result in results):
         what = "a link was cut short: when what stopped it is seen to, from any machine"
         steps.insert(0, (NextStep(what, f"farshore operation resume {results[0].operation_id}"),))

@@ -12,6 +12,7 @@ from typing import Final
 from broker.base.errors import FarshoreError
 from broker.client.cluster import Cluster
 from deploy.cli.left_lines import groups_not_moved, groups_to_move, groups_unknown
+from deploy.cli.terminal import AppContext
 from failover.contact import SiteFinding
 from failover.failback.looking import find_link_back
 from failover.result import OperationResult
@@ -47,13 +48,13 @@ async def links_back(link: Link, links: Sequence[Link]) -> CarriedBack:
         return carried_back(link, links)
 
 
-async def steps_after(
-    result: OperationResult, link: Link, links: Sequence[Link], staying: Sequence[str] = ()
-) -> tuple[NextStep, ...]:
-    """As `next_steps`, with what the sites say of the links back. `links`: all of the file."""
+async def steps_after(result: OperationResult, app: AppContext, staying: Sequence[str] = ()) -> tuple[NextStep, ...]:
+    """As `next_steps`, with what the file has, and the sites say of the links back."""
+    link, links = app.link(result.link), app.links()
     back = await links_back(link, links)
     conditions = await conditions_of(back.links) if is_asked(result) else {}
-    return next_steps(result, link, back.links, conditions, links, back.not_carried, staying)
+    is_own = app.runs_brokers(link.source.name)
+    return next_steps(result, link, back.links, conditions, links, back.not_carried, staying, is_own_source=is_own)
 
 
 async def conditions_of(links: Sequence[Link]) -> dict[str, LinkCondition]:
@@ -82,9 +83,12 @@ def next_steps(
     links: Sequence[Link] = (),
     not_carried: Sequence[str] = (),
     staying: Sequence[str] = (),
+    *,
+    is_own_source: bool = False,
 ) -> tuple[NextStep, ...]:
     """`conditions`: of the links back, by their names. `links`: all of the file. `not_carried`: mirrored topics that no
-    link brings back. `staying`: links of the same move that were refused. Pure.
+    link brings back. `staying`: links of the same move that were refused. `is_own_source`: the file has farshore's own
+    brokers there. Pure.
     """
     here, there = link.source.name, link.target.name
     if not result.verified:
@@ -94,10 +98,8 @@ def next_steps(
         what = f"when {here} answers again, before a producer reaches it: what only it has"
         steps.append(NextStep(what, f"farshore stranded list --link {link.name}"))
     lost = result.operation is Operation.FAILOVER
-    if lost and result.takes_writes:
-        what = f"as soon as {here} answers, and before a producer reaches it"
-        of = "".join(f" --topic {shlex.quote(topic)}" for topic in result.moved_topics)
-        steps.append(NextStep(what, f"farshore site standby --site {here}{of}"))
+    if lost:
+        steps += _closing(result, link, is_own_source=is_own_source)
     if lost:
         what = f"when {here} is back, before a producer is: what only it has"
         steps.append(NextStep(what, f"farshore stranded list --link {link.name}"))
@@ -144,6 +146,20 @@ def _starting(result: OperationResult, link: Link, staying: Sequence[str]) -> It
     but = f"; but not what reads or writes along {', '.join(staying)}: that stays at {here}" if staying else ""
     yield NextStep(f"start producers and consumers at {there}: {link.target.bootstrap_servers}{but}")
     yield from _groups_behind(result, link)
+
+
+def _closing(result: OperationResult, link: Link, *, is_own_source: bool) -> Iterable[NextStep]:
+    """How a lost source is to refuse writes when it is back. Brokers that nothing says to be farshore's own may refuse
+    nobody, unless the site has `freeze_principals`.
+    """
+    here, is_closed = link.source.name, result.source_role is not None or bool(result.denied_principals)
+    standby = f"farshore site standby --site {here}"
+    standby += "".join(f" --topic {shlex.quote(topic)}" for topic in result.moved_topics)
+    if result.takes_writes and (is_own_source or link.source.freeze_principals):
+        yield NextStep(f"as soon as {here} answers, and before a producer reaches it", standby)
+    elif result.takes_writes and not is_closed:
+        what = f"keep producers away from {here} when it is back: nothing in farshore.toml closes it to them (are its "
+        yield NextStep(f"{what}brokers farshore's own, `{standby}` does, as soon as it answers)")
 
 
 def _consent(result: OperationResult) -> str:

@@ -57,7 +57,7 @@ def list_command(context: AppContext, link_name: str | None, output: str) -> Non
     """
     link = context.link(link_name)
     found = look(link)
-    backs = links_back(link, context.links())
+    backs = run_async(links_back(link, context.links())).links
     conditions = run_async(conditions_of(backs)) if found.behind_newer else {}
     steps = steps_to_decide(link, found, backs, conditions, context.links())
     if output != Output.TABLE:

@@ -94,6 +94,10 @@ class AppContext(Protocol):
         """Its table of security, for a file in another folder."""
         ...
 
+    def runs_brokers(self, site: str) -> bool:
+        """Whether the site's brokers are farshore's own, by the file."""
+        ...
+
     def node_ids(self, site: str) -> tuple[int, ...]:
         """Of the brokers that the file has for a cluster; none where somebody else runs it."""
         ...

@@ -10,7 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from broker.client.site_role import set_site_role, site_standing
 from broker.wire.errors import ErrorCode
+from broker.wire.site_role import SiteRole
 from broker.wire.vocabulary import TopicPartition
 from failover.freezing import UNFROZEN, Freezing, read_roles
 from failover.late_commits import LateCommit, SourceReader
@@ -47,6 +49,15 @@ async def test_a_source_that_was_closed_is_no_finding(tmp_path: Path) -> None:
     async with two_sites(tmp_path) as stage:
         result = await failed_over(stage, stage.sites)
     assert (result.verified, result.is_source_open, result.has_findings) == (True, False, False)
+
+
+async def test_a_source_that_stands_by_already_is_not_to_be_closed_when_it_answers(tmp_path: Path) -> None:
+    """It was: "as soon as east answers", of one that did, and refused its clients."""
+    async with two_sites(tmp_path) as stage, mirrored(stage):
+        await set_site_role(stage.source, SiteRole.STANDBY, "a test", await site_standing(stage.source))
+        freezing = await roles_of(stage)
+        result = await stage.run(await planned(stage.sites, freezing=freezing), stage.sites)
+    assert (result.verified, result.takes_writes, result.has_findings) == (True, False, False)
 
 
 async def test_a_source_that_answers_and_that_nobody_closes_is_one(

@@ -54,12 +54,27 @@ def test_a_declared_link_back_is_run_or_resumed_and_switched_over() -> None:
 
 
 def test_a_lost_source_that_could_refuse_writes_is_to_do_so_before_a_producer_comes() -> None:
-    steps = next_steps(replace(LOST, takes_writes=True), LINK, (BACK,), {})
+    steps = next_steps(replace(LOST, takes_writes=True), LINK, (BACK,), {}, is_own_source=True)
     assert steps[1].command == "farshore site standby --site east"
-    of_some = next_steps(replace(LOST, takes_writes=True, moved_topics=("flights", "o-.*")), LINK, (BACK,), {})
+    by_acls = replace(LINK, source=replace(LINK.source, freeze_principals=("User:*",)))
+    lost_some = replace(LOST, takes_writes=True, moved_topics=("flights", "o-.*"))
+    of_some = next_steps(lost_some, by_acls, (BACK,), {})
     assert "farshore site standby --site east --topic flights --topic 'o-.*'" in [step.command for step in of_some]
     moved = next_steps(replace(MOVED, takes_writes=True), LINK, (BACK,), {})
     assert all("standby" not in step.command for step in moved)
+
+
+def test_a_lost_source_that_nothing_is_known_to_close_is_kept_from_producers_by_other_means() -> None:
+    """Apache Kafka without freeze_principals: the command that was named there ended with an error."""
+    lost = replace(LOST, takes_writes=True, moved_topics=("flights",))
+    keep = next_steps(lost, LINK, (BACK,), {})[1]
+    assert (keep.command, keep.what) == (
+        "",
+        "keep producers away from east when it is back: nothing in farshore.toml closes it to them (are its brokers "
+        "farshore's own, `farshore site standby --site east --topic flights` does, as soon as it answers)",
+    )
+    stands_by = next_steps(replace(lost, takes_writes=False), LINK, (BACK,), {}, is_own_source=True)
+    assert not any("as soon as" in step.what or "keep producers" in step.what for step in stands_by)
 
 
 def test_what_is_stranded_is_told_before_anything_is_started() -> None:

@@ -301,6 +301,7 @@ def test_a_lost_site_is_failed_over_with_one_total_of_the_loss(own_shell: Shell)
     assert ("link", "east-north", "other_sites") in stays(result)
     assert ("topic", "", "not_known") in stays(result)
     commands = [step["command"] for step in result["next"]]
-    assert "farshore site standby --site east --topic flights --topic 'orders.*'" in commands
+    standby = "`farshore site standby --site east --topic flights --topic 'orders.*'`"
+    assert any(standby in step["what"] for step in result["next"])
     assert {f"farshore mirror run --link {link}-back" for link in ("flights", "orders")} <= set(commands)
     assert len(commands) - commands.count("") == len(set(commands) - {""}), "nothing is said twice"
