@@ -110,11 +110,6 @@ class Configuration:
     def node_ids(self, site: str) -> tuple[int, ...]:
         return tuple(table.node_id for table in self.model.sites[site].brokers)
 
-    def runs_brokers(self, site: str) -> bool:
-        """Whether the file has them, so that they are farshore's own."""
-        table = self.model.sites[site]
-        return table.broker is not None or bool(table.brokers)
-
     def zookeeper(self, site: str) -> str | None:
         cluster = self.model.sites[site].cluster
         return None if cluster is None else cluster.zookeeper
@@ -235,7 +230,8 @@ class FileContext:
         return self.configuration.node_ids(site)
 
     def runs_brokers(self, site: str) -> bool:
-        return self.configuration.runs_brokers(site)
+        table = self.configuration.model.sites[site]
+        return table.broker is not None or bool(table.brokers)
 
     def zookeeper(self, site: str) -> str | None:
         return self.configuration.zookeeper(site)
