@@ -65,10 +65,9 @@ async def observe(
     readers: Readers | None = None,
 ) -> Snapshot:
     """One look. `source` None: it does not answer; `in_part`: what of it does not answer is left out, and the finding
-    says whether there was such; `with_pace`: how fast it grew is told of one that answers wholly, too. Raises
-    ClientError and MirrorError: with `in_part` only for what the target does. With `target_in_part` its partitions and
+    says so; `with_pace`: how fast it grew is told of one that answers wholly, too. `target_in_part`: its partitions and
     groups that do not answer are told, with the reason. `groups`: only these (empty: all that the link selects).
-    `readers`: of who looks again and again.
+    Raises ClientError and MirrorError: with `in_part` only for what the target does.
     """
     of_source, of_target = Asking(in_part), TargetLook(target, target_in_part)
     keeping = _kept(link, target) if with_pace or source is None or in_part else _nothing_kept()
@@ -90,8 +89,8 @@ async def observe(
         look_at_logs(source, at_source, of_source),
         _target_ends(link, _told_partitions(link, state, at_source, kept) | unmapped, at_target, of_target),
     )
-    known = kept if source is None or of_source.missed else None
     in_doubt = await doubted(link, state, (source, target), logs, of_source)
+    known = kept if source is None or of_source.missed else None
     partitions = _partitions(link, state, known, logs, (at_target, target_ends), unmapped, in_doubt)
     places, sites = Places.of(link, mirrored_partitions(state) | unmapped), (group_source, target)
     seen_groups = await _groups(link, state, partitions, sites, wanted, listed, seen, of_source, places, in_doubt)

@@ -6,9 +6,10 @@ from dataclasses import dataclass, replace
 
 from broker.client.cluster import Cluster
 from broker.client.topics import NewTopic
-from mirror.findings import LinkFinding, stopped_partitions
+from mirror.findings import stopped_partitions
 from mirror.heartbeat import judge_heartbeat, weakest
 from mirror.link import Link
+from mirror.link_finding import LinkFinding
 from mirror.looking import merge_holds
 from mirror.offsets.entries import Gap
 from mirror.offsets.hold_entries import Hold

@@ -4,74 +4,23 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
-from enum import StrEnum
-from typing import Final
 
 from broker.base.durations import human_seconds
-from broker.base.errors import FarshoreError
 from broker.client.errors import ClientError
 from broker.wire.vocabulary import TopicPartition
 from mirror.heartbeat import OLDEST_ALIVE_MS, Heartbeat, Pulse
 from mirror.lag import PartitionLag
 from mirror.limits import GROUPS_NOT_SEEN_AFTER_MS, RESTARTS_IN_A_LOOP
 from mirror.link import STATE_PREFIX, Link
+from mirror.link_finding import LinkFinding, LinkFindingKind, told_time
 from mirror.looking import LinkLook
 from mirror.offsets.entries import Gap, GapKind, RunState
 from mirror.offsets.fence import fence_hint
 from mirror.offsets.hold_entries import Hold, HoldReason
 from mirror.offsets.state_entries import StateEntries
-from mirror.split import EndSeen, LocalWrites, PromotedBack, Split
+from mirror.split_findings import of_backs, of_split
 from mirror.transactions import HoldingTransaction, TransactionFate, end_by_hand
-
-
-class LinkFindingKind(StrEnum):
-    """Why a link is not healthy."""
-
-    SITE_LOST = "site_lost"
-    SITE_LOCKED = "site_locked"
-    """It does not let farshore in, or farshore lacks what it needs to ask: nothing says that the site is lost."""
-    TROUBLE = "trouble"
-    """A site answered, and then something of it could not be read."""
-    NEVER_RAN = "never_ran"
-    STATE_LOST = "state_lost"
-    """A mirror wrote to the target, and the link's state there is gone."""
-    PAUSED = "paused"
-    """By a person: records are missing until it is resumed."""
-    TOPIC_PAUSED = "topic_paused"
-    """By a person: records of this topic are missing until it is resumed."""
-    SILENT = "silent"
-    """No worker gave a sign of life for longer than the limit."""
-    CLOCKS_DIFFER = "clocks_differ"
-    """The heartbeat is of the future: whether the worker lives cannot be told from one look."""
-    RESTARTING = "restarting"
-    PARTITION_STOPPED = "partition_stopped"
-    PARTITION_HELD = "partition_held"
-    """A partition (or all of a topic) should be mirrored and is not for now; the others are."""
-    FENCE_WAITS = "fence_waits"
-    """Until this partition has a leader again no session of the link, and no failover over it, can begin."""
-    TRANSACTION_OPEN = "transaction_open"
-    """What stands behind it at the source is not mirrored before it ends, and no lag counts that."""
-    LAG_UNKNOWN = "lag_unknown"
-    """Records are missing at the target, and how many or how old they are could not be seen."""
-    LEFT_TO_SILENT = "left_to_silent"
-    """Records of another site are left to its direct link, which is not declared here, and does not run."""
-    SPLIT_BRAIN = "split_brain"
-    """One site took over from the other, and both were written to since."""
-    TWO_ACTIVE = "two_active"
-    """The same, and both take writes, by their roles."""
-    SOURCE_ALONE = "source_alone"
-    """One site took over from the other, and only that one was written to since: no link brings it."""
-    BOTH_PROMOTED = "both_promoted"
-    """A link back is promoted, too: neither mirrors."""
-    LEFT_BEHIND = "left_behind"
-    """Clients went to the source since, and this link was not let run: what is written there does not come here."""
-    GROUP_FAILED = "group_failed"
-    """A group's offsets could not be read or committed."""
-    GROUPS_NOT_SEEN = "groups_not_seen"
-    """The groups were not looked at for longer than the limit, or never."""
-
 
 _HOLD_STEPS = {
     HoldReason.NAME_TOO_LONG: 'leave the topic out of the link\'s topics, or give the link topic_names = "same"',
@@ -79,17 +28,6 @@ _HOLD_STEPS = {
     HoldReason.NO_LEADER_AT_TARGET: "bring back a broker of the target that has a replica of the partition",
 }
 """Where the detail does not say it: what lets the mirror take the partition in, which it then does by itself."""
-
-
-@dataclass(frozen=True, slots=True)
-class LinkFinding:
-    """One thing that is not as it should be; of the whole link where `topic` is None. `next_step` may be ""."""
-
-    kind: LinkFindingKind
-    topic: str | None
-    partition: int | None
-    detail: str
-    next_step: str
 
 
 def link_findings(
@@ -125,8 +63,8 @@ def link_findings(
         found += stopped_partitions(link, entries)
     if look is None:
         return tuple(found)
-    found += _of_backs(link, look.backs)
-    found += _of_split(link, look.split, look.backs)
+    found += of_backs(link, look.backs)
+    found += of_split(link, look.split, look.backs)
     found += _of_fence(link, look)
     paused = entries.paused if entries is not None else {}
     found += _of_holds([h for h in look.holds if h.reason is not HoldReason.PAUSED or h.topic not in paused])
@@ -169,7 +107,9 @@ def _of_worker(link: Link, entries: StateEntries, heartbeat: Heartbeat) -> Itera
         return
     if run is not None and run.state is RunState.PAUSED:
         resume = f"farshore link resume --link {link.name}"
-        yield LinkFinding(LinkFindingKind.PAUSED, None, None, f"paused since {_time(run.at_ms)}: its lag grows", resume)
+        yield LinkFinding(
+            LinkFindingKind.PAUSED, None, None, f"paused since {told_time(run.at_ms)}: its lag grows", resume
+        )
         return
     if owner is None:
         yield LinkFinding(LinkFindingKind.NEVER_RAN, None, None, "no mirror ever ran", start)
@@ -198,7 +138,9 @@ def _of_pauses(link: Link, entries: StateEntries) -> Iterable[LinkFinding]:
         return
     for topic in entries.paused_topics():
         pause = entries.paused[topic]
-        text = f"paused since {_time(pause.at_ms)} by operation {pause.operation_id}: nothing more of it is mirrored"
+        text = (
+            f"paused since {told_time(pause.at_ms)} by operation {pause.operation_id}: nothing more of it is mirrored"
+        )
         step = f"farshore topic resume --link {link.name} --topic {shlex.quote(topic)}"
         yield LinkFinding(LinkFindingKind.TOPIC_PAUSED, topic, None, text, step)
 
@@ -230,116 +172,6 @@ def _of_fence(link: Link, look: LinkLook) -> Iterable[LinkFinding]:
     for where, why in sorted(look.unmarked.items()):
         text = f"no session and no failover can begin before its marker is written: {why}"
         yield LinkFinding(LinkFindingKind.FENCE_WAITS, *where, text, fence_hint(link, [where]))
-
-
-_END_SEEN: Final = {
-    EndSeen.TOLD: "",
-    EndSeen.LAST_SEEN: ". {source} did not say where its log ended when it was left, and that was last seen before: "
-    "some that came before it was left may be among them, or some stamped wrongly may be missing",
-    EndSeen.UNKNOWN: ". Where the log ended at {source} when it was left was not kept: what came there in the seconds "
-    "after may be missing",
-}
-
-
-def _of_backs(link: Link, backs: Sequence[PromotedBack]) -> Iterable[LinkFinding]:
-    """Of two of which one was later the other one is to run again, and has the finding."""
-    source, target = link.source.name, link.target.name
-    for back in backs:
-        if back.is_later and not back.may_run:
-            text = f"link {back.link.name} was promoted since, so neither mirrors: what is written at {source} does "
-            text += f"not come to {target}"
-            yield LinkFinding(
-                LinkFindingKind.BOTH_PROMOTED, None, None, text, f"farshore link resume --link {link.name}"
-            )
-        elif back.is_later is None:
-            text = f"link {back.link.name} is promoted, too, and nothing says which was later: neither mirrors, and "
-            text += "either site may take writes"
-            yield LinkFinding(LinkFindingKind.BOTH_PROMOTED, None, None, text, _choose_site(link, back.link))
-
-
-def _choose_site(link: Link, back: Link) -> str:
-    """The same words whichever of the two is asked."""
-    ways = sorted((one.target.name, _standby(one), other.name) for one, other in ((link, back), (back, link)))
-    steps = [f"is it {stays}: {standby}, then farshore link resume --link {other}" for stays, standby, other in ways]
-    return f"choose the site that stays (`farshore site role`); {'; '.join(steps)}"
-
-
-def _standby(link: Link) -> str:
-    """What closes the link's source to what the link carries."""
-    of = "" if ".*" in link.topics else "".join(f" --topic {shlex.quote(topic)}" for topic in link.topics)
-    return f"farshore site standby --site {link.source.name}{of}"
-
-
-def _of_split(link: Link, split: Split | FarshoreError | None, backs: Sequence[PromotedBack]) -> Iterable[LinkFinding]:
-    source, target = link.source.name, link.target.name
-    if isinstance(split, FarshoreError):
-        text = f"whether {source} was written to since {target} took over is not known: {split}"
-        yield LinkFinding(LinkFindingKind.TROUBLE, None, None, text, split.hint or "")
-        return
-    if split is None:
-        return
-    step = f"farshore stranded list --link {link.name}"
-    if split.two_active is None:
-        step = f"stop what writes at {source}; then what it alone has: {step}"
-    if split.two_active:
-        step = _standby(link)
-    if split.left_behind_by and split.two_active:
-        step = f"close the site that is not to stay: farshore site standby --site {target}, or --site {source}"
-    if unordered := [back.link for back in backs if back.is_later is None]:
-        step = _choose_site(link, unordered[0])
-    if split.two_active:
-        text = f"{target} took over {_since(split.promoted_at_ms)}, and both take writes"
-        yield LinkFinding(LinkFindingKind.TWO_ACTIVE, None, None, text, step)
-    unreadable = [] if split.is_known else [left for left in split.not_read if left.why]
-    for left in unreadable[:1]:
-        text = f"whether both were written to since {target} took over is not known: {left.topic}-{left.partition} at "
-        text += f"{left.site} cannot be read: {left.why}"
-        yield LinkFinding(LinkFindingKind.TROUBLE, None, None, text, "")
-    if split.left_behind_by and split.at_source:
-        text = f"clients went to {source} along link {split.left_behind_by} since, and this link was not let run: "
-        text += f"{_written(split.at_source[0], source)} ({split.at_source[0].topic}) did not come to {target}"
-        step = f"farshore link resume --link {link.name} --stranded append"
-        yield LinkFinding(LinkFindingKind.LEFT_BEHIND, None, None, text, step)
-    if not split.is_split:
-        yield from _alone(link, split)
-        return
-    known = _END_SEEN[split.end_seen].format(source=source)
-    at_target = {(writes.topic, writes.partition): writes for writes in split.at_target}
-    for here in split.at_source:
-        there = at_target.pop((link.target_topic(here.topic), here.partition), None)
-        of_here = _END_SEEN[here.end_seen].format(source=source)
-        text = f"{_written(here, source)}; {_written(there, target)}{of_here}"
-        yield LinkFinding(LinkFindingKind.SPLIT_BRAIN, here.topic, here.partition, text, step)
-    for (topic, partition), writes in at_target.items():
-        text = f"{_written(None, source)}; {_written(writes, target)}{known}"
-        yield LinkFinding(LinkFindingKind.SPLIT_BRAIN, link.source_topic(topic) or topic, partition, text, step)
-
-
-def _alone(link: Link, split: Split) -> Iterable[LinkFinding]:
-    """Who went back there, and let run the other way alone, or another one that writes at a site that was left."""
-    source, target = link.source.name, link.target.name
-    step = f"is {source} the active site (`farshore site role`): farshore link resume --link {link.name}; else stop "
-    step += f"what writes there, and see it: farshore stranded list --link {link.name}"
-    for writes in split.alone:
-        text = f"{_written(writes, source)} are not at {target}, and none came there, since {target} took over "
-        text += f"{_since(split.promoted_at_ms)}: no link brings them{_END_SEEN[writes.end_seen].format(source=source)}"
-        yield LinkFinding(LinkFindingKind.SOURCE_ALONE, writes.topic, writes.partition, text, step)
-
-
-def _written(writes: LocalWrites | None, site: str) -> str:
-    if writes is None:
-        return f"none at {site}"
-    count = f"{'' if writes.is_complete else 'at least '}{writes.records:,}"
-    stamped = f", the first stamped {_time(writes.first_timestamp_ms)}" if writes.first_timestamp_ms >= 0 else ""
-    return f"{count} of its own at {site} from offset {writes.first_offset} on{stamped}"
-
-
-def _since(at_ms: int) -> str:
-    return f"at {_time(at_ms)}"
-
-
-def _time(at_ms: int) -> str:
-    return datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(timespec="seconds")
 
 
 def _stopped(link: Link, gap: Gap) -> LinkFinding:
@@ -393,7 +225,7 @@ def _open_since(seen: HoldingTransaction) -> str:
     if seen.since_ms is None:
         return "since nobody knows when"
     by = "its coordinator's clock" if seen.fate is TransactionFate.OPEN else "its records' own time"
-    return f"since {_time(seen.since_ms)} by {by}"
+    return f"since {told_time(seen.since_ms)} by {by}"
 
 
 def _left_to_silent(link: Link, name: str, site: str) -> LinkFinding:

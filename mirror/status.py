@@ -15,11 +15,12 @@ from broker.client.cluster import Cluster
 from broker.client.errors import NOT_LET_IN
 from broker.client.limits import ClientLimits
 from broker.client.site import Site
-from mirror.findings import LinkFinding, link_findings
+from mirror.findings import link_findings
 from mirror.heartbeat import Heartbeat, HeartbeatWatch, Pulse
 from mirror.lag import PartitionLag
 from mirror.limits import RESTARTS_IN_A_LOOP
 from mirror.link import Link
+from mirror.link_finding import LinkFinding
 from mirror.looking import LinkLook, look_at_link
 from mirror.offsets.entries import Gap, RunState
 from mirror.offsets.group_entries import GroupSyncs

@@ -47,6 +47,31 @@ _WORDS = {
     "switchover along {back} would be refused",
     FailbackRefusal.GROUP_NOT_MOVABLE: "it is not known where these groups would go on at {source}: {not_movable}",
 }
+_STANDS_STILL = (
+    "`farshore status --link {back} --all` and `farshore status --link {link} --all` say what stands still, and what "
+    "lets it go on; then type the same again"
+)
+_HINTS = {
+    FailbackRefusal.NOT_PROMOTED: "a failback is for after a failover; how the link stands: farshore status "
+    "--link {link}",
+    FailbackRefusal.SEVERAL_LINKS_BACK: "have one link of {file} carry back what {link} mirrors; or let each link that "
+    "goes there have one that carries back the same topics",
+    FailbackRefusal.BACK_IN_PART: "add these topics to link {back} in {file}, and have it run by that: farshore mirror "
+    "run --link {back}",
+    FailbackRefusal.NAMES_DIFFER: "move back what reads and writes, then let the link run: farshore link resume --link "
+    "{link}",
+    FailbackRefusal.LINK_BACK_SILENT: "farshore mirror run --link {back}",
+    FailbackRefusal.TAIL_UNKNOWN: "see it: farshore stranded list --link {link}; save it: farshore stranded export "
+    "--link {link} --to DIR",
+    FailbackRefusal.SOURCE_NOT_COMPARED: "see to the reason, then type the same again; farshore status --link {link}",
+    FailbackRefusal.NOTHING_TO_BRING: "make at {target} what is to be carried (farshore topic create --site {target}), "
+    "or have {source} go on without it: `farshore site role`, then farshore link resume --link {link}",
+    FailbackRefusal.OFFSETS_IN_DOUBT: _STANDS_STILL,
+    FailbackRefusal.GROUP_NOT_MOVABLE: _STANDS_STILL,
+    FailbackRefusal.ACTIVE_ELSEWHERE: "`farshore site role`; move from there first, as `farshore switchover --from "
+    "{elsewhere} --to {target}` does, where a link goes that way",
+    FailbackRefusal.OPERATION_UNDER_WAY: "`farshore operation show {under_way}`",
+}
 _ROLES = {
     RoleInTheWay.SOURCE_CLOSED: (
         "{source} refuses writes to topics of it",
@@ -131,34 +156,19 @@ def _told_refusals(app: AppContext, link: Link, plan: FailbackPlan, log: Operati
     left_out = f"; not {_names(plan.not_carried)}" if plan.not_carried else ""
     named |= {"backs": ", ".join(plan.links_back), "left_out": left_out}
     told = [one for one in plan.refusals if one in _WORDS]  # of another operation its journal says more
-    return [(_WORDS[one].format(**named), _hint(app, link, plan, one, failback)) for one in told]
+    named |= {"file": str(app.file), "under_way": plan.under_way}
+    return [(_WORDS[one].format(**named), _hint(app, link, plan, one, failback, named)) for one in told]
 
 
-def _hint(app: AppContext, link: Link, plan: FailbackPlan, refusal: FailbackRefusal, failback: str) -> str:
+def _hint(
+    app: AppContext, link: Link, plan: FailbackPlan, refusal: FailbackRefusal, failback: str, named: Mapping[str, str]
+) -> str:
     """`failback`: one that has not ended, amid which no link is let run but by itself."""
     first = f"farshore operation abort {failback}, then " if failback else ""
     match refusal:
-        case FailbackRefusal.NOT_PROMOTED:
-            along = f"; is {plan.target} the active site, farshore switchover --link {plan.link_back} comes back"
-            text = f"a failback is for after a failover{along if plan.link_back else ''}"
-            return f"{text}; how the link stands: farshore status --link {link.name}"
         case FailbackRefusal.NO_LINK_BACK:
             back = name_back(link, app.links())
             return f"add it to {app.file}, and run it: farshore mirror run --link {back}\n{table_back(link, back)}"
-        case FailbackRefusal.SEVERAL_LINKS_BACK:
-            return (
-                f"have one link of {app.file} carry back what {link.name} mirrors; or let each link that goes there "
-                "have one that carries back the same topics"
-            )
-        case FailbackRefusal.BACK_IN_PART:
-            return (
-                f"add these topics to link {plan.link_back} in {app.file}, and have it run by that: farshore mirror "
-                f"run --link {plan.link_back}"
-            )
-        case FailbackRefusal.NAMES_DIFFER:
-            return f"move back what reads and writes, then let the link run: farshore link resume --link {link.name}"
-        case FailbackRefusal.LINK_BACK_SILENT:
-            return f"farshore mirror run --link {plan.link_back}"
         case FailbackRefusal.LINK_BACK_TOPIC_PAUSED:
             topics = shlex.quote(",".join(plan.paused_topics))
             return f"let them be mirrored again: farshore topic resume --link {plan.link_back} --topic {topics}"
@@ -167,11 +177,6 @@ def _hint(app: AppContext, link: Link, plan: FailbackPlan, refusal: FailbackRefu
             return f"farshore status --link {plan.link_back} has all of it; {'; '.join(dict.fromkeys(ways))}"
         case FailbackRefusal.TRANSACTION_OPEN:
             return how_they_end(link.source, open_starts(plan.open_tails))
-        case FailbackRefusal.TAIL_UNKNOWN:
-            return (
-                f"see it: farshore stranded list --link {link.name}; save it: farshore stranded export --link "
-                f"{link.name} --to DIR"
-            )
         case FailbackRefusal.ORDER_UNKNOWN:
             return (
                 f"`farshore site role`, or ask who knows; if {plan.target} is the active site: {first}farshore link "
@@ -182,28 +187,11 @@ def _hint(app: AppContext, link: Link, plan: FailbackPlan, refusal: FailbackRefu
             return hint_of_back(plan.link_back, failback)
         case FailbackRefusal.SOURCE_LACKS:
             return hint_of_partings(plan.link, plan.source)
-        case FailbackRefusal.SOURCE_NOT_COMPARED:
-            return f"see to the reason, then type the same again; farshore status --link {link.name}"
         case FailbackRefusal.TOPICS_GONE:
             delete = f"farshore topic delete --site {plan.source} --topic {plan.topics_gone[0]}"
             return f"read from {plan.source} what is wanted of each, delete it there, too, and go on: {delete}"
-        case FailbackRefusal.NOTHING_TO_BRING:
-            return (
-                f"make at {plan.target} what is to be carried (farshore topic create --site {plan.target}), or have "
-                f"{plan.source} go on without it: `farshore site role`, then farshore link resume --link {link.name}"
-            )
-        case FailbackRefusal.OFFSETS_IN_DOUBT | FailbackRefusal.GROUP_NOT_MOVABLE:
-            return (
-                f"`farshore status --link {plan.link_back} --all` and `farshore status --link {link.name} --all` say "
-                "what stands still, and what lets it go on; then type the same again"
-            )
-        case FailbackRefusal.ACTIVE_ELSEWHERE:
-            return (
-                f"`farshore site role`; move from there first, as `farshore switchover --from "
-                f"{', '.join(plan.active_elsewhere)} --to {plan.target}` does, where a link goes that way"
-            )
-        case FailbackRefusal.OPERATION_UNDER_WAY:
-            return f"`farshore operation show {plan.under_way}`"
+        case _:
+            return _HINTS[refusal].format(**named)
 
 
 def _told_still(places: Sequence[StandsStill]) -> str:

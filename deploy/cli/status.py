@@ -15,10 +15,10 @@ from deploy.cli.parameters import Duration
 from deploy.cli.streams import is_gone
 from deploy.cli.terminal import AppContext, CommandRefused, ExitCode, Output, emit, output_option, run_async
 from deploy.cli.until import Goal, GoalOption
-from mirror.findings import LinkFinding
 from mirror.heartbeat import HeartbeatWatch
 from mirror.limits import STATUS_REFRESH_INTERVAL_MS
 from mirror.link import Link
+from mirror.link_finding import LinkFinding
 from mirror.offsets.state import StateReaders
 from mirror.status import LinkStatus, link_statuses
 

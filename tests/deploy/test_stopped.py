@@ -10,10 +10,10 @@ import pytest
 
 from broker.client.site import Site
 from deploy.cli.status import show
-from mirror.findings import LinkFindingKind
 from mirror.heartbeat import judge_heartbeat
 from mirror.lag import LagReport, PartitionLag
 from mirror.link import Link
+from mirror.link_finding import LinkFindingKind
 from mirror.looking import LinkLook
 from mirror.offsets.entries import Gap, GapKind, GapStatus, Owner, Writer
 from mirror.offsets.group_entries import GroupSync, GroupSyncs, GroupSyncTimes

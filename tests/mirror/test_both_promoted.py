@@ -10,9 +10,9 @@ from broker.client.site_role import set_site_role, site_standing
 from broker.wire.site_role import SiteRole
 from failover.drill import AuditNote
 from failover.drilling import drill_link
-from mirror.findings import LinkFinding, LinkFindingKind
 from mirror.heartbeat import HeartbeatWatch
 from mirror.link import Link
+from mirror.link_finding import LinkFinding, LinkFindingKind
 from mirror.offsets.operations import pause_link, restart_link, resume_link
 from mirror.status import link_status
 from monitoring.metrics.observation import Board

@@ -17,9 +17,9 @@ from broker.client.site_role import set_site_role, site_standing
 from broker.wire.site_role import SiteRole
 from broker.wire.vocabulary import TopicPartition
 from failover.failback.stranding import leave_at_source, read_stranded
-from mirror.findings import LinkFindingKind
 from mirror.heartbeat import HeartbeatWatch
 from mirror.link import Link
+from mirror.link_finding import LinkFindingKind
 from mirror.offsets.fence_ends import FenceEnd
 from mirror.offsets.operations import leave_stranded, promote_link, resume_link
 from mirror.offsets.source_ends import EndsSeen, TopicShape, load_observation

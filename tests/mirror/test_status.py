@@ -12,11 +12,12 @@ from broker.client.errors import KafkaError
 from broker.client.site import Site
 from broker.wire.errors import ErrorCode
 from broker.wire.vocabulary import TopicPartition
-from mirror.findings import LinkFindingKind, link_findings
+from mirror.findings import link_findings
 from mirror.heartbeat import judge_heartbeat
 from mirror.lag import LagReport, PartitionLag
 from mirror.limits import CLOCK_DIFFERENCE_MAX_MS, HEARTBEAT_MAX_AGE_MS, RESTARTS_IN_A_LOOP
 from mirror.link import Link
+from mirror.link_finding import LinkFindingKind
 from mirror.looking import LinkLook
 from mirror.offsets.entries import (
     Checkpoint,

@@ -21,10 +21,11 @@ from broker.wire.errors import ErrorCode
 from broker.wire.records import Record
 from broker.wire.schema import Message
 from broker.wire.vocabulary import TopicPartition
-from mirror.findings import LinkFinding, LinkFindingKind, link_findings
+from mirror.findings import link_findings
 from mirror.heartbeat import judge_heartbeat
 from mirror.limits import CLOCK_DIFFERENCE_MAX_MS, TRANSACTION_OPEN_MAX_MS
 from mirror.link import Link
+from mirror.link_finding import LinkFinding, LinkFindingKind
 from mirror.looking import LinkLook, look_at_link
 from mirror.offsets.entries import LinkRun, RunState
 from mirror.offsets.state import load_partial_state

@@ -10,8 +10,8 @@ from broker.base.clock import SystemClock
 from broker.client.cluster import Cluster
 from broker.wire.api import ApiKey
 from broker.wire.errors import ErrorCode
-from mirror.findings import LinkFindingKind
 from mirror.heartbeat import HeartbeatWatch
+from mirror.link_finding import LinkFindingKind
 from mirror.offsets.operations import promote_link
 from mirror.status import link_status
 from monitoring.metrics.observation import Board

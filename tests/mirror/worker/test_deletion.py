@@ -13,9 +13,9 @@ from broker.client.site import Site
 from broker.client.topics import delete_topics
 from broker.wire.errors import ErrorCode
 from broker.wire.vocabulary import TopicPartition
-from mirror.findings import LinkFindingKind
 from mirror.heartbeat import HeartbeatWatch
 from mirror.link import Link
+from mirror.link_finding import LinkFindingKind
 from mirror.offsets.entries import Checkpoint, Gap, GapKind, GapStatus, Writer
 from mirror.offsets.intervals import End, Interval
 from mirror.offsets.paged import Intervals

@@ -16,8 +16,8 @@ from broker.client.cluster import Cluster
 from broker.client.limits import ClientLimits
 from broker.wire.api import ApiKey
 from broker.wire.vocabulary import TopicPartition
-from mirror.findings import LinkFindingKind
 from mirror.heartbeat import HeartbeatWatch
+from mirror.link_finding import LinkFindingKind
 from mirror.offsets.fence import FenceAwaits
 from mirror.offsets.hold_entries import HoldReason
 from mirror.offsets.operations import promote_link

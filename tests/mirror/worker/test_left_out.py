@@ -9,9 +9,9 @@ from broker.base.clock import SystemClock
 from broker.client.cluster import Cluster
 from broker.client.offsets import log_end_offsets
 from broker.client.topics import delete_topics
-from mirror.findings import LinkFindingKind
 from mirror.heartbeat import HeartbeatWatch
 from mirror.link import Link
+from mirror.link_finding import LinkFindingKind
 from mirror.looking import look_at_link
 from mirror.offsets.entries import Checkpoint, GapKind, GapStatus, Writer
 from mirror.offsets.intervals import End

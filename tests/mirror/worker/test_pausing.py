@@ -16,8 +16,8 @@ from broker.client.topics import create_partitions, delete_topics
 from broker.wire.api import ApiKey
 from broker.wire.errors import ErrorCode
 from broker.wire.vocabulary import TopicPartition
-from mirror.findings import LinkFindingKind
 from mirror.heartbeat import HeartbeatWatch
+from mirror.link_finding import LinkFindingKind
 from mirror.offsets.hold_entries import HoldReason
 from mirror.offsets.operations import restart_link
 from mirror.offsets.state import read_entries

@@ -17,10 +17,10 @@ from broker.wire.vocabulary import TopicPartition
 from mirror.coordinator.current import Current
 from mirror.coordinator.model import Meter
 from mirror.errors import LinkPromoted
-from mirror.findings import LinkFindingKind
 from mirror.heartbeat import HeartbeatWatch, judge_heartbeat
 from mirror.limits import HEARTBEAT_MAX_AGE_MS
 from mirror.link import Link
+from mirror.link_finding import LinkFindingKind
 from mirror.offsets.entries import Owner, RunState
 from mirror.offsets.operations import pause_link, promote_link, restart_link, resume_link
 from mirror.offsets.state import read_entries
