@@ -99,6 +99,17 @@ async def leader_of(where: str, at: TopicPartition) -> int:
         return (await list_topics(cluster))[at.topic].partitions[at.partition].leader_id
 
 
+def come_back(shell: Shell) -> None:
+    """As the runbook has it from the failover on."""
+    *_, standby = written("Unplanned")
+    shell.run(f"{standby} --yes", ExitCode.DONE)
+    listed, run_back, dry_run, failback, *_ = written("Failback")
+    shell.run(listed, ExitCode.DONE)
+    shell.begin(run_back)
+    wait_until(lambda: is_allowed(shell, dry_run), DEADLINE_S, "nothing to speak against the failback")
+    shell.run(f"{failback} --yes", ExitCode.DONE)
+
+
 def test_a_broker_of_the_site_is_lost_and_comes_back(tmp_path: Path) -> None:
     """It was refused for each group, and its failback never ended."""
     with world(tmp_path) as (shell, brokers):
@@ -130,13 +141,6 @@ def test_a_broker_of_the_site_is_lost_and_comes_back(tmp_path: Path) -> None:
         shell.run(f"{dry_run.replace(' --dry-run', '')} --yes", ExitCode.DONE)
         assert asyncio.run(next_values(west)) == expected
         asyncio.run(append(west, "west", NEWS))
-
         lost.start()
-        *_, standby = written("Unplanned")
-        shell.run(f"{standby} --yes", ExitCode.DONE)
-        listed, run_back, dry_run, failback, *_ = written("Failback")
-        shell.run(listed, ExitCode.DONE)
-        shell.begin(run_back)
-        wait_until(lambda: is_allowed(shell, dry_run), DEADLINE_S, "nothing to speak against the failback")
-        shell.run(f"{failback} --yes", ExitCode.DONE)
+        come_back(shell)
         assert asyncio.run(next_values(east)) == expected
