@@ -84,11 +84,12 @@ def recover(
     found = checkpoint.last
     lost_at: int | None = None
     distance = landed = 0
-    target_next = checkpoint.end.target_next
+    target_next, is_behind_hole = checkpoint.end.target_next, False
     for batch in tail:
         if batch.last_offset < target_next:
             continue
-        is_next, target_next = batch.base_offset <= target_next, batch.last_offset + 1
+        is_behind_hole |= batch.base_offset > target_next  # wherever since our last: others may stand between
+        target_next = batch.last_offset + 1
         if batch.is_control:
             continue
         if batch.base_offset < checkpoint.end.target_next:  # it lies across the end: that had gone when it landed
@@ -99,9 +100,10 @@ def recover(
         if not ours or not distance <= ahead < _BEHIND:
             foreign.append(OffsetRange(batch.base_offset, batch.last_offset))
             continue
-        if is_next and ahead > distance:  # behind a hole (compaction, retention) sequences may be missing
+        if ahead > distance and not is_behind_hole:  # of what compaction or retention took sequences are missing, too
             lost_at = batch.base_offset
             break
+        is_behind_hole = False
         count = batch.last_offset - batch.base_offset + 1
         if not steps:
             steps, sources = _sequence_map(blocks, checkpoint)
