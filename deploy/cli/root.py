@@ -10,7 +10,7 @@ import importlib
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import click
 
@@ -64,6 +64,10 @@ COMMANDS: dict[str, CommandPlace] = {
 }
 
 
+_ARGUMENTS: Final = "farshore.arguments"
+"""In what click keeps for a command: all its words, as they were typed."""
+
+
 class FarshoreGroup(click.Group):
     """The root group: loads commands by name, takes `--config FILE` before and behind them, tells errors in a line."""
 
@@ -93,17 +97,19 @@ class FarshoreGroup(click.Group):
         return super().resolve_command(ctx, args)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        ctx.meta[_ARGUMENTS] = tuple(args)
         try:
-            refuse_empty(args)
             return super().parse_args(ctx, config_option_first(args))
         except click.UsageError as error:
             raise fitted(error) from None
 
     def invoke(self, ctx: click.Context) -> Any:
-        from deploy.cli.terminal import ExitCode, tell_error, told
+        from deploy.cli.terminal import ExitCode, note_asked_output, tell_error, told
 
         try:
             with told():
+                note_asked_output(ctx, ctx.meta[_ARGUMENTS])
+                refuse_empty(ctx.meta[_ARGUMENTS])
                 return super().invoke(ctx)
         except click.ClickException as error:
             tell_error(ctx, error)

@@ -178,6 +178,14 @@ def _note_output(ctx: click.Context, _parameter: click.Parameter, output: str) -
     return output
 
 
+def note_asked_output(context: click.Context, arguments: Sequence[str]) -> None:
+    """Of a command whose words may be refused before its options are read."""
+    for before, argument in zip(["", *arguments], arguments, strict=False):
+        asked = argument if before in ("-o", "--output") else argument.partition("--output=")[2]
+        if asked in set(Output):
+            context.meta[_OUTPUT] = asked
+
+
 def dry_run_option(shown: str) -> Callable[[F], F]:
     """Decorator: `--dry-run`, given to the command as `dry_run`; `shown` is what it shows instead of changing it."""
     return click.option("--dry-run", is_flag=True, help=f"Show {shown} and change nothing.")

@@ -100,7 +100,7 @@ def test_another_operation_is_named() -> None:
     [
         ("status --link nope", ExitCode.USAGE, "has no link 'nope'", ""),
         ("switchover --from east", ExitCode.USAGE, "--from and --to are given together", ""),
-        ("switchover --group=", ExitCode.USAGE, "Invalid value for '--group'", ""),
+        ("switchover --group=", ExitCode.USAGE, "--group is empty", ""),
         ("apply farshore.toml", ExitCode.ERROR, "no plan", "--out"),
     ],
 )
