@@ -74,8 +74,6 @@ class RefusalReason(StrEnum):
     REPLAY_REFUSED = "replay_refused"
 
 
-MOVED_BEFORE = frozenset({RefusalReason.LINK_NOT_RUNNING, RefusalReason.LINK_MOVED_BACK})
-"""Of a link whose target is promoted."""
 NOT_FOUND = frozenset({RefusalReason.GROUP_NOT_FOUND, RefusalReason.PARTITION_NOT_FOUND})
 """Of names that somebody gave."""
 

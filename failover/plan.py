@@ -297,7 +297,7 @@ def _moved_back(refusal: GateRefusal, snapshot: Snapshot, freezing: Freezing) ->
     """Of a link that was moved before, where its target takes no writes: somebody came back from it since, and with the
     source lost anew there is another way on than where it is the active site.
     """
-    if refusal.reason is not RefusalReason.LINK_NOT_RUNNING:
+    if refusal.reason not in (RefusalReason.LINK_NOT_RUNNING, RefusalReason.MOVED_BACK):
         return refusal
     standing, denied = freezing.target, freezing.target_denials
     refuses = standing is not None and any(standing.refuses(view.target_topic) for view in snapshot.partitions)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from broker.base.errors import FarshoreError
-from failover.gates import MOVED_BEFORE, NOT_FOUND, GateRefusal, RefusalReason
+from failover.gates import NOT_FOUND, GateRefusal, RefusalReason
 from failover.intent import Intent
 from failover.link_run import LinkMove
 from failover.losses import LossTotal, sum_losses
@@ -133,8 +133,8 @@ def _sort(judged: _Sorted, intent: Intent, move: LinkMove) -> None:
         judged.stays.append(Stay(StayKind.LINK, link, StayReason.NOT_SELECTED, left_out))
     elif cut := _cut(intent, plan):
         judged.site_wide.append(GateRefusal(RefusalReason.TOPICS_CUT, f"{link} ({', '.join(cut)})"))
-    elif reasons & MOVED_BEFORE:
-        judged.moved_before += [one for one in plan.refusals if one.reason in MOVED_BEFORE]
+    elif RefusalReason.LINK_NOT_RUNNING in reasons:
+        judged.moved_before += [one for one in plan.refusals if one.reason is RefusalReason.LINK_NOT_RUNNING]
         judged.stays.append(Stay(StayKind.LINK, link, StayReason.ALREADY_MOVED, plan.snapshot.operation_id))
     else:
         judged.site_wide += [one for one in plan.refusals if one.reason in SITE_WIDE | NOT_FOUND]

@@ -238,7 +238,7 @@ def test_what_went_back_by_a_link_that_was_not_let_run_again_is_not_moved_and_no
 
         for link in ("orders-ew", "east-west"):
             shell.run(f"link resume --link {link} --yes", ExitCode.DONE)
-        alone = {("west-east", "source_alone", "flights")}
+        alone = {("west-east", "left_behind", None)}
         wait_until(lambda: findings(shell) == alone, 30, "no other finding than that of what is at west alone")
         refused = shell.run(f"{line} --dry-run -o json", ExitCode.REFUSED).stdout
         assert {one["reason"] for one in json.loads(refused)["refusals"]} >= {"moved_back"}
