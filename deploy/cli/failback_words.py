@@ -54,10 +54,6 @@ _STANDS_STILL = (
 _HINTS = {
     FailbackRefusal.NOT_PROMOTED: "a failback is for after a failover; how the link stands: farshore status "
     "--link {link}",
-    FailbackRefusal.SEVERAL_LINKS_BACK: "have one link of {file} carry back what {link} mirrors; or let each link that "
-    "goes there have one that carries back the same topics",
-    FailbackRefusal.BACK_IN_PART: "add these topics to link {back} in {file}, and have it run by that: farshore mirror "
-    "run --link {back}",
     FailbackRefusal.NAMES_DIFFER: "move back what reads and writes, then let the link run: farshore link resume --link "
     "{link}",
     FailbackRefusal.LINK_BACK_SILENT: "farshore mirror run --link {back}",
@@ -156,7 +152,7 @@ def _told_refusals(app: AppContext, link: Link, plan: FailbackPlan, log: Operati
     left_out = f"; not {_names(plan.not_carried)}" if plan.not_carried else ""
     named |= {"backs": ", ".join(plan.links_back), "left_out": left_out}
     told = [one for one in plan.refusals if one in _WORDS]  # of another operation its journal says more
-    named |= {"file": str(app.file), "under_way": plan.under_way}
+    named["under_way"] = plan.under_way
     return [(_WORDS[one].format(**named), _hint(app, link, plan, one, failback, named)) for one in told]
 
 
@@ -169,6 +165,14 @@ def _hint(
         case FailbackRefusal.NO_LINK_BACK:
             back = name_back(link, app.links())
             return f"add it to {app.file}, and run it: farshore mirror run --link {back}\n{table_back(link, back)}"
+        case FailbackRefusal.SEVERAL_LINKS_BACK:
+            return (
+                f"have one link of {app.file} carry back what {link.name} mirrors; or let each link that goes there "
+                "have one that carries back the same topics"
+            )
+        case FailbackRefusal.BACK_IN_PART:
+            run = f"farshore mirror run --link {plan.link_back}"
+            return f"add these topics to link {plan.link_back} in {app.file}, and have it run by that: {run}"
         case FailbackRefusal.LINK_BACK_TOPIC_PAUSED:
             topics = shlex.quote(",".join(plan.paused_topics))
             return f"let them be mirrored again: farshore topic resume --link {plan.link_back} --topic {topics}"

@@ -284,8 +284,14 @@ def test_a_plan_of_a_site_is_applied_while_the_same_links_would_go(own_shell: Sh
     assert next_records(own_shell.west) == before
 
 
+def are_watched(shell: Shell) -> bool:
+    drills = json.loads(shell.ask("drill --from east --to west -o json").stdout)["items"]
+    return all(one["loss"]["pace_seconds"] for one in drills)
+
+
 def test_a_lost_site_is_failed_over_with_one_total_of_the_loss(own_shell: Shell) -> None:
     before = next_records(own_shell.east)
+    wait_until(lambda: are_watched(own_shell), DEADLINE_S, "east to be looked at twice for each link")
     own_shell.east.kill9()
     result = json.loads(
         own_shell.run("failover --from east --to west --allow-data-loss --yes -o json", ExitCode.DONE).stdout

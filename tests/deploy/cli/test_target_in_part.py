@@ -66,9 +66,10 @@ async def test_what_does_not_answer_at_the_target_is_left_by_name_and_moved_late
         kept_back = f"left as they were at west, or to be looked at before they start there: {GROUP}, {OTHER}"
         assert kept_back in " ".join(shown.out.split())
         (later,) = [step["command"] for step in result["next"] if "--group" in step["command"]]
-        assert later == f"farshore failover --link east-west --group {GROUP} --group {OTHER} --allow-data-loss"
+        named = f"farshore failover --link east-west --group {GROUP} --group {OTHER}"
+        assert later == f"{named} --allow-data-loss --even-if-source-answers"
         west.heal()
-        await run(f"{later.removeprefix('farshore ')} --even-if-source-answers --yes", ExitCode.DONE)
+        await run(f"{later.removeprefix('farshore ')} --yes", ExitCode.DONE)
         assert await stage.group_at(stage.target) == carried
 
 
@@ -92,11 +93,12 @@ async def test_what_heals_behind_the_word_leaves_its_groups_where_they_were_and_
         assert result is not None
         assert [one.kind for one in result.differences] == [DifferenceKind.GROUP_NOT_MOVED]
         (step,) = next_steps(result, stage.link, (), {})
-        assert step.command == f"farshore failover --link east-west --group {GROUP} --allow-data-loss"
+        named = f"farshore failover --link east-west --group {GROUP}"
+        assert step.command == f"{named} --allow-data-loss --even-if-source-answers"
 
         arguments = shlex.split(step.command)[1:]
         config_at = ["--config", str(tmp_path / "farshore.toml")]
-        consents = ["--even-if-source-answers", "--yes", "-o", "json"]
+        consents = ["--yes", "-o", "json"]
         said = await asyncio.to_thread(warm_commands().run, [*config_at, *arguments, *consents], tmp_path)
         assert said.code == ExitCode.DONE, said.err
         document = json.loads(said.out)
