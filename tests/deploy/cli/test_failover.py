@@ -364,7 +364,14 @@ def follow_to_the_end(shell: Shell, steps: list[dict[str, str]]) -> None:
     assert values_at(shell.east) == ["west"] * 3 + ["east"] * 2
 
 
+def is_watched(shell: Shell) -> bool:
+    """What is likely is told of a source that was looked at twice."""
+    (drill,) = json.loads(shell.ask("drill -o json").stdout)["items"]
+    return bool(drill["loss"]["pace_seconds"])
+
+
 def test_a_source_that_is_gone_is_named_and_a_failover_works(own_shell: Shell) -> None:
+    wait_until(lambda: is_watched(own_shell), DEADLINE_S, "east to be looked at twice")
     own_shell.east.kill9()
     (found,) = json.loads(own_shell.run("drill -o json", ExitCode.FINDINGS).stdout)["items"]
     assert "site_lost" in {finding["kind"] for finding in found["findings"]}
