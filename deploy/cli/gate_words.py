@@ -148,8 +148,9 @@ _REASONS: dict[RefusalReason, tuple[str, str]] = {
     ),
     RefusalReason.NO_CONSENT: ("nobody consented to moving {subject}", "add --yes to go on"),
     RefusalReason.GROUP_NOT_FOUND: (
-        "the group {subject} has no committed offset in a mirrored topic",
-        "correct the name: `farshore group list --site SITE` has those of a site",
+        "no site that answers knows a committed offset of the group {subject} in a mirrored topic",
+        "correct the name: `farshore group list --site SITE` has those of a site; one that only a lost source knew "
+        "cannot be moved: leave it out",
     ),
     RefusalReason.GROUP_NOT_MOVABLE: (
         "it is not known where the group {subject} would go on at the target",
