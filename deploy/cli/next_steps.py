@@ -11,6 +11,8 @@ from typing import Final
 
 from broker.base.errors import FarshoreError
 from broker.client.cluster import Cluster
+from broker.client.fanout import both
+from broker.client.topics import list_topics
 from deploy.cli.left_lines import groups_not_moved, groups_to_move, groups_unknown
 from deploy.cli.terminal import AppContext
 from failover.contact import SiteFinding
@@ -43,7 +45,8 @@ async def links_back(link: Link, links: Sequence[Link]) -> CarriedBack:
     """The declared ones; by their patterns alone where the link's target does not tell what it has."""
     try:
         async with Cluster(link.target, client_id="farshore-cli", limits=STATUS_LIMITS) as target:
-            return await find_link_back(link, links, await read_entries(link, target), target)
+            entries, there = await both(read_entries(link, target), list_topics(target))
+            return find_link_back(link, links, entries, there)
     except FarshoreError:
         return carried_back(link, links)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Collection, Container, Iterable, Sequence
 from functools import partial
 
 from broker.client.cluster import Cluster
@@ -54,11 +54,14 @@ async def look_back(
     source, target = ends
     entries = await read_entries(link, target)
     found = await look_for_stranded(link, source, target)
-    carried = await find_link_back(link, links, entries, target)
+    at_target = await list_topics(target)
+    carried = find_link_back(link, links, entries, at_target)
     run = entries.run
     if operation_id and run is not None and (run.state, run.operation_id) == (RunState.RUNNING, operation_id):
         return nothing_left(found, [back.name for back in carried.links], carried.not_carried)
-    seen = tuple([await _look_along(link, back, links, entries, ends, found.tails) for back in carried.links])
+    seen = tuple(
+        [await _look_along(link, back, links, entries, ends, found.tails, at_target) for back in carried.links]
+    )
     same_names = link.topic_names == "same"
     lacks = that_are_missing(found.partings) if same_names else ()
     return plan_failback(
@@ -66,11 +69,10 @@ async def look_back(
     )
 
 
-async def find_link_back(link: Link, links: Sequence[Link], entries: StateEntries, target: Cluster) -> CarriedBack:
-    """By the topics that the link has mirrored, and that its target still has. Raises ClientError."""
-    there = await list_topics(target)
+def find_link_back(link: Link, links: Sequence[Link], entries: StateEntries, at_target: Collection[str]) -> CarriedBack:
+    """By the topics that the link has mirrored, and that its target still has (`at_target`: all of those). Pure."""
     mirrored = {link.target_topic(topic) for topic, _ in entries.checkpoints}
-    return carried_back(link, links, mirrored & there.keys())
+    return carried_back(link, links, mirrored.intersection(at_target))
 
 
 async def check_as_seen(link: Link, back: Link, ends: tuple[Cluster, Cluster], plan: FailbackPlan) -> None:
@@ -94,8 +96,11 @@ async def _look_along(
     there: StateEntries,
     ends: tuple[Cluster, Cluster],
     found: Sequence[StrandedTail],
+    at_target: Collection[str],
 ) -> BackLink:
-    """`ends` are not the link back's, but source and target of the way there; so are the tails that were `found`."""
+    """`ends` are not the link back's, but source and target of the way there; so are the tails that were `found`, and
+    the topics `at_target`.
+    """
     source, target = ends
     entries = await read_entries(back, source)
     heartbeat = judge_heartbeat(entries.owner, source.clock.now_ms())
@@ -105,7 +110,7 @@ async def _look_along(
     if entries.run is not None and entries.run.state is RunState.PROMOTED:
         tails = (await look_for_stranded(back, target, source)).undecided
     later = is_later(entries, there)
-    at_source, at_target = await both(list_topics(source), list_topics(target))
+    at_source = await list_topics(source)
     topics = [name for name in at_target if back.selects_topic(name) and name != back.canary_topic]
     elsewhere = await look_elsewhere(back, links, topics)
     snapshot = await observe(back, target, source, (), source.clock.now_ms())
