@@ -22,7 +22,10 @@ Connect = Callable[[Callable[[], asyncio.BaseProtocol], str, int], Coroutine[Any
 class _Task(asyncio.Task[Any]):
     """A task whose place in a set does not depend on its address: a task group cancels its tasks in a set's order."""
 
-    number = 0
+    def __init__(self, coroutine: Any, number: int, **more: Any) -> None:
+        # Before asyncio puts the task into a set of all that there are.
+        self.number = number
+        super().__init__(coroutine, **more)
 
     def __hash__(self) -> int:
         return self.number
@@ -72,9 +75,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         numbers = itertools.count()
 
         def make(loop: asyncio.AbstractEventLoop, coroutine: Any, **more: Any) -> _Task:
-            task = _Task(coroutine, loop=loop, **more)
-            task.number = next(numbers)
-            return task
+            return _Task(coroutine, next(numbers), loop=loop, **more)
 
         self.set_task_factory(make)
         self.set_exception_handler(self._complain)
