@@ -24,6 +24,8 @@ CHUNK_SEEDS: Final = 25
 MEMORY: Final = "/dev/shm"
 """A world's logs are small, and worth nothing after it: in memory, where a system has such a folder."""
 STEPS_SHOWN: Final = 30
+PRELOADED: Final = ["pytest", __name__, "broker.server", "mirror.worker.service"]
+"""What the one process of a run imports that all others are forked from: each would need half a second for it."""
 HASHES: Final = "PYTHONHASHSEED"
 """Sets of texts are gone through in another order in each process, unless this is given."""
 
@@ -118,5 +120,7 @@ def _planted(
 def _processes() -> Iterator[ProcessPoolExecutor]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(HASHES, "0")
-        with ProcessPoolExecutor(os.cpu_count(), multiprocessing.get_context("spawn"), begin_simulating) as pool:
+        context = multiprocessing.get_context("forkserver")
+        context.set_forkserver_preload(PRELOADED)
+        with ProcessPoolExecutor(os.cpu_count(), context, begin_simulating) as pool:
             yield pool
