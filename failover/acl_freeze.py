@@ -158,14 +158,18 @@ def _thaw_under_way(site: Site, others: Mapping[str, frozenset[str]]) -> ThawUnd
 
 
 async def open_again(
-    cluster: Cluster, topics: Sequence[str], renew: Callable[[], Awaitable[None]] | None = None
+    cluster: Cluster,
+    topics: Sequence[str],
+    renew: Callable[[], Awaitable[None]] | None = None,
+    but: Sequence[str] = (),
 ) -> None:
-    """Take back what any freeze has made of these topics (regular expressions; none: of all); `renew` as `AclFreeze`
-    has it.
+    """Take back what any freeze has made of these topics (regular expressions; none: of all), `but` of those; `renew`
+    as `AclFreeze` has it.
     """
     await cluster.find_answering()
     found = await look(cluster)
     chosen = {one for one in {*found.marks, *found.leaving} if is_named(one.topic, topics)}
+    chosen -= {one for one in chosen if but and is_named(one.topic, but)}
     marks = {mark_of(one, by) for one in chosen for by in found.marks.get(one, ())}
     leaving = {leaving_mark_of(one, by) for one in chosen for by in found.leaving.get(one, ())}
     await _take_back(cluster, chosen, marks, leaving, renew)

@@ -63,7 +63,7 @@ async def look_elsewhere(link: Link, links: Iterable[Link], topics: Iterable[str
     seen, hops = set(ends), list[Hop]()
     while level:
         ways = _ways(others, level, but=ends if level.keys() <= ends else ())
-        looked = await side_by_side(_look(one, its, others, link.source.name) for one, its in ways)
+        looked = await side_by_side(look_along(one, its, others, link.source.name) for one, its in ways)
         hops += looked
         level = {}
         for hop in looked:
@@ -104,8 +104,8 @@ def judge(hops: Sequence[Hop], ends: Iterable[str]) -> Iterable[Elsewhere]:
             yield Elsewhere(name, site, is_active)
 
 
-async def _look(link: Link, topics: frozenset[str], others: Sequence[Link], source: str) -> Hop:
-    """`source`: of the move."""
+async def look_along(link: Link, topics: frozenset[str], others: Sequence[Link], source: str) -> Hop:
+    """`topics`: of those that it carries, as its source calls them. `source`: of the move."""
     try:
         async with asyncio.timeout(ELSEWHERE_S), _called(link.target) as target:
             entries = await read_entries(link, target, only=())

@@ -171,7 +171,7 @@ class Freeze:
             if not is_active:
                 await _become(self._target, going.begun, self._operation_id, self._renew)
         if going.target_denials is not None:
-            await open_again(self._target, going.target_topics, self._renew)
+            await open_again(self._target, going.target_topics, self._renew, going.target_kept)
         return told
 
     async def _is_active(self, going: Freezing) -> bool:

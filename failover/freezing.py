@@ -30,7 +30,8 @@ class Freezing:
     `topics` of the source stop, as regular expressions, and `target_topics` begin at the target; none: all. `others`:
     topics of the source that the link does not carry, and that stop all the same. `before`: the source's role when the
     operation began, where an earlier run of it has changed that. `source_denials`: where that site's ACLs keep clients
-    from writing; `target_denials`: where they did.
+    from writing; `target_denials`: where they did. `target_kept`: topics of the target that are another site's, and
+    stay closed there as far as they are.
     """
 
     source: SiteStanding | None = None
@@ -43,6 +44,7 @@ class Freezing:
     before: SiteStanding | None = None
     source_denials: SiteDenials | None = None
     target_denials: SiteDenials | None = None
+    target_kept: tuple[str, ...] = ()
 
     @property
     def is_enforced(self) -> bool:
@@ -87,7 +89,14 @@ class Freezing:
 
     def begun(self, target: SiteStanding, reason: str = "") -> SiteStanding:
         """What the target is to be at the end."""
-        return target.opened(reason, self.target_topics)
+        return target.opened(reason, self.target_topics, self.target_kept)
+
+    @property
+    def opens_others(self) -> bool:
+        """Whether more than the topics of the move would be opened at the target, but for what is `target_kept`."""
+        target, denials = self.target, self.target_denials
+        by_role = target is not None and not target.takes_writes and not (target.topics and self.target_topics)
+        return by_role or (denials is not None and bool(denials.marked) and not self.target_topics)
 
 
 UNFROZEN: Final = Freezing()
@@ -99,6 +108,7 @@ def joined(freezings: Sequence[Freezing]) -> Freezing:
     *_, last = sorted(freezings, key=lambda one: one.source.epoch if one.source else -1)
     *_, newest = sorted(freezings, key=lambda one: one.target.epoch if one.target else -1)
     others = set(last.others).intersection(*(one.others for one in freezings))
+    kept = set(last.target_kept).intersection(*(one.target_kept for one in freezings))
     denials = [one.source_denials for one in freezings if one.source_denials is not None]
     is_writable = any(one.is_writable for one in denials)
     return replace(
@@ -108,6 +118,7 @@ def joined(freezings: Sequence[Freezing]) -> Freezing:
         topics=_together([one.topics for one in freezings]),
         target_topics=_together([one.target_topics for one in freezings]),
         others=tuple(sorted(others)),
+        target_kept=tuple(sorted(kept)),
     )
 
 

@@ -261,7 +261,7 @@ class _Run:
         """The source's topics stay closed of each link that may be moved, the target's are opened of those that are."""
         may_be_moved = joined([link.plan.freezing for link in self._links if not link.is_given_up])
         moved = joined([link.plan.freezing for link in self._live])
-        return replace(may_be_moved, target_topics=moved.target_topics)
+        return replace(may_be_moved, target_topics=moved.target_topics, target_kept=moved.target_kept)
 
     async def _take_all(self, step: OperationStep, *, watching: bool = False) -> None:
         """All links side by side. Where none is left, raises what the first of those raises that may be changed."""

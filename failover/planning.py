@@ -16,6 +16,7 @@ from broker.client.errors import ClientError
 from broker.client.fanout import both, side_by_side
 from broker.client.groups import list_groups
 from broker.client.topics import list_topics
+from failover.away import with_kept
 from failover.contact import CLIENT_ID, reach
 from failover.elsewhere import look_elsewhere
 from failover.freezing import Freezing, read_roles, with_denials
@@ -161,6 +162,7 @@ async def plan_link(intent: Intent, sites: Sites, hooks: Hooks) -> LinkMove:
     if intent.operation is Operation.SWITCHOVER:
         roles = await read_roles(sites.link, sites.source, sites.target, whole_site=intent.whole_site)
         freezing = await with_denials(replace(roles, freezes=intent.freezes), sites.source, sites.target)
+        freezing = await with_kept(freezing, sites)
         snapshot, others = await both(sites.look(), others_beside(sites))
         snapshot = await mark_interrupted(snapshot, sites)
         plan = plan_switchover(
@@ -218,4 +220,4 @@ async def _freezing_source(sites: Sites, hooks: Hooks, whole_site: bool) -> Free
     """A source that is left becomes the standby site, as far as it is there."""
     roles = await read_roles(sites.link, sites.source, sites.target, whole_site=whole_site, even_without_source=True)
     freezing = replace(roles, freezes=True, hooks=replace(hooks, freeze=(), thaw=()))
-    return await with_denials(freezing, sites.source, sites.target, even_without_source=True)
+    return await with_kept(await with_denials(freezing, sites.source, sites.target, even_without_source=True), sites)

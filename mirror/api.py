@@ -29,6 +29,7 @@ from mirror.offsets.source_ends import LastLook, Observation, SeenEnd, SourceBro
 from mirror.offsets.state import LinkState, StateReader, StateReaders, load_link_state, load_partial_state, read_entries
 from mirror.offsets.state_entries import StateEntries
 from mirror.offsets.state_writer import Change, StateLog, check_compacted
+from mirror.origins import may_carry_on
 from mirror.split import LocalWrites, Split
 from mirror.status import STATUS_LIMITS, LinkCondition, LinkStatus, condition_now, link_status
 from mirror.transactions import end_by_hand
@@ -128,6 +129,7 @@ __all__ = [
     "load_observation",
     "load_partial_state",
     "look_at_link",
+    "may_carry_on",
     "moved_groups",
     "next_command",
     "promote_link",

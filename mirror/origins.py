@@ -171,6 +171,11 @@ def may_share_a_topic(link: Link, other: Link) -> bool:
     return may_have_any(all_of([link.selected_names(), other.selected_names()]))
 
 
+def may_carry_on(link: Link, other: Link) -> bool:
+    """Whether a topic of the same name may be written by the link at its target and selected by the other one there."""
+    return may_have_any(all_of([link.target_names(), other.selected_names()]))
+
+
 def may_write_one_topic(link: Link, other: Link) -> bool:
     """Whether both may write a topic of one name at their targets."""
     return may_have_any(all_of([link.target_names(), other.target_names()]))

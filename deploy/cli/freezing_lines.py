@@ -31,6 +31,10 @@ def freezing_lines(plan: OperationPlan) -> Iterable[str]:
             yield f"no client writes at {source} from the freeze on, to any topic; at the end it is the standby site"
         elif not freezing.hooks.freeze:
             yield f"nothing keeps clients from writing at {source}: what comes after the fence is only looked for"
+    if freezing.target_kept:
+        kept = ", ".join(freezing.target_kept)
+        where = "went along other links to another site, or may have"
+        yield f"{plan.snapshot.target} stays closed to {kept}, which {where}"
     if freezing.is_enforced and freezing.others:
         shown = ", ".join(freezing.others[:OTHERS_SHOWN]) + (", ..." if len(freezing.others) > OTHERS_SHOWN else "")
         count = counted(len(freezing.others), "topic")

@@ -31,6 +31,7 @@ from tests.mirror.harness import read_all, write
 
 TOPICS: Final = ("flights", "orders-eu")
 PATTERNS: Final = {"flights": ("east-west", "west-east"), "orders-.*": ("orders-ew", "orders-we")}
+PATTERN_OF: Final = {there: pattern for pattern, (there, _) in PATTERNS.items()}
 THERE, BACK = ("east-west", "orders-ew"), ("west-east", "orders-we")
 GROUPS: Final = {"g1": ("flights",), "g2": ("flights", "orders-eu"), "g3": ("orders-eu",)}
 STAMPED_MS: Final = 1_700_000_000_000
@@ -130,6 +131,11 @@ def move_site(shell: Shell, source: str, target: str) -> Any:
     return json.loads(shell.run(f"{line} --yes -o json", ExitCode.DONE).stdout)
 
 
+def role(shell: Shell, site: str) -> tuple[str, list[str]]:
+    (row,) = json.loads(shell.run(f"site role --site {site} -o json", ExitCode.DONE).stdout)["items"]
+    return row["role"], row["topics"]
+
+
 def commands(document: Mapping[str, Any]) -> list[str]:
     return [step["command"].removeprefix("farshore ") for step in document["next"] if step["command"]]
 
@@ -197,6 +203,10 @@ def come_back(shell: Shell) -> None:
         plan = json.loads(shell.run(dry_run, ExitCode.DONE).stdout)
         assert (plan["link_back"], plan["links_back"], plan["stranded_records"]) == (back, [back], 3)
         shell.run(f"failback --link {link} --yes -o json", ExitCode.DONE)
+        still_to_come = [PATTERN_OF[other] for other in THERE[THERE.index(link) + 1 :]]
+        assert role(shell, "east") == (("standby", still_to_come) if still_to_come else ("active", []))
+        assert role(shell, "west") == ("standby", sorted(PATTERN_OF[came] for came in THERE[: THERE.index(link) + 1]))
+    wait_until(lambda: not findings(shell), 30, "nothing to be found any more")
     assert reads_next(shell.east) == expected
     assert records_at(shell.west) == at_west
     stranded = Counter(f"stranded {number}" for number in range(3))
