@@ -8,8 +8,9 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from broker.client.cluster import Cluster
 from deploy.cli.next_steps import NextStep, name_back, table_back
-from failover.failback.stranding import Stranded
-from mirror.api import Link, LinkCondition, is_later, read_entries
+from failover.failback.stranding import Stranded, open_starts
+from failover.transaction_ends import how_they_end, told_starts
+from mirror.api import Link, LinkCondition, is_later, read_entries, that_are_missing
 from mirror.offsets.promotions import promotion_of, went_back
 
 _STOPPED = (LinkCondition.PROMOTED, LinkCondition.PAUSED)
@@ -45,9 +46,13 @@ def steps_to_decide(
     """
     if not found.behind_newer:
         return ()
+    if unsettled := tuple(_until_settled(link, found, backs)):
+        return unsettled
     here, there, name = link.source.name, link.target.name, link.name
     steps = [NextStep("save them before anything else", f"farshore stranded export --link {name} --to DIR")]
     steps += _for_back(link, backs, conditions, links)
+    if lacks := that_are_missing(found.partings) if link.topic_names == "same" else ():
+        return (*steps, *_behind_older_disk(link, is_known=any(one.is_known for one in lacks)))
     if len(backs) == 1 or not backs:
         what = f"then decide. They stay at {here} alone, and applications come back there: stop what reads and writes "
         steps.append(NextStep(f"{what}at {there}", f"farshore failback --link {name}"))
@@ -55,6 +60,36 @@ def steps_to_decide(
     steps.append(NextStep(f"or they stay at {here} alone, and applications at {there}", f"{resume} leave"))
     steps.append(NextStep(f"or {there} gets them behind its own newer records", f"{resume} append"))
     return tuple(steps)
+
+
+def _until_settled(link: Link, found: Stranded, backs: Sequence[Link]) -> Iterable[NextStep]:
+    """Before that nothing of it can be saved, left or brought back: what it is, or where it ends, is not known."""
+    here, there, look = link.source.name, link.target.name, f"farshore stranded list --link {link.name}"
+    if starts := open_starts(found.undecided):
+        yield NextStep(
+            f"a transaction is open in {told_starts(starts)}; {how_they_end(link.source, starts)}; then", look
+        )
+    elif not all(tail.is_end_known for tail in found.undecided):
+        what = f"nothing says whether {here} or {there} was made the active site later: see who takes writes, or ask"
+        yield NextStep(what, "farshore site role")
+        for back in backs if len(backs) == 1 else ():
+            resume = f"farshore link resume --link {back.name} --stranded append"
+            yield NextStep(f"if {there} is the active one, {here} gets what is written there", resume)
+            yield NextStep("then look again", look)
+
+
+def _behind_older_disk(link: Link, *, is_known: bool) -> Iterable[NextStep]:
+    """A failback is refused, and the link would stand still, as long as the source has not what was mirrored from it.
+    Not `is_known`: that may be so.
+    """
+    here, there, look = link.source.name, link.target.name, f"farshore stranded list --link {link.name}"
+    if not is_known:
+        yield NextStep(f"whether {here} has what was mirrored from it is not known: see to the reason, then", look)
+        return
+    yield NextStep(f"{here} lacks what {there} has from it, and no failback brings that: with a newer disk", look)
+    yield NextStep(f"without one they stay at {here} alone", f"farshore stranded leave --link {link.name}")
+    close = f"farshore site standby --site {here}"
+    yield NextStep(f"then {here} begins with empty disks, and the failback brings everything; first", close)
 
 
 def steps_behind_resume(

@@ -9,7 +9,7 @@ another one than was mirrored, of an older disk say, the tail begins where they 
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
@@ -184,11 +184,11 @@ class TailReader:
         return log_start if end is None else end.source_next
 
     def _left(self, where: TopicPartition) -> list[Gap]:
-        """None in a topic that is another one: what was left stood in the former one."""
+        """By offset. Where the source's log is another one than was mirrored: of that one, and not of the former."""
         assert self._state is not None
-        if (parting := self._parted.get(where)) and parting.kind is PartingKind.OTHER_TOPIC:
-            return []
-        return [gap for gap in self._state.entries.left_at_source() if (gap.topic, gap.partition) == where]
+        parting = self._parted.get(where)
+        left = [gap for gap in self._state.entries.left_at_source() if (gap.topic, gap.partition) == where]
+        return left_in_log(left, parting if parting is not None and parting.is_known else None)
 
     def _ranges(self, where: TopicPartition, start: int, end: int) -> list[StrandedTail]:
         """What was left, as it was written down; of a link that does not run, also the rest up to `end`."""
@@ -196,7 +196,7 @@ class TailReader:
         run, mirrored = self._state.entries.run, self._state.map.mirrored_end(*where)
         empty = StrandedTail(*where, self.link.target_topic(where.topic), 0, 0, None, None, None, True, False, -1)
         begins, ranges = max(self._position(where, start), start), []
-        for gap in sorted(self._left(where), key=lambda gap: gap.source_from):
+        for gap in self._left(where):
             left = replace(empty, mirrored_target_next=gap.target_offset)
             ranges.append(replace(left, first_offset=max(gap.source_from, start), end_offset=gap.source_to))
             if gap.status is GapStatus.ACCEPTED:
@@ -280,6 +280,27 @@ class TailReader:
             if header.producer_id not in links and header.record_count:
                 return True
         return False
+
+
+def left_in_log(left: Iterable[Gap], parting: SourceParting | None) -> list[Gap]:
+    """Those of these decisions that are about the log that the source has now, by offset. Pure.
+
+    Before it parts from the mirrored one it is the same. Behind that, one says it that a link has not gone on behind
+    yet, and that begins where the logs part, or where another such ends: one that was made of the former log begins
+    behind what that had more, and of the records that stand at its offsets now nobody decided anything.
+    """
+    found = sorted(left, key=lambda gap: gap.source_from)
+    if parting is None:
+        return found
+    if parting.kind is PartingKind.OTHER_TOPIC:
+        return []
+    decided, end = list[Gap](), parting.from_offset
+    for gap in found:
+        is_behind = gap.status is GapStatus.ACCEPTED and gap.source_from <= end < gap.source_to
+        if is_behind or gap.source_to <= parting.from_offset:
+            decided.append(gap)
+            end = max(end, gap.source_to)
+    return decided
 
 
 def records_in(tail: StrandedTail, batch: memoryview) -> list[Record]:

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from broker.client.site import Site
 from deploy.cli.deciding import steps_behind_resume, steps_to_decide
 from failover.failback.stranding import Stranded
 from mirror.api import StrandedTail
 from mirror.link import Link
 from mirror.status import LinkCondition
+from mirror.worker.parted import PartingKind, SourceParting
 
 LINK = Link("there", Site("east", "e:1"), Site("west", "w:1"), ("flights",), topic_names="same", groups=(".*",))
 BACK = replace(LINK, name="back", source=LINK.target, target=LINK.source)
 TAIL = StrandedTail("flights", 0, "flights", 4, 6, 2, 0, 0, False, True, 5)
 SPLIT = Stranded("there", "east", "west", 2, (TAIL,))
 SAVE, BY_FAILBACK = "stranded export --link there --to DIR", "failback --link there"
+LOOK = "stranded list --link there"
 WAYS = [f"link resume --link there --stranded {way}" for way in ("leave", "append")]
 
 
@@ -46,6 +50,30 @@ def test_what_is_only_at_the_source_is_saved_first_and_each_decision_has_its_com
     assert to_decide(SPLIT, BACK, replace(BACK, name="other"))[-2:] == WAYS
     for no_question in (replace(TAIL, target_wrote=False), replace(TAIL, left=True)):
         assert to_decide(replace(SPLIT, tails=(no_question,)), BACK) == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "is_missing", "expected"),
+    [
+        (PartingKind.CUT, True, [LOOK, "stranded leave --link there", "site standby --site east"]),
+        (PartingKind.NOT_COMPARED, True, [LOOK]),
+        (PartingKind.CUT, False, [BY_FAILBACK, *WAYS]),
+    ],
+)
+def test_behind_an_older_disk_nothing_is_offered_that_is_refused(
+    kind: PartingKind, is_missing: bool, expected: list[str]
+) -> None:
+    parting = SourceParting("flights", 0, kind, 3, 9, "by a test", is_missing)
+    assert to_decide(replace(SPLIT, partings=(parting,)), BACK) == [SAVE, "mirror run --link back", *expected]
+
+
+def test_what_is_not_settled_is_neither_saved_nor_left_nor_brought_back_before_it_is() -> None:
+    is_open = replace(SPLIT, tails=(replace(TAIL, records=None, open_from=4),))
+    (wait,) = steps_to_decide(LINK, is_open, (BACK,), {})
+    assert wait.command == f"farshore {LOOK}"
+    assert wait.what.startswith("a transaction is open in flights-0 from offset 4 on; each ends by its own time-out")
+    without_end = replace(SPLIT, tails=(replace(TAIL, records=None, is_end_known=False),))
+    assert to_decide(without_end, BACK) == ["site role", "link resume --link back --stranded append", LOOK]
 
 
 def test_a_link_that_runs_again_leads_to_both_links_right_and_applications_at_one_site() -> None:

@@ -147,6 +147,14 @@ def test_the_way_on_as_the_runbook_has_it_loses_nothing(lost: OlderDisk) -> None
     export, leave, _, standby, replay, run_back, failback, run_there, resume = [
         line.replace("DIR", str(saved)) for line in written("An older disk")
     ]
+    told = json.loads(operator.run("stranded list --link east-west -o json").stdout)
+    assert [step["command"] for step in told["next"] if step["command"]] == [
+        "farshore stranded export --link east-west --to DIR",
+        "farshore mirror run --link west-east",
+        "farshore stranded list --link east-west",
+        "farshore stranded leave --link east-west",
+        f"farshore {standby}",
+    ], "and no failback, which is refused"
     operator.run(export)
     assert json.loads((saved / "manifest.json").read_text())["ranges"][0]["records"] == OWN
     operator.run(leave)

@@ -13,6 +13,7 @@ from broker.client.groups import commit_offsets
 from broker.client.model import CommittedOffset
 from broker.client.site import Site
 from broker.wire.vocabulary import TopicPartition
+from failover.failback.stranding import leave_at_source, look_for_stranded
 from mirror.link import Link
 from mirror.offsets.operations import promote_link
 from tests.broker.running import running_broker
@@ -61,8 +62,10 @@ class Up:
     target: Cluster
 
 
-async def lose_an_end(disks: Disks) -> None:
-    """All that east has is mirrored, west is promoted and goes on; then east has its older disk."""
+async def lose_an_end(disks: Disks, own: int = 0) -> None:
+    """All that east has is mirrored, west is promoted and goes on; then east has its older disk. `own`: records that
+    east wrote behind the promotion, and of which somebody decided that they stay there, before that.
+    """
     async with disks.up() as up:
         await make_topic(up.source, WHERE.topic)
         await write(up.source, WHERE, some_records(0, OLDER))
@@ -76,4 +79,8 @@ async def lose_an_end(disks: Disks) -> None:
             await wait_for_records(up.target, WHERE, OLDER + SINCE)
         await promote_link(up.there, up.target, "failover-1")
         await write(up.target, WHERE, some_records(200, NEWER))
+        if own:
+            await write(up.source, WHERE, some_records(700, own))
+            tails = (await look_for_stranded(up.there, up.source, up.target)).undecided
+            await leave_at_source(up.there, up.target, tails, "by a test")
     disks.restore()

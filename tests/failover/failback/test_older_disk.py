@@ -10,7 +10,7 @@ import pytest
 from broker.client.topics import delete_records, delete_topics
 from failover.drill import AuditNote
 from failover.drilling import drill_link
-from failover.failback.stranding import look_for_stranded
+from failover.failback.stranding import leave_at_source, look_for_stranded
 from failover.gates import RefusalReason
 from failover.hooks import Hooks
 from failover.intent import Intent
@@ -19,6 +19,7 @@ from failover.planning import plan_link
 from failover.sites import Sites
 from failover.steps import Operation
 from mirror.heartbeat import HeartbeatWatch
+from mirror.offsets.operations import promote_link, resume_link
 from mirror.worker import parted
 from mirror.worker.parted import PartingKind, source_partings, that_are_missing
 from tests.failover.failback.older_disk import NEWER, OLDER, SINCE, WHERE, Disks, Up, lose_an_end
@@ -174,3 +175,43 @@ async def test_what_cannot_be_compared_is_not_said_to_be_nothing(disks: Disks, m
     async with disks.up() as up:
         found = await look_for_stranded(up.there, up.source, up.target)
         assert (found.records, [one.kind for one in found.not_compared]) == (None, [PartingKind.NOT_COMPARED])
+
+
+async def test_what_was_left_in_the_log_that_is_lost_is_not_said_of_the_records_in_its_place(disks: Disks) -> None:
+    """A person decided about records that are not there: of those that are, as many were never listed, nor saved."""
+    await lose_an_end(disks, own=7)
+    async with disks.up() as up:
+        await write(up.source, WHERE, some_records(800, SINCE + 9))
+        found = await look_for_stranded(up.there, up.source, up.target)
+        assert (found.undecided_records, found.left_records, found.records) == (SINCE + 9, 0, SINCE + 9)
+        await leave_at_source(up.there, up.target, found.undecided, "by a test")
+        await write(up.source, WHERE, some_records(900, 4))
+        found = await look_for_stranded(up.there, up.source, up.target)
+        assert (found.undecided_records, found.left_records) == (4, SINCE + 9), "of this log it is said"
+
+
+async def test_what_was_left_before_the_link_ran_again_is_not_counted_twice(disks: Disks) -> None:
+    """The older disk is of the day before that: where those records stood, others do now, or nobody knows."""
+    async with disks.up() as up:
+        await make_topic(up.source, WHERE.topic)
+        await write(up.source, WHERE, some_records(0, OLDER))
+        async with running(up.there):
+            await wait_for_records(up.target, WHERE, OLDER)
+        await promote_link(up.there, up.target, "failover-1")
+        await write(up.source, WHERE, some_records(700, 5))
+    disks.keep()
+    async with disks.up() as up:
+        found = await look_for_stranded(up.there, up.source, up.target)
+        await leave_at_source(up.there, up.target, found.undecided, "by a test")
+        await resume_link(up.there, up.target, "resume-1")
+        await write(up.source, WHERE, some_records(100, SINCE))
+        async with running(up.there):
+            await wait_for_records(up.target, WHERE, OLDER + SINCE)
+        await promote_link(up.there, up.target, "failover-2")
+        await write(up.target, WHERE, some_records(200, NEWER))
+    disks.restore()
+    async with disks.up() as up:
+        await write(up.source, WHERE, some_records(900, 4))
+        found = await look_for_stranded(up.there, up.source, up.target)
+        assert [(tail.first_offset, tail.end_offset, tail.left) for tail in found.tails] == [(OLDER, OLDER + 9, False)]
+        assert (found.undecided_records, found.left_records, found.records) == (9, 0, 9)
