@@ -67,6 +67,8 @@ async def _findings(log: OperationLog, sites: Sites, back: Link | None, *, is_la
     begun, link, source = begun_steps(log), sites.link, sites.link.source.name
     found: list[AbortFinding] = []
     if FailbackStep.LEAVE in begun:
+        if is_last and not _is_done(log, FailbackStep.LEAVE):
+            await refuse_promotion(link, sites.target, log.operation_id)
         found.append(_stays(AbortKind.TAIL_LEFT, source, f"farshore stranded list --link {link.name}"))
     if FailbackStep.RESUME_BACK in begun and back is not None:
         found += await _link_back(log, sites, back, is_last=is_last)

@@ -196,6 +196,22 @@ async def test_it_writes_nothing_into_the_links_state(
         assert [await state_of(lost)] == stood
 
 
+@pytest.mark.parametrize("nth", [1, 2])
+async def test_given_up_it_leaves_no_record_of_which_another_one_decides(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, nth: int
+) -> None:
+    """What had been asked for came behind the abort, and they were left, although nobody had decided so by then."""
+    async with ready(tmp_path, monkeypatch) as lost:
+        seen, undecided = [0], (await lost.stranded()).undecided
+
+        def is_it(message: Message) -> bool:
+            seen[0] += writes_state(message, lost.there)
+            return seen[0] == nth
+
+        await hangs_and_wakes(lost, tmp_path, monkeypatch, "leave", is_it, partial(abort, lost))
+        assert (await lost.stranded()).undecided == undecided != ()
+
+
 async def state_of(lost: Lost) -> tuple[object, ...]:
     entries = await read_entries(lost.there, lost.stage.target)
     return (entries.run, entries.owner, dict(entries.gaps))
