@@ -139,14 +139,16 @@ class NotMovable(GateRefused):
 
 
 class GroupsRead(GateRefused):
-    """After the drain these groups read at the source, or that cannot be told; nothing was changed."""
+    """After the drain these groups read at the source, or that cannot be told; nothing was changed. `site`: that one,
+    by name.
+    """
 
     retriable = True
 
-    def __init__(self, groups: Sequence[str]) -> None:
+    def __init__(self, groups: Sequence[str], site: str) -> None:
         self.groups = tuple(groups)
         super().__init__(
-            f"after the drain {', '.join(groups)} still read at the source, or it cannot be told; nothing was changed",
+            f"after the drain {', '.join(groups)} still read at {site}, or it cannot be told; nothing was changed",
             hint="stop their consumers, then try again",
         )
 

@@ -131,7 +131,7 @@ class LinkRun:
                 draining = settle if plan.snapshot.is_promoted else drain
                 self.snapshot = await draining(self.sites, self._drain_timeout_s)
                 if reading := active_at_source(self.snapshot.groups, plan.left_groups):
-                    raise GroupsRead([refusal.subject for refusal in reading])
+                    raise GroupsRead([refusal.subject for refusal in reading], self.sites.link.source.name)
                 self.moves = with_gone(plan.moves, plan_moves(self.snapshot, plan.set_back_groups))
                 _refuse_unplanned(plan, self.moves)
             case OperationStep.FENCE:

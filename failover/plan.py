@@ -318,6 +318,12 @@ def active_at_source(groups: Iterable[GroupView], left_groups: Container[str] = 
     return (*_active(members, RefusalReason.GROUP_ACTIVE_AT_SOURCE, RefusalReason.MEMBERS_UNKNOWN_AT_SOURCE), *other)
 
 
+def in_use(groups: Iterable[GroupView]) -> tuple[GateRefusal, ...]:
+    """What a switchover of these groups is refused for as long as consumers are in them, at either site."""
+    seen = tuple(groups)
+    return (*active_at_source(seen), *_active_at_target(seen))
+
+
 def _active_at_target(groups: Iterable[GroupView]) -> tuple[GateRefusal, ...]:
     """A group with members at the target cannot be moved: Kafka refuses commits from outside the group."""
     members = {group.group: group.target_members for group in groups if not group.may_be_let_be}

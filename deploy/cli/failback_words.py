@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from broker.base.documents import to_document
+from deploy.cli.gate_words import reason_of
 from deploy.cli.lines import filled, with_command
 from deploy.cli.next_steps import NextStep, name_back, table_back
 from deploy.cli.tables import counted, print_table
@@ -46,6 +47,7 @@ _WORDS = {
     FailbackRefusal.OFFSETS_IN_DOUBT: "offsets of {doubted} may mean other records at {source} than at {target}: the "
     "switchover along {back} would be refused",
     FailbackRefusal.GROUP_NOT_MOVABLE: "it is not known where these groups would go on at {source}: {not_movable}",
+    FailbackRefusal.GROUPS_IN_USE: "{in_use}: the switchover along {back} would be refused",
 }
 _STANDS_STILL = (
     "`farshore status --link {back} --all` and `farshore status --link {link} --all` say what stands still, and what "
@@ -64,6 +66,8 @@ _HINTS = {
     "or have {source} go on without it: `farshore site role`, then farshore link resume --link {link}",
     FailbackRefusal.OFFSETS_IN_DOUBT: _STANDS_STILL,
     FailbackRefusal.GROUP_NOT_MOVABLE: _STANDS_STILL,
+    FailbackRefusal.GROUPS_IN_USE: "stop what is in these groups, then type the same again; `farshore group describe` "
+    "with --site {target}, and with --site {source}, shows their members",
     FailbackRefusal.ACTIVE_ELSEWHERE: "`farshore site role`; move from there first, as `farshore switchover --from "
     "{elsewhere} --to {target}` does, where a link goes that way",
     FailbackRefusal.OPERATION_UNDER_WAY: "`farshore operation show {under_way}`",
@@ -149,6 +153,10 @@ def _told_refusals(app: AppContext, link: Link, plan: FailbackPlan, log: Operati
     lacks, unknown = ([one for one in plan.source_lacks if one.is_known is known] for known in (True, False))
     named |= {"lacks": told_partings(lacks, plan.source), "not_compared": told_partings(unknown, plan.source)}
     named |= {"paused": ", ".join(plan.paused_topics), "still": _told_still(plan.stands_still)}
+    used = plan.foreseen.in_use
+    told_used = [reason_of(one, plan.target, plan.source)[0] for one in used[:NAMES_SHOWN]]
+    told_used += [f"and {len(used) - NAMES_SHOWN} more"] if len(used) > NAMES_SHOWN else []
+    named["in_use"] = "; ".join(told_used)
     left_out = f"; not {_names(plan.not_carried)}" if plan.not_carried else ""
     named |= {"backs": ", ".join(plan.links_back), "left_out": left_out}
     told = [one for one in plan.refusals if one in _WORDS]  # of another operation its journal says more

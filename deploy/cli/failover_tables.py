@@ -116,16 +116,16 @@ def print_plan(plan: OperationPlan, output: str) -> None:
     """The plan as data, for a dry run."""
     if output == Output.TABLE:
         show_plan(plan, to_stderr=False)
-        tell_refusals(plan.refusals)
+        tell_refusals(plan.refusals, plan.snapshot.source, plan.snapshot.target)
         return
     emit(plan, output)
 
 
-def tell_refusals(refusals: Iterable[GateRefusal]) -> None:
+def tell_refusals(refusals: Iterable[GateRefusal], source: str, target: str) -> None:
     """Each with what to do about it, but for an operation that has not ended: who reads its journal says more of it."""
     for refusal in refusals:
         if refusal.reason is not RefusalReason.OPERATION_UNDER_WAY:
-            message, hint = reason_of(refusal)
+            message, hint = reason_of(refusal, source, target)
             click.echo(f"{filled(f'refused: {message}')}\n{filled(f'hint: {hint}')}", err=True)
 
 

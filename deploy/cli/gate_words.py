@@ -67,11 +67,11 @@ _REASONS: dict[RefusalReason, tuple[str, str]] = {
         "groups go on there, or with --leave-group GROUP for each, which then goes on where it was last carried to",
     ),
     RefusalReason.GROUP_ACTIVE_AT_SOURCE: (
-        "the group {subject} still reads at the source",
+        "the group {subject} still reads at {source}",
         "stop its consumers, then try again",
     ),
     RefusalReason.GROUP_ACTIVE_AT_TARGET: (
-        "the group {subject} has consumers at the target, so its offsets cannot be set",
+        "the group {subject} has consumers at {target}, so its offsets cannot be set",
         "stop them, or name the groups to move with --group",
     ),
     RefusalReason.OFFSETS_IN_DOUBT: (
@@ -83,15 +83,15 @@ _REASONS: dict[RefusalReason, tuple[str, str]] = {
         "read the plan; to go on, add --allow-data-loss",
     ),
     RefusalReason.MEMBERS_UNKNOWN_AT_SOURCE: (
-        "it cannot be told whether the group {subject} still reads at the source",
-        "see `farshore group describe --site SITE --group {subject}` for the reason, then try again",
+        "it cannot be told whether the group {subject} still reads at {source}",
+        "see `farshore group describe --site {source} --group {subject}` for the reason, then try again",
     ),
     RefusalReason.MEMBERS_UNKNOWN_AT_TARGET: (
-        "it cannot be told whether the group {subject} has consumers at the target",
-        "see `farshore group describe --site SITE --group {subject}` for the reason, then try again",
+        "it cannot be told whether the group {subject} has consumers at {target}",
+        "see `farshore group describe --site {target} --group {subject}` for the reason, then try again",
     ),
     RefusalReason.GROUP_OF_OTHER_TYPE: (
-        "the group {subject} of type {detail} has members at the source, and what they read cannot be told",
+        "the group {subject} of type {detail} has members at {source}, and what they read cannot be told",
         "stop its application; if it reads nothing that the link mirrors, add --leave-group {subject}, which is "
         "accepted where the group has no offset there",
     ),
@@ -204,14 +204,15 @@ _LEFT_BY_NAME = (
     RefusalReason.PARTITION_UNANSWERED,
     RefusalReason.GROUP_UNANSWERED,
 )
+_IN_USE = (RefusalReason.GROUP_ACTIVE_AT_TARGET, RefusalReason.GROUP_OF_OTHER_TYPE)
 
 
-def reason_of(refusal: GateRefusal) -> tuple[str, str]:
-    """What a gate found, and what to do about it."""
+def reason_of(refusal: GateRefusal, source: str, target: str) -> tuple[str, str]:
+    """What a gate found, and what to do about it. `source`, `target`: the sites of the move, by name."""
     message, hint = _REASONS[refusal.reason]
-    subject, detail = refusal.subject, refusal.detail
-    told = message.format(subject=subject, detail=detail)
-    return told, hint.format(subject=shlex.quote(subject), detail=shlex.quote(detail))
+    subject, detail, sites = refusal.subject, refusal.detail, {"source": source, "target": target}
+    told = message.format(subject=subject, detail=detail, **sites)
+    return told, hint.format(subject=shlex.quote(subject), detail=shlex.quote(detail), **sites)
 
 
 def of_a_step(plan: OperationPlan, refused: GateRefused) -> GateRefused:
@@ -221,6 +222,8 @@ def of_a_step(plan: OperationPlan, refused: GateRefused) -> GateRefused:
             "`farshore group describe` and `farshore status --all` show what keeps it; when that is mended, the same "
             "command goes on, which leaves no group behind"
         )
+    elif any(refusal.reason in _IN_USE for refusal in plan.refusals):
+        refused.hint = "stop what is in these groups; then the same command goes on"
     return refused
 
 
@@ -228,7 +231,7 @@ def refusal_of(plan: OperationPlan) -> GateRefused | None:
     """Every gate that said no, with the first one's hint."""
     if not plan.refusals:
         return None
-    told = [reason_of(refusal) for refusal in plan.refusals]
+    told = [reason_of(refusal, plan.snapshot.source, plan.snapshot.target) for refusal in plan.refusals]
     left = [refusal for refusal in plan.refusals if refusal.reason in _LEFT_BY_NAME]
     hint = told[0][1]
     if plan.refusals[0].reason in _LEFT_BY_NAME and len(left) > 1:

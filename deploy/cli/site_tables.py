@@ -52,7 +52,7 @@ def print_plan(plan: SitePlan, output: str) -> None:
         emit(plan, output)
         return
     show_plan(plan, to_stderr=False)
-    tell_refusals(_all_refusals(plan))
+    tell_refusals(_all_refusals(plan), plan.source, plan.target)
 
 
 def _all_refusals(plan: SitePlan) -> list[GateRefusal]:
@@ -139,14 +139,14 @@ def refuse(plan: SitePlan, output: str) -> None:
     """Raise GateRefused where nothing can be moved, with every gate that said no; the first one's hint."""
     if plan.refusals:
         tell_refused(plan, output)
-        told = [reason_of(refusal) for refusal in _all_refusals(plan)]
+        told = [reason_of(refusal, plan.source, plan.target) for refusal in _all_refusals(plan)]
         raise GateRefused("; ".join(message for message, _ in told), hint=told[0][1])
 
 
 def tell_stopped(plan: SitePlan) -> None:
     """What said no to links that stay for it, while others go."""
     for refusal in () if plan.refusals else _all_refusals(plan):
-        message, hint = reason_of(refusal)
+        message, hint = reason_of(refusal, plan.source, plan.target)
         click.echo(filled(f"refused: {message}") + "\n" + filled(f"hint: {hint}"), err=True)
 
 

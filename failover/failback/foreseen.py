@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Container
 from dataclasses import dataclass, replace
 from typing import Final
 
+from failover.failback.waves import GroupsBack
+from failover.gates import GateRefusal
 from failover.moves import MoveKind, plan_moves
-from failover.plan import is_coming
+from failover.plan import in_use, is_coming
 from failover.snapshot import Snapshot
 from mirror.api import RunState
 
@@ -15,18 +16,21 @@ from mirror.api import RunState
 @dataclass(frozen=True, slots=True)
 class Foreseen:
     """What no carrying mends. `in_doubt`: partitions of the link back where an offset may mean another record;
-    `not_movable`: groups that are to come, and of which it is not known where they go on.
+    `not_movable`: groups that are to come, and of which it is not known where they go on; `in_use`: those with
+    consumers, or of which that cannot be told, as gates of the link back say it.
     """
 
     in_doubt: tuple[str, ...] = ()
     not_movable: tuple[str, ...] = ()
+    in_use: tuple[GateRefusal, ...] = ()
 
 
 NOTHING_FORESEEN: Final = Foreseen()
 
 
-def foreseen(snapshot: Snapshot, coming: Container[str]) -> Foreseen:
+def foreseen(snapshot: Snapshot, groups: GroupsBack) -> Foreseen:
     """`snapshot`: of the link back, which may still have to be let run, and to bring what was written meanwhile."""
+    coming = groups.coming
     running = replace(snapshot, link_state=RunState.RUNNING.value)
     to_come = {(view.topic, view.partition) for view in snapshot.partitions if view.mirrored_source_next is None}
     unknown = {
@@ -36,4 +40,5 @@ def foreseen(snapshot: Snapshot, coming: Container[str]) -> Foreseen:
         if not is_coming(move, running)
     }
     doubted = tuple(f"{view.topic}-{view.partition}" for view in snapshot.partitions if not view.trusted)
-    return Foreseen(doubted, tuple(sorted(unknown)))
+    moved = [one for one in snapshot.groups if groups.is_all or one.group in coming]
+    return Foreseen(doubted, tuple(sorted(unknown)), in_use(moved))

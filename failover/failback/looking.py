@@ -116,7 +116,7 @@ async def _look_along(
     snapshot = await observe(back, target, source, (), source.clock.now_ms())
     groups = await groups_to_come(link, back, snapshot, ends)
     through = reads_through(found, snapshot.groups, groups.coming)
-    condition, ahead = condition_now(entries, heartbeat), foreseen(snapshot, groups.coming)
+    condition, ahead = condition_now(entries, heartbeat), foreseen(snapshot, groups)
     return BackLink(
         *(back.name, condition, entries.run, later, unfinished, tails, elsewhere, groups),
         through,

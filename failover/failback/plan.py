@@ -82,6 +82,8 @@ class FailbackRefusal(StrEnum):
     """Of partitions of the link back: the switchover along it would be refused."""
     GROUP_NOT_MOVABLE = "group_not_movable"
     """So it would be, as it is not known where a group goes on at the old source."""
+    GROUPS_IN_USE = "groups_in_use"
+    """So it would be, as consumers are in groups that are to come, or that cannot be told."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,6 +217,8 @@ def plan_failback(
             refusals.append(FailbackRefusal.LINK_BACK_SILENT)
         if FailbackStep.CARRY in steps:
             refusals += [*_brings_nothing(back), *_gone(back), *_foreseen(back.foreseen)]
+        if FailbackStep.SWITCH_OVER in steps and back.foreseen.in_use and not back.is_unfinished:
+            refusals.append(FailbackRefusal.GROUPS_IN_USE)
         if FailbackStep.SWITCH_OVER in steps and back.active_elsewhere:
             refusals.append(FailbackRefusal.ACTIVE_ELSEWHERE)
         if FailbackStep.RESUME_BACK in steps and any(tail.target_wrote for tail in back.tails):

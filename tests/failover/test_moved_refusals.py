@@ -61,7 +61,7 @@ def test_a_group_may_be_unknown_where_the_mirror_has_more_to_bring(error: GateRe
         plan((RefusalReason.SOURCE_PARTLY_THERE, "east")),
         NotMovable(["behind"]),
         NotDrained("not mirrored"),
-        GroupsRead(["behind"]),
+        GroupsRead(["behind"], "east"),
         OperationUnderWay("somebody else"),
         GateRefused("some other gate"),
     ],

@@ -238,18 +238,19 @@ def test_a_group_that_reads_at_the_other_site_is_refused_with_the_plan_and_begun
     with command(operator, "mirror", "run", "--link", "west-east"):
         wait_for_worker(operator)
         with reading_at_west(operator):
-            refused = operator.run("failback --link east-west --yes -o json", ExitCode.REFUSED)
-        document = json.loads(refused.stdout)
-        told = [(one["reason"], one["subject"]) for one in document["switchover"]["refusals"]]
-        assert told == [("group_active_at_source", "reader")]
-        assert document["steps_done"] == ["export", "leave", "carry", "set_groups"]
-        assert document["switchover_exit_code"] == ExitCode.REFUSED
-        assert (document["stranded_records"], document["left_records"]) == (STRANDED, 0)
-        assert "the group reader still reads at the source" in " ".join(refused.stderr.split())
+            for refused in (
+                operator.run("failback --link east-west --dry-run -o json", ExitCode.REFUSED),
+                operator.run("failback --link east-west --yes -o json", ExitCode.REFUSED),
+            ):
+                assert json.loads(refused.stdout)["refusals"] == ["groups_in_use"]
+            said = " ".join(refused.stderr.split())
+            assert "the group reader still reads at west: the switchover along west-east would be refused" in said
+            assert "Nothing was changed" in said
+        assert json.loads(operator.run("operation list -o json").stdout)["items"] == []
         with command(operator, "mirror", "run", "--link", "east-west"):
             done = json.loads(operator.run("failback --link east-west --yes -o json").stdout)
-        assert done["steps_done"] == ["carry", "set_groups", "switch_over", "resume"]
-        assert (done["stranded_records"], done["left_records"]) == (0, STRANDED), "the first one saved them"
+        assert done["steps_done"] == ["export", "leave", "carry", "set_groups", "switch_over", "resume"]
+        assert (done["stranded_records"], done["left_records"]) == (STRANDED, 0)
         assert (done["link_is_run"], [step["command"] for step in done["next"]]) == (True, [""])
         assert done["switchover"]["verified"] is True
     asyncio.run(check_logs(operator, at_west))

@@ -27,3 +27,19 @@ def test_the_refused_step_of_a_failback_names_no_option_that_a_failback_has_not(
     assert other is not None
     hint = other.hint
     assert of_a_step(plan(RefusalReason.GROUP_ACTIVE_AT_SOURCE), other).hint == hint
+
+
+def test_who_reads_is_told_by_the_site_where_he_does() -> None:
+    """`The source` is another site for who typed a failback than for the switchover among its steps."""
+    said = {
+        RefusalReason.GROUP_ACTIVE_AT_SOURCE: "the group g2 still reads at west",
+        RefusalReason.GROUP_ACTIVE_AT_TARGET: "the group g2 has consumers at east, so its offsets cannot be set",
+        RefusalReason.MEMBERS_UNKNOWN_AT_SOURCE: "it cannot be told whether the group g2 still reads at west",
+        RefusalReason.MEMBERS_UNKNOWN_AT_TARGET: "it cannot be told whether the group g2 has consumers at east",
+    }
+    for reason, text in said.items():
+        refused = refusal_of(plan(reason))
+        assert str(refused) == text
+        assert refused is not None
+        assert "--group GROUP" not in str(of_a_step(plan(reason), refused).hint)
+        assert "with --group" not in str(of_a_step(plan(reason), refused).hint)

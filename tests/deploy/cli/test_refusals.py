@@ -56,7 +56,7 @@ KINDS: tuple[tuple[GateRefused, RefusalReason], ...] = (
     (StrandedUnknown(), RefusalReason.STRANDED_UNKNOWN),
     (TailEndUnknown(), RefusalReason.STRANDED_UNKNOWN),
     (WorldChanged(), RefusalReason.WORLD_CHANGED),
-    (GroupsRead(["g"]), RefusalReason.GROUP_ACTIVE_AT_SOURCE),
+    (GroupsRead(["g"], "east"), RefusalReason.GROUP_ACTIVE_AT_SOURCE),
     (NotMovable(["g"]), RefusalReason.GROUP_NOT_MOVABLE),
     (ReadsMore({"g on t-0": 3}, "east"), RefusalReason.GROUP_OFFSET_LOST),
     (SkipsMore({"g on t-0": 3}, "west"), RefusalReason.GROUP_WENT_ON),
