@@ -124,7 +124,7 @@ def plan_switchover(
             *_second_active(snapshot, freezing, elsewhere),
             *_active_at_target(snapshot.groups),
             *_missing(snapshot, (*left, *back)),
-            *not_movable((move for move in moves if not is_coming(move, snapshot)), left),
+            *_unknown(refusals, not_movable((move for move in moves if not is_coming(move, snapshot)), left)),
         ),
         left_groups=left,
         set_back_groups=back,
@@ -187,7 +187,7 @@ def plan_failover(
             *_missing(snapshot, (*left, *back)),
             *_missing_partitions(snapshot, left_places),
             *_unanswered(snapshot, left, left_places),
-            *unknown,
+            *_unknown(refusals, unknown),
         ),
         by_offset_map=moves is None,
         left_groups=left,
@@ -229,6 +229,11 @@ def not_movable(moves: Iterable[GroupMove], left_groups: Container[str]) -> tupl
     """One refusal per group that has an unknown move, but for those that may be left behind."""
     unknown = {move.group for move in moves if move.kind is MoveKind.UNKNOWN and move.group not in left_groups}
     return tuple(GateRefusal(RefusalReason.GROUP_NOT_MOVABLE, group) for group in sorted(unknown))
+
+
+def _unknown(refusals: Iterable[GateRefusal], unknown: tuple[GateRefusal, ...]) -> tuple[GateRefusal, ...]:
+    """Those of groups; not of a link that has to run first: where they go on is what it brings then."""
+    return () if any(one.reason is RefusalReason.MOVED_BACK for one in refusals) else unknown
 
 
 def _told(moves: Iterable[GroupMove], snapshot: Snapshot) -> Iterable[GroupMove]:

@@ -205,3 +205,14 @@ def test_a_partition_that_was_never_mirrored_loses_what_its_source_still_has() -
     view = replace(MIRRORED, mirrored_source_next=None, target_end=None, source_start=70)
     loss = state_loss(view, NOW_MS)
     assert (loss.certainty, loss.offsets, loss.first_offset, loss.end_offset) == (Certainty.EXACT, 30, 70, 100)
+
+
+def test_of_a_link_that_has_to_run_first_no_group_is_said_not_to_be_movable() -> None:
+    """The hint for that, to leave the group behind, was no way on: where it goes on is brought when the link runs."""
+    unknown = (replace(GROUP, partitions=(replace(GROUP_AT, translated_offset=None),)),)
+    moved = replace(SNAPSHOT, groups=unknown, link_state="promoted", operation_id="switchover-1")
+    back = replace(moved, moved_back_by=("west-east",))
+    assert reasons(plan_switchover(moved).refusals) >= {RefusalReason.GROUP_NOT_MOVABLE}
+    assert reasons(plan_switchover(back).refusals) == {RefusalReason.MOVED_BACK}
+    lost = plan_failover(back, allow_data_loss=True, even_if_source_answers=True)
+    assert reasons(lost.refusals) == {RefusalReason.MOVED_BACK}
