@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Container, Iterable, Sequence
+from collections.abc import Collection, Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 
 from broker.client.cluster import Cluster
@@ -23,6 +24,7 @@ from failover.failback.plan import (
 from failover.failback.stranding import look_for_stranded
 from failover.failback.through import reads_through
 from failover.failback.waves import GroupsBack, groups_back, moved_along
+from failover.journal import OperationLog
 from failover.journal_log import load_operations
 from failover.observe import observe
 from failover.snapshot import Snapshot
@@ -43,6 +45,14 @@ from mirror.api import (
     read_entries,
     that_are_missing,
 )
+
+
+@dataclass(frozen=True, slots=True)
+class Operations:
+    """What the journals at a link's source and at its target have."""
+
+    at_source: Mapping[str, OperationLog]
+    at_target: Mapping[str, OperationLog]
 
 
 async def look_back(
@@ -104,7 +114,8 @@ async def _look_along(
     source, target = ends
     entries = await read_entries(back, source)
     heartbeat = judge_heartbeat(entries.owner, source.clock.now_ms())
-    log = (await load_operations(source)).get(entries.run.operation_id) if entries.run is not None else None
+    operations = Operations(at_source=await load_operations(source), at_target=await load_operations(target))
+    log = operations.at_source.get(entries.run.operation_id) if entries.run is not None else None
     unfinished = log is not None and not is_verified(log)
     tails: tuple[StrandedTail, ...] = ()
     if entries.run is not None and entries.run.state is RunState.PROMOTED:
@@ -114,7 +125,7 @@ async def _look_along(
     topics = [name for name in at_target if back.selects_topic(name) and name != back.canary_topic]
     elsewhere = await look_elsewhere(back, links, topics)
     snapshot = await observe(back, target, source, (), source.clock.now_ms())
-    groups = await groups_to_come(link, back, snapshot, ends)
+    groups = _groups_to_come(snapshot, there, entries, operations)
     through = reads_through(found, snapshot.groups, groups.coming)
     condition, ahead = condition_now(entries, heartbeat), foreseen(snapshot, groups)
     return BackLink(
@@ -153,13 +164,19 @@ async def groups_to_come(link: Link, back: Link, snapshot: Snapshot, ends: tuple
     """`snapshot` is of the link back; `ends` are not that one's, but source and target of the way there."""
     source, target = ends
     there, here = await read_entries(link, target, only=()), await read_entries(back, source, only=())
-    at_source = await load_operations(source)
-    came_later = is_back(there.run, BackLink(back.name, LinkCondition.RUNNING, here.run, is_later(here, there)))
-    came = partial(moved_along, back.name, here.run if came_later else None, at_source)
+    operations = Operations(at_source=await load_operations(source), at_target=await load_operations(target))
+    return _groups_to_come(snapshot, there, here, operations)
+
+
+def _groups_to_come(snapshot: Snapshot, there: StateEntries, here: StateEntries, operations: Operations) -> GroupsBack:
+    """`there`, `here`: what the states of the link and of the link back say."""
+    back = here.link.name
+    came_later = is_back(there.run, BackLink(back, LinkCondition.RUNNING, here.run, is_later(here, there)))
+    came = partial(moved_along, back, here.run if came_later else None, operations.at_source)
     return groups_back(
         [group.group for group in snapshot.groups if any(at.source_offset is not None for at in group.partitions)],
         there.groups.names,
-        moved_along(link.name, there.run, await load_operations(target)),
+        moved_along(there.link.name, there.run, operations.at_target),
         came(only_verified=True),
         came(),
         [group.group for group in snapshot.groups if any(at.target_offset is not None for at in group.partitions)],
