@@ -7,7 +7,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from broker.client.cluster import Cluster
+from broker.client.topics import list_topics
 from deploy.cli.next_steps import NextStep, name_back, table_back
+from failover.failback.looking import find_link_back
 from failover.failback.stranding import Stranded, open_starts
 from failover.transaction_ends import how_they_end, told_starts
 from mirror.api import Link, LinkCondition, is_later, read_entries, that_are_missing
@@ -17,15 +19,15 @@ _STOPPED = (LinkCondition.PROMOTED, LinkCondition.PAUSED)
 
 
 async def are_clients_at_target(
-    link: Link, backs: Sequence[Link], source: Cluster | None, target: Cluster
+    link: Link, links: Sequence[Link], source: Cluster | None, target: Cluster
 ) -> bool | None:
     """By what was promoted last of the link and its links back; None: the link is not promoted, or nothing says it.
-    Raises ClientError, StateDamaged.
+    `links`: all of the file. Raises ClientError, StateDamaged.
     """
-    ours = await read_entries(link, target, only=())
+    ours = await read_entries(link, target)
     if source is None or promotion_of(ours) is None:
         return None
-    for back in backs:
+    for back in find_link_back(link, links, ours, await list_topics(target)).links:
         theirs = await read_entries(back, source, only=())
         if went_back(ours, theirs):
             return False

@@ -19,7 +19,7 @@ from deploy.cli.both_sites import note_lost_source, with_both_sites
 from deploy.cli.cutting import cut_anew
 from deploy.cli.deciding import are_clients_at_target, steps_behind_resume
 from deploy.cli.failover_tables import tell_next
-from deploy.cli.next_steps import conditions_of, links_back
+from deploy.cli.next_steps import look_at_links_back
 from deploy.cli.parameters import GapOption, PartitionName, StartOption, StartTime
 from deploy.cli.resuming import Resuming, amid_no_failback, note_partings
 from deploy.cli.rights import rights_command
@@ -184,12 +184,11 @@ def _show_and_resume(
     if not yes and stranded_in_the_way(link, plan, chosen).leaves != stays.leaves:  # a person has read it meanwhile
         text = f"what only {link.source.name} has is not what it was. Nothing was changed"
         raise CommandRefused(text, "type the same again, and look at it as it is now", ExitCode.REFUSED)
-    backs = run_async(links_back(link, context.links())).links
-    at_target = run_async(with_both_sites(link, partial(are_clients_at_target, link, backs)))
+    at_target = run_async(with_both_sites(link, partial(are_clients_at_target, link, context.links())))
     going = Resuming(link, entries.run, _operation("resume"))
     run_async(with_both_sites(link, partial(going.resume, plan.accepts, stays.leaves)))
-    conditions = run_async(conditions_of(backs)) if at_target else {}
-    steps = steps_behind_resume(link, backs, conditions, at_target, context.links())
+    back, conditions = run_async(look_at_links_back(link, context.links(), are_asked=bool(at_target)))
+    steps = steps_behind_resume(link, back.links, conditions, at_target, context.links())
     now = run_async(_condition(link))
     if output != Output.TABLE:
         emit({**shown, "condition": now, "operation_id": going.operation_id, "next": steps}, output)

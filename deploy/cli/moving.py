@@ -22,7 +22,7 @@ from deploy.cli.interrupted import Begun, told_where_interrupted
 from deploy.cli.lines import filled
 from deploy.cli.looked import Looked, LookedAtLink, LookedAtSite
 from deploy.cli.loss_lines import growth_line
-from deploy.cli.next_steps import NextStep, merged, steps_after
+from deploy.cli.next_steps import NextStep, back_at_once, merged, steps_after
 from deploy.cli.refusals import refusals_of
 from deploy.cli.terminal import AppContext, ExitCode
 from deploy.cli.unknown_groups import refuse_unknown_groups
@@ -274,7 +274,9 @@ async def tell_results(app: AppContext, ended: Ended, output: str) -> int:
         what = "a link was cut short: when what stopped it is seen to, from any machine"
         steps.insert(0, (NextStep(what, f"farshore operation resume {results[0].operation_id}"),))
     if intent.is_site:
-        site_tables.print_results(intent, results, ended.said.get("stays", []), merged(steps), output)
+        backs = links_between(app, intent.target, intent.source)
+        told_back = back_at_once(merged(steps), intent.source, intent.target, backs)
+        site_tables.print_results(intent, results, ended.said.get("stays", []), told_back, output)
     else:
         link_tables.print_result(results[0], steps[0], output, next(iter(ended.shown), None))
     return exit_code(intent, results)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import zip_longest
 from typing import Final
 
@@ -54,10 +54,17 @@ async def links_back(link: Link, links: Sequence[Link]) -> CarriedBack:
 async def steps_after(result: OperationResult, app: AppContext, staying: Sequence[str] = ()) -> tuple[NextStep, ...]:
     """As `next_steps`, with what the file has, and the sites say of the links back."""
     link, links = app.link(result.link), app.links()
-    back = await links_back(link, links)
-    conditions = await conditions_of(back.links) if is_asked(result) else {}
+    back, conditions = await look_at_links_back(link, links, are_asked=is_asked(result))
     is_own = app.runs_brokers(link.source.name)
     return next_steps(result, link, back.links, conditions, links, back.not_carried, staying, is_own_source=is_own)
+
+
+async def look_at_links_back(
+    link: Link, links: Sequence[Link], *, are_asked: bool
+) -> tuple[CarriedBack, dict[str, LinkCondition]]:
+    """`are_asked`: how they stand, too, by name."""
+    back = await links_back(link, links)
+    return back, await conditions_of(back.links) if are_asked else {}
 
 
 async def conditions_of(links: Sequence[Link]) -> dict[str, LinkCondition]:
@@ -207,6 +214,18 @@ def merged(each: Sequence[Sequence[NextStep]]) -> tuple[NextStep, ...]:
     """Of several links of one operation: what is the same for all is said once."""
     rounds = zip_longest(*each)
     return tuple(dict.fromkeys(step for one in rounds for step in one if step is not None))
+
+
+def back_at_once(steps: Sequence[NextStep], source: str, target: str, backs: Sequence[str]) -> tuple[NextStep, ...]:
+    """Behind a planned move of a site: where the way back is along all links that go from the target to the source
+    (`backs`), it is one command, as the move was.
+    """
+    by_link = {f"farshore switchover --link {name}" for name in backs}
+    own = [step for step in steps if step.command in by_link]
+    if len(backs) < 2 or {step.command for step in own} != by_link:
+        return tuple(steps)
+    whole = replace(own[0], command=f"farshore switchover --from {target} --to {source}")
+    return tuple(dict.fromkeys(whole if step in own else step for step in steps))
 
 
 def name_back(link: Link, links: Sequence[Link]) -> str:

@@ -12,7 +12,7 @@ from broker.client.cluster import Cluster
 from deploy.cli.both_sites import with_both_sites
 from deploy.cli.deciding import steps_to_decide
 from deploy.cli.failover_tables import tell_next
-from deploy.cli.next_steps import conditions_of, links_back
+from deploy.cli.next_steps import look_at_links_back
 from deploy.cli.resuming import Resuming
 from deploy.cli.tables import counted, print_table
 from deploy.cli.terminal import (
@@ -57,9 +57,9 @@ def list_command(context: AppContext, link_name: str | None, output: str) -> Non
     """
     link = context.link(link_name)
     found = look(link)
-    backs = run_async(links_back(link, context.links())).links
-    conditions = run_async(conditions_of(backs)) if found.behind_newer else {}
-    steps = steps_to_decide(link, found, backs, conditions, context.links())
+    looking = look_at_links_back(link, context.links(), are_asked=bool(found.behind_newer))
+    back, conditions = run_async(looking)
+    steps = steps_to_decide(link, found, back.links, conditions, context.links())
     if output != Output.TABLE:
         emit({**to_document(found), "next": steps}, output)
     else:

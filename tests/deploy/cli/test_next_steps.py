@@ -11,7 +11,7 @@ from broker.client.site import Site
 from deploy.cli.failover_tables import summary
 from deploy.cli.late_lines import late_commits_line, read_on_line, stranded_line, unwatched_line
 from deploy.cli.loss_lines import headline
-from deploy.cli.next_steps import name_back, next_steps
+from deploy.cli.next_steps import back_at_once, merged, name_back, next_steps
 from failover.contact import SiteFinding
 from failover.late_commits import LateCommit
 from failover.left import LeftPartition
@@ -369,3 +369,19 @@ def test_groups_that_follow_a_failover_follow_by_the_consent_that_it_was_given(
     ):
         told = [step.command for step in next_steps(result, LINK, (BACK,), {}) if "--group b" in step.command]
         assert told == [f"farshore failover --link there --group b --allow-data-loss{consent}"]
+
+
+def test_the_way_back_of_a_whole_site_is_one_command_where_that_moves_no_more_than_these_links() -> None:
+    other, other_back = replace(LINK, name="orders"), replace(BACK, name="orders-back")
+    each = [
+        next_steps(MOVED, LINK, (BACK,), {}),
+        next_steps(replace(MOVED, link=other.name), other, (other_back,), {}),
+    ]
+    steps = merged(each)
+    told = [
+        step.command.removeprefix("farshore ") for step in back_at_once(steps, "east", "west", ["back", "orders-back"])
+    ]
+    assert told[-3:] == ["switchover --from west --to east", RESUME, "link resume --link orders"]
+    assert sum("switchover" in command for command in told) == 1
+    assert back_at_once(steps, "east", "west", ["back", "orders-back", "hotels-back"]) == steps
+    assert back_at_once(each[0], "east", "west", ["back"]) == each[0], "of one link its name says as much"

@@ -153,6 +153,7 @@ def test_there_and_back_twice_then_a_loss_and_each_links_own_way_back(tmp_path: 
             expected = read_on(shell.east, 1)
             moved = move_site(shell, "east", "west")
             assert [one["link"] for one in moved["links"]] == list(THERE)
+            assert [one for one in commands(moved) if "switchover" in one] == ["switchover --from west --to east"]
             if turn == 2:
                 assert {f"link resume --link {link}" for link in BACK} <= set(commands(moved))
                 for link in BACK:
