@@ -245,7 +245,7 @@ def _of_ends(status: LinkStatus, blind: Snapshot | None, ends_age_ms: int | None
     """Where no worker lives, that is found already, and is why."""
     if blind is None or blind.is_promoted or not status.source_answers:
         return
-    if any(f.kind.value in ("silent", "never_ran") for f in status.findings):
+    if any(f.kind.value in ("silent", "awaited", "never_ran") for f in status.findings):
         return
     if is_old_age(ends_age_ms, DRILL_ENDS_MAX_AGE_MS):
         text = f"where the source's logs end was {age_words(ends_age_ms)}, beside the records: "

@@ -13,7 +13,7 @@ from mirror.heartbeat import OLDEST_ALIVE_MS, Heartbeat, Pulse
 from mirror.lag import PartitionLag
 from mirror.limits import GROUPS_NOT_SEEN_AFTER_MS, RESTARTS_IN_A_LOOP
 from mirror.link import STATE_PREFIX, Link
-from mirror.link_finding import LinkFinding, LinkFindingKind, told_time
+from mirror.link_finding import LinkFinding, LinkFindingKind, start_step, told_time
 from mirror.looking import LinkLook
 from mirror.offsets.entries import Gap, GapKind, RunState
 from mirror.offsets.fence import fence_hint
@@ -102,7 +102,7 @@ def next_command(link_name: str, gap: Gap) -> str:
 
 def _of_worker(link: Link, entries: StateEntries, heartbeat: Heartbeat) -> Iterable[LinkFinding]:
     run, owner = entries.run, entries.owner
-    start = f"farshore mirror run --link {link.name}"
+    start = start_step(link.name)
     if run is not None and run.state is RunState.PROMOTED:
         return
     if run is not None and run.state is RunState.PAUSED:
@@ -113,6 +113,9 @@ def _of_worker(link: Link, entries: StateEntries, heartbeat: Heartbeat) -> Itera
         return
     if owner is None:
         yield LinkFinding(LinkFindingKind.NEVER_RAN, None, None, "no mirror ever ran", start)
+    elif heartbeat.pulse is Pulse.AWAITED:
+        wait = f"farshore status --link {link.name} --until healthy; start no other mirror before that gave up"
+        yield LinkFinding(LinkFindingKind.AWAITED, None, None, heartbeat.detail, wait)
     elif heartbeat.pulse is Pulse.SILENT:
         yield LinkFinding(LinkFindingKind.SILENT, None, None, heartbeat.detail, start)
     elif heartbeat.pulse is Pulse.UNKNOWN:

@@ -26,6 +26,9 @@ class Pulse(StrEnum):
     """Whether a worker of the link lives."""
 
     ALIVE = "alive"
+    AWAITED = "awaited"
+    """A command left the link to its worker within the limit, and none has taken it over yet: one that runs is about to
+    write its first heartbeat."""
     SILENT = "silent"
     """No heartbeat for longer than the limit: no worker runs, or none gets as far as to own the link."""
     UNKNOWN = "unknown"
@@ -52,16 +55,14 @@ def judge_heartbeat(owner: Owner | None, now_ms: int) -> Heartbeat:
         return Heartbeat(Pulse.SILENT, detail="no worker ever owned the link")
     age_ms = now_ms - owner.at_ms
     pulse, detail = Pulse.ALIVE, ""
-    if not owner.is_worker:
-        pulse, detail = Pulse.SILENT, f"no worker has taken the link over since {owner.worker}"
-    elif age_ms < -CLOCK_DIFFERENCE_MAX_MS:
-        early = human_seconds(-age_ms / 1000)
-        pulse, detail = Pulse.UNKNOWN, f"the heartbeat of {owner.worker} is {early} ahead of this clock"
+    if age_ms < -CLOCK_DIFFERENCE_MAX_MS:
+        what = f"the heartbeat of {owner.worker}" if owner.is_worker else f"what {owner.worker} left"
+        pulse, detail = Pulse.UNKNOWN, f"{what} is {human_seconds(-age_ms / 1000)} ahead of this clock"
     elif age_ms > OLDEST_ALIVE_MS:
-        pulse, detail = (
-            Pulse.SILENT,
-            _silence(owner, age_ms, "by this clock (if its own is behind, `farshore status --watch` tells)"),
-        )
+        by = "by this clock (if its own is behind, `farshore status --watch` tells)"
+        pulse, detail = Pulse.SILENT, _silence(owner, age_ms, by)
+    elif not owner.is_worker:
+        pulse, detail = Pulse.AWAITED, _waiting(owner, age_ms)
     return Heartbeat(pulse, owner.worker, owner.at_ms, age_ms, detail)
 
 
@@ -69,7 +70,7 @@ def weakest(judged: Mapping[int, Heartbeat]) -> Heartbeat:
     """What is said of a link by those of its units: it is as well as the one that is worst. Pure."""
     if len(judged) == 1:
         return next(iter(judged.values()))
-    order = (Pulse.SILENT, Pulse.UNKNOWN, Pulse.ALIVE)
+    order = (Pulse.SILENT, Pulse.UNKNOWN, Pulse.AWAITED, Pulse.ALIVE)
     unit, found = min(judged.items(), key=lambda one: (order.index(one[1].pulse), -(one[1].age_ms or 0), one[0]))
     return replace(found, detail=f"unit {unit}: {found.detail}") if found.detail else found
 
@@ -102,7 +103,7 @@ class HeartbeatWatch:
     def judge(self, link: str, owner: Owner | None) -> Heartbeat:
         """Another look at the link's owner; call it with what was just read."""
         stamped = judge_heartbeat(owner, self._clock.now_ms())
-        if owner is None or not owner.is_worker:
+        if owner is None:
             self._sightings.pop(link, None)
             return stamped
         now_s = self._clock.monotonic()
@@ -115,10 +116,23 @@ class HeartbeatWatch:
         if still_ms > OLDEST_ALIVE_MS:
             detail = _silence(owner, still_ms, "while it was watched")
             return Heartbeat(Pulse.SILENT, owner.worker, owner.at_ms, stamped.age_ms, detail)
-        if seen.moved:
+        if seen.moved and owner.is_worker:
             return Heartbeat(Pulse.ALIVE, owner.worker, owner.at_ms, stamped.age_ms)
+        if seen.moved:
+            return Heartbeat(
+                Pulse.AWAITED, owner.worker, owner.at_ms, stamped.age_ms, _waiting(owner, max(0, still_ms))
+            )
         return stamped
 
 
 def _silence(owner: Owner, silent_ms: int, by: str) -> str:
-    return f"no heartbeat of {owner.worker} for {human_seconds(silent_ms / 1000)} {by}"
+    told = human_seconds(silent_ms / 1000)
+    if not owner.is_worker:
+        return f"no worker has taken the link over since {owner.worker}, {told} ago {by}"
+    return f"no heartbeat of {owner.worker} for {told} {by}"
+
+
+def _waiting(owner: Owner, age_ms: int) -> str:
+    told, limit = human_seconds(max(0, age_ms) / 1000), human_seconds(OLDEST_ALIVE_MS / 1000)
+    text = f"{owner.worker} left the link to its worker {told} ago, and none has written a heartbeat since, which is "
+    return f"{text}not called silence before {limit}"

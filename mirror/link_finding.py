@@ -22,6 +22,8 @@ class LinkFindingKind(StrEnum):
     """By a person: records are missing until it is resumed."""
     TOPIC_PAUSED = "topic_paused"
     """By a person: records of this topic are missing until it is resumed."""
+    AWAITED = "awaited"
+    """A command left the link to its worker a moment ago, and no worker has written a heartbeat since."""
     SILENT = "silent"
     """No worker gave a sign of life for longer than the limit."""
     CLOCKS_DIFFER = "clocks_differ"
@@ -63,6 +65,12 @@ class LinkFinding:
     partition: int | None
     detail: str
     next_step: str
+
+
+def start_step(link: str) -> str:
+    """What starts a worker of a link of which none is seen, and what that does to one that lives all the same."""
+    own = "only where no mirror runs it, nor was just started: it fences such a one, which then ends"
+    return f"farshore mirror run --link {link}; {own}"
 
 
 def told_time(at_ms: int) -> str:

@@ -50,6 +50,8 @@ class LinkCondition(StrEnum):
     """Its worker lives, and some partitions wait for a person's decision on a gap."""
     RESTARTING = "restarting"
     """Its worker lives, and none of its sessions lasts."""
+    AWAITED = "awaited"
+    """A command let it run a moment ago, and no worker wrote a heartbeat since: whether one lives is not known."""
     SILENT = "silent"
     """It may run, and no worker gave a sign of life for longer than the limit."""
     PROMOTED = "promoted"
@@ -215,9 +217,12 @@ def condition_now(entries: StateEntries | None, heartbeat: Heartbeat) -> LinkCon
     if condition not in (LinkCondition.RUNNING, LinkCondition.STOPPED_PARTITIONS):
         return condition
     if heartbeat.pulse is not Pulse.ALIVE:
-        return LinkCondition.SILENT if heartbeat.pulse is Pulse.SILENT else LinkCondition.UNKNOWN
+        return _OF_PULSE.get(heartbeat.pulse, LinkCondition.UNKNOWN)
     owner = entries.most_restarted() if entries is not None else None
     return LinkCondition.RESTARTING if owner and owner.restarts >= RESTARTS_IN_A_LOOP else condition
+
+
+_OF_PULSE: Final = MappingProxyType({Pulse.SILENT: LinkCondition.SILENT, Pulse.AWAITED: LinkCondition.AWAITED})
 
 
 def _known(combine: Callable[[Sequence[T]], T], values: Sequence[T | None]) -> T | None:

@@ -58,7 +58,8 @@ _HINTS = {
     "--link {link}",
     FailbackRefusal.NAMES_DIFFER: "move back what reads and writes, then let the link run: farshore link resume --link "
     "{link}",
-    FailbackRefusal.LINK_BACK_SILENT: "farshore mirror run --link {back}",
+    FailbackRefusal.LINK_BACK_SILENT: "farshore mirror run --link {back}; where a mirror that runs it was just "
+    "started, or the link just resumed, see first: farshore status --link {back} --until healthy",
     FailbackRefusal.TAIL_UNKNOWN: "see it: farshore stranded list --link {link}; save it: farshore stranded export "
     "--link {link} --to DIR",
     FailbackRefusal.SOURCE_NOT_COMPARED: "see to the reason, then type the same again; farshore status --link {link}",

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final
 
 from failover.failback.foreseen import NOTHING_FORESEEN, Foreseen
 from failover.failback.stranding import Stranded
@@ -196,6 +197,9 @@ class FailbackPlan:
     """What the switchover among the steps would refuse."""
 
 
+_NOT_SEEN_TO_RUN: Final = (LinkCondition.NEVER_RAN, LinkCondition.SILENT, LinkCondition.AWAITED)
+
+
 def plan_failback(
     found: Stranded,
     run: LinkRun | None,
@@ -213,7 +217,7 @@ def plan_failback(
     back = backs[0] if len(backs) == 1 else None
     if back is not None and not refusals:
         steps = _steps(run, back, has_tail=bool(tails))
-        if FailbackStep.CARRY in steps and back.condition in (LinkCondition.NEVER_RAN, LinkCondition.SILENT):
+        if FailbackStep.CARRY in steps and back.condition in _NOT_SEEN_TO_RUN:
             refusals.append(FailbackRefusal.LINK_BACK_SILENT)
         if FailbackStep.CARRY in steps:
             refusals += [*_brings_nothing(back), *_gone(back), *_foreseen(back.foreseen)]

@@ -100,7 +100,7 @@ class Passage:
         pulses = await self._pulses(target)
         living = self._of_pulse(pulses, Pulse.ALIVE)
         brought = {side.source.name for side in self.declared.side_links} | {one.source.name for one in living}
-        silent = self._of_pulse(pulses, Pulse.SILENT, Pulse.UNKNOWN)
+        silent = self._of_pulse(pulses, Pulse.SILENT, Pulse.AWAITED, Pulse.UNKNOWN)
         self.silent_sides = tuple(one for one in silent if one.source.name in left_to - brought)
         self._sides = (*living, *self.silent_sides)
         self.link = with_registered(self.declared, self.at_source.registered(), self._sides)
@@ -384,4 +384,4 @@ async def _pulse(link: Link, target: Cluster) -> Pulse | None:
     if entries.owner is None and not entries.checkpoints:
         return None
     pulses = {judge_heartbeat(owner, target.clock.now_ms()).pulse for owner in entries.owners().values()}
-    return next(pulse for pulse in (Pulse.ALIVE, Pulse.UNKNOWN, Pulse.SILENT) if pulse in pulses)
+    return next(pulse for pulse in (Pulse.ALIVE, Pulse.UNKNOWN, Pulse.AWAITED, Pulse.SILENT) if pulse in pulses)

@@ -168,13 +168,16 @@ async def run_link(
     raise sessions.result()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Place:
-    """What all sessions of a link share here. `owns` is set while the link is this worker's to mirror."""
+    """What all sessions of a link share here. `owns` is set while the link is this worker's to mirror. `opened_s`: when
+    the newest session was opened, None where it was not.
+    """
 
     permit: Permit
     meter: Meter
     owns: asyncio.Event
+    opened_s: float | None = None
 
 
 async def _run_sessions(declared: Current[Link], settings: WorkerSettings, tell: EventSink, place: _Place) -> Exception:
@@ -193,7 +196,7 @@ async def _sessions(declared: Current[Link], settings: WorkerSettings, tell: Eve
     attempts = Attempts(limits, clock)
     while True:
         await place.permit.begin()
-        started = clock.monotonic()
+        started, place.opened_s = clock.monotonic(), None
         # In a task of its own: when a session that is ending by itself is stopped, its task group raises only its own
         # errors, and in Python 3.11 it leaves `cancelling()` raised without any stop. This group raises the stop.
         async with asyncio.TaskGroup() as tasks:
@@ -218,7 +221,8 @@ async def _sessions(declared: Current[Link], settings: WorkerSettings, tell: Eve
             tell(Event.RENEWED, reason=str(error))
             continue
         place.meter.ended(failed=not isinstance(error, UnitNotHeld))
-        restarts = Restarts(restarts.count + 1, f"{type(error).__name__}: {error}")
+        lived_s = 0.0 if place.opened_s is None else clock.monotonic() - place.opened_s
+        restarts = restarts.after(error, round(lived_s * 1000))
         tell(Event.RESTARTING, error=type(error).__name__, detail=str(error), pause_ms=pause_ms)
         await clock.sleep(pause_ms / 1000)
         pause_ms = min(2 * pause_ms, limits.restart_backoff_max_ms)
@@ -258,7 +262,9 @@ async def _run_session(
                 )
             place.owns.set()
             place.meter.opened()
+            place.opened_s = settings.clock.monotonic()
             session = Session(passage, (source, target), opened, settings.limits, tell, place.meter)
+            session.outlived_after_ms = restarts.outlived_after_ms(settings.limits)
             _tell_start(session, opened)
             for gap in opened.passed:
                 tell_passed(tell, gap)

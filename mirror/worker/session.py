@@ -44,7 +44,8 @@ class Session:
     """What is shared by the tasks of one session. All on one event loop.
 
     `paused` is by topic what an operator paused: nothing of it is read, all else of it goes on as ever. `in_state` are
-    the partitions of which the link's state may have a position.
+    the partitions of which the link's state may have a position. `outlived_after_ms`: when its heartbeats name those
+    that failed before it no more.
     """
 
     def __init__(
@@ -62,7 +63,7 @@ class Session:
         self.limits = limits
         self.tell = tell
         self.owner = opened.owner
-        self.started_s = self.target.clock.monotonic()
+        self.started_s, self.outlived_after_ms = self.target.clock.monotonic(), limits.healthy_after_ms
         self.topics = opened.topics
         self.source_topic_ids = {
             topic.source_topic: topic.source_topic_id for topic in opened.topics.mirrored if topic.source_topic_id
@@ -304,8 +305,10 @@ class Session:
     def write_owner(self) -> None:
         """Say that this worker lives. An idle worker that was fenced notices it by this: the write is refused."""
         clock = self.target.clock
-        if clock.monotonic() - self.started_s > self.limits.healthy_after_ms / 1000:
+        lived_s = clock.monotonic() - self.started_s
+        if lived_s > self.outlived_after_ms / 1000:
             self.owner = replace(self.owner, restarts=0, restart_reason="")
+        if lived_s > self.limits.healthy_after_ms / 1000:
             self.meter.lasted()
         self.state_writer.submit([replace(self.owner, at_ms=clock.now_ms())])
 

@@ -38,7 +38,7 @@ from mirror.worker.events import EventSink
 from mirror.worker.evidence import partition_pairs
 from mirror.worker.ground import Ground, settled
 from mirror.worker.holds import Holds, is_at_source
-from mirror.worker.limits import PARTITIONS_AT_ONCE
+from mirror.worker.limits import PARTITIONS_AT_ONCE, WorkerLimits
 from mirror.worker.origins import Passage
 from mirror.worker.registry import REGISTRY, identify
 from mirror.worker.replicator import Outlet, Replicator
@@ -50,10 +50,25 @@ DEFAULT_MAX_MESSAGE_BYTES = 1_048_588
 
 @dataclass(frozen=True, slots=True)
 class Restarts:
-    """Sessions in a row that ended by an error before they had lasted, and why the last one did."""
+    """Sessions in a row that ended by an error before they had lasted, and why the last one did. `lived_ms`: how long
+    the longest of those lived that were opened, 0 where none was.
+    """
 
     count: int = 0
     reason: str = ""
+    lived_ms: int = 0
+
+    def after(self, error: Exception, lived_ms: int) -> Restarts:
+        """With one more, which lived so long from when it was opened (0: it was not)."""
+        return Restarts(self.count + 1, f"{type(error).__name__}: {error}", max(self.lived_ms, lived_ms))
+
+    def outlived_after_ms(self, limits: WorkerLimits) -> int:
+        """How long a session lives from when it was opened that is none of these. Where none of them was opened, what
+        kept them from that is over.
+        """
+        if not self.lived_ms:
+            return 0
+        return min(max(2 * self.lived_ms, 2 * limits.heartbeat_interval_ms), limits.healthy_after_ms)
 
 
 @dataclass(slots=True)

@@ -50,12 +50,40 @@ def test_one_look_says_alive_only_of_a_stamp_that_is_near(age_ms: int) -> None:
     assert (found.detail == "") == (found.pulse is Pulse.ALIVE)
 
 
-def test_an_operation_is_no_worker() -> None:
+def test_a_worker_that_waits_for_a_command_is_awaited_before_it_is_missed() -> None:
+    """Right behind `link resume` the link was called silent while its worker was about to take it over."""
     clock = HandClock()
-    found = judge_heartbeat(owner(clock, "operation resume-1"), clock.now_ms())
+    left = owner(clock, "operation resume-1")
+    clock.steady_ms += 3_000
+    found = judge_heartbeat(left, clock.now_ms())
+    assert found.pulse is Pulse.AWAITED
+    assert "operation resume-1 left the link to its worker 3.0 s ago" in found.detail
+    clock.steady_ms = OLDEST_ALIVE_MS
+    assert judge_heartbeat(left, clock.now_ms()).pulse is Pulse.AWAITED
+    clock.steady_ms += 100_000
+    found = judge_heartbeat(left, clock.now_ms())
     assert found.pulse is Pulse.SILENT
-    assert "operation resume-1" in found.detail
+    assert "no worker has taken the link over since operation resume-1, 2 min 0 s ago" in found.detail
     assert judge_heartbeat(None, clock.now_ms()).pulse is Pulse.SILENT
+
+
+@pytest.mark.parametrize("wrong_ms", [-3_600_000, 0, 3_600_000])
+def test_who_watches_awaits_a_worker_whatever_the_clocks_say(wrong_ms: int) -> None:
+    clock = HandClock(wrong_ms=wrong_ms)
+    watch = HeartbeatWatch(clock)
+    watch.judge("l", owner(clock))
+    clock.steady_ms += 2_000
+    left = owner(clock, "operation resume-1")
+    assert watch.judge("l", left).pulse is Pulse.AWAITED
+    clock.steady_ms += 2_000
+    assert watch.judge("l", owner(clock)).pulse is Pulse.ALIVE, "it took the link over"
+    clock.steady_ms += 2_000
+    left = owner(clock, "operation resume-2")
+    assert watch.judge("l", left).pulse is Pulse.AWAITED
+    clock.steady_ms += OLDEST_ALIVE_MS + 1
+    found = watch.judge("l", left)
+    assert found.pulse is Pulse.SILENT
+    assert "operation resume-2" in found.detail
 
 
 @pytest.mark.parametrize("wrong_ms", [-3_600_000, -10_000, 0, 10_000, 600_000, 3_600_000])

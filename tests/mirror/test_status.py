@@ -17,7 +17,7 @@ from mirror.heartbeat import judge_heartbeat
 from mirror.lag import LagReport, PartitionLag
 from mirror.limits import CLOCK_DIFFERENCE_MAX_MS, HEARTBEAT_MAX_AGE_MS, RESTARTS_IN_A_LOOP
 from mirror.link import Link
-from mirror.link_finding import LinkFindingKind
+from mirror.link_finding import LinkFindingKind, start_step
 from mirror.looking import LinkLook
 from mirror.offsets.entries import (
     Checkpoint,
@@ -263,8 +263,22 @@ def test_ten_minutes_after_the_last_heartbeat_nothing_is_running(
 
 def test_silence_is_a_finding_with_the_command_that_ends_it() -> None:
     (finding,) = seen(state(), [], now_ms=600_000).findings
-    assert (finding.kind, finding.next_step) == (LinkFindingKind.SILENT, "farshore mirror run --link east-west")
+    assert (finding.kind, finding.next_step) == (LinkFindingKind.SILENT, start_step("east-west"))
+    assert finding.next_step.startswith("farshore mirror run --link east-west; ")
+    assert "fences such a one" in finding.next_step, "whoever runs it all the same, or is about to"
     assert "no heartbeat of host:1 for 10 min 0 s" in finding.detail
+
+
+def test_a_link_that_was_just_resumed_awaits_its_worker_and_no_rival_is_told_to_start() -> None:
+    resumed = replace(state(), owner=Owner(WRITER, "operation resume-1", 0))
+    status = seen(resumed, [], now_ms=4_000)
+    assert status.condition is LinkCondition.AWAITED
+    (finding,) = status.findings
+    assert (finding.kind, finding.detail[:18]) == (LinkFindingKind.AWAITED, "operation resume-1")
+    assert "4.0 s ago" in finding.detail
+    assert "mirror run" not in finding.next_step
+    late = seen(resumed, [], now_ms=600_000)
+    assert (late.condition, late.findings[0].kind) == (LinkCondition.SILENT, LinkFindingKind.SILENT)
 
 
 def test_a_heartbeat_of_tomorrow_says_nothing() -> None:
@@ -345,4 +359,4 @@ def test_a_running_link_that_lags_has_no_finding_and_a_lost_site_has() -> None:
     kinds = [finding.kind for finding in seen(state(), None, "east does not answer").findings]
     assert kinds == [LinkFindingKind.SITE_LOST]
     (never,) = seen(state(owned=False, exists=False), []).findings
-    assert (never.kind, never.next_step) == (LinkFindingKind.NEVER_RAN, "farshore mirror run --link east-west")
+    assert (never.kind, never.next_step) == (LinkFindingKind.NEVER_RAN, start_step("east-west"))

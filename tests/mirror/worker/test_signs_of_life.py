@@ -20,15 +20,16 @@ from mirror.errors import LinkPromoted
 from mirror.heartbeat import HeartbeatWatch, judge_heartbeat
 from mirror.limits import HEARTBEAT_MAX_AGE_MS
 from mirror.link import Link
-from mirror.link_finding import LinkFindingKind
+from mirror.link_finding import LinkFindingKind, start_step
 from mirror.offsets.entries import Owner, RunState
 from mirror.offsets.operations import pause_link, promote_link, restart_link, resume_link
 from mirror.offsets.state import read_entries
 from mirror.offsets.taking_over import claim_link
 from mirror.status import LinkCondition, LinkStatus, condition_now, link_status
 from mirror.worker.events import Event
+from mirror.worker.limits import WorkerLimits
 from mirror.worker.service import WorkerSettings, run_link
-from mirror.worker.startup import worker_name
+from mirror.worker.startup import Restarts, worker_name
 from monitoring.metrics.observation import Board
 from monitoring.metrics.watch import LinkWatch
 from tests.broker.running import running_broker
@@ -59,7 +60,7 @@ async def test_a_mirror_that_was_killed_is_not_running_ten_minutes_later(brokers
         assert (await status_of(link)).condition is LinkCondition.RUNNING
     status = await status_of(link, 600_000)
     assert status.condition is LinkCondition.SILENT
-    assert [finding.next_step for finding in status.findings] == [f"farshore mirror run --link {link.name}"]
+    assert [finding.next_step for finding in status.findings] == [start_step(link.name)]
     watch = LinkWatch(link, Board(), Later(600_000))
     try:
         seen = await watch.look()
@@ -86,8 +87,8 @@ async def test_the_heartbeat_goes_on_while_the_source_is_down(tmp_path: Path) ->
     where, port = TopicPartition("flights", 0), free_port()
     async with running_broker(tmp_path / "west") as west, AsyncExitStack() as stack:
         east = await stack.enter_async_context(running_broker(tmp_path / "east", listen_port=port))
-        link = link_between(east, west, [where.topic])
-        async with running(link) as told, Cluster(link.target) as target:
+        link, far = link_between(east, west, [where.topic]), replace(QUICK, healthy_after_ms=600_000)
+        async with running(link, limits=far) as told, Cluster(link.target) as target:
             await told.wait_for(Event.STARTED)
             await stack.aclose()
             await told.wait_for(Event.RESTARTING)
@@ -104,6 +105,11 @@ async def test_the_heartbeat_goes_on_while_the_source_is_down(tmp_path: Path) ->
                 await write(source, where, some_records(0, 5))
                 await wait_for_records(target, where, 5)
                 assert told.count(Event.RESTARTING) == 1, "it waited"
+
+                async def refuted() -> bool:
+                    return not (await owner_of(link, target)).restarts
+
+                await eventually(refuted, "the first heartbeat behind the start, which proves that the source is back")
 
 
 async def test_whoever_has_a_link_says_that_it_lives_where_the_one_before_is_gone(tmp_path: Path) -> None:
@@ -173,10 +179,21 @@ async def test_sessions_that_are_opened_and_fail_are_counted_until_one_lasts(bro
         run.cancel()
 
 
+def test_a_session_lasts_when_it_has_outlived_those_that_failed() -> None:
+    limits = WorkerLimits()
+    never_opened = Restarts(7, "ClientError: east does not answer")
+    assert never_opened.outlived_after_ms(limits) == 0, "one that was opened is none of these"
+    assert Restarts(2, "", 3_000).outlived_after_ms(limits) == limits.heartbeat_interval_ms * 2
+    assert Restarts(2, "", 8_000).outlived_after_ms(limits) == 16_000
+    assert Restarts(2, "", 29_000).outlived_after_ms(limits) == limits.healthy_after_ms
+    assert never_opened.after(KeyError("x"), 12_000) == Restarts(8, "KeyError: 'x'", 12_000)
+    assert Restarts(1, "", 12_000).after(KeyError("x"), 0).lived_ms == 12_000, "the longest"
+
+
 async def test_a_link_that_restarts_in_a_loop_says_why_until_a_session_lasts(brokers: tuple[str, str]) -> None:
     """A session without its state topic ends by an error at its next heartbeat."""
     link = link_between(*brokers, [f"nothing-{uuid.uuid4().hex[:8]}"])
-    lasting = replace(QUICK, healthy_after_ms=10_000)
+    lasting = replace(QUICK, heartbeat_interval_ms=2_000)
     async with running(link, limits=lasting) as told, Cluster(link.target) as target:
         for times in (1, 2):
             await told.wait_for(Event.STARTED, times)
@@ -202,7 +219,8 @@ async def test_an_operation_that_fences_a_link_is_no_running_mirror(brokers: tup
         await resume_link(link, target, "resume-1")
         entries = await read_entries(link, target)
     heartbeat = judge_heartbeat(entries.owner, SystemClock().now_ms())
-    assert condition_now(entries, heartbeat) is LinkCondition.SILENT
+    assert condition_now(entries, heartbeat) is LinkCondition.AWAITED
+    assert (await status_of(link, 600_000)).condition is LinkCondition.SILENT
 
 
 async def test_a_paused_link_keeps_its_position_and_its_lag_is_counted(brokers: tuple[str, str]) -> None:
