@@ -2,7 +2,7 @@
 
 from mirror.carried_back import CarriedBack, carried_back
 from mirror.errors import LinkFenced, MirrorError
-from mirror.findings import next_command
+from mirror.findings import link_findings, next_command
 from mirror.groups.committing import Commits, Due, commit_groups, find_places, until_counted
 from mirror.groups.decisions import carried_offset, is_set_back_there
 from mirror.groups.moved import MovedPair, moved_groups, with_entries
@@ -10,6 +10,7 @@ from mirror.groups.sync import CONSUMER_PROTOCOL_TYPES
 from mirror.heartbeat import Heartbeat, HeartbeatWatch, Pulse, judge_heartbeat
 from mirror.limits import CLOCK_DIFFERENCE_MAX_MS, GROUPS_PER_TRANSACTION
 from mirror.link import CHAOS_PREFIX, PRODUCERS_TOPIC, Link
+from mirror.link_finding import LinkFinding, LinkFindingKind
 from mirror.looking import LinkLook, look_at_link
 from mirror.offsets.entries import Checkpoint, GapKind, GapStatus, LinkRun, RunState
 from mirror.offsets.fence import fence_groups
@@ -80,6 +81,8 @@ __all__ = [
     "Link",
     "LinkCondition",
     "LinkFenced",
+    "LinkFinding",
+    "LinkFindingKind",
     "LinkLook",
     "LinkRun",
     "LinkState",
@@ -123,6 +126,7 @@ __all__ = [
     "judge_heartbeat",
     "last_landed",
     "leave_stranded",
+    "link_findings",
     "link_status",
     "load_group_map",
     "load_link_state",

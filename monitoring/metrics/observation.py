@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from mirror.api import LinkFindingKind
+
 
 @dataclass(frozen=True, slots=True)
 class LagSample:
@@ -79,6 +81,10 @@ class LinkObservation:
     """By site: partitions of any topic that nobody leads."""
     split: SplitSample | None = None
     """None: not known."""
+    findings: Mapping[LinkFindingKind, int] = field(default_factory=dict)
+    """How many of each kind `farshore status` would say."""
+    sees_all: bool = False
+    """Whether what is not among the findings is not there: nothing was left unseen."""
 
 
 class Board:

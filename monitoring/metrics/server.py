@@ -15,6 +15,7 @@ from monitoring.errors import ListenFailed
 from monitoring.metrics.audit import AuditCollector
 from monitoring.metrics.build import BuildCollector
 from monitoring.metrics.canary import CanaryCollector
+from monitoring.metrics.findings import FindingsCollector
 from monitoring.metrics.groups import GroupCollector
 from monitoring.metrics.lag import LagCollector
 from monitoring.metrics.link import LinkCollector
@@ -34,6 +35,7 @@ def registry_of(
     for collector in (
         BuildCollector(version()),
         LinkCollector(board),
+        FindingsCollector(board),
         LagCollector(board),
         GroupCollector(board, clock_ms),
         ReadinessCollector(readiness, clock_ms),

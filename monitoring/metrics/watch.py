@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from typing import Final
 
 from broker.base.clock import Clock
 from broker.base.errors import FarshoreError
 from broker.client.cluster import Cluster
+from broker.client.errors import NOT_LET_IN
+from broker.client.fanout import both
 from broker.client.model import ClusterMetadata
 from broker.client.site import Site
 from broker.wire.vocabulary import NO_LEADER
@@ -16,6 +19,7 @@ from mirror.api import (
     Heartbeat,
     HeartbeatWatch,
     Link,
+    LinkFindingKind,
     LinkLook,
     LinkState,
     Pulse,
@@ -23,8 +27,10 @@ from mirror.api import (
     StateEntries,
     StateReader,
     condition_now,
+    link_findings,
     load_partial_state,
     look_at_link,
+    registered_at,
 )
 from monitoring import limits
 from monitoring.metrics.observation import Board, GroupSample, HoldSample, LagSample, LinkObservation, SplitSample
@@ -36,13 +42,13 @@ class _Connection:
     """A cluster that is connected when it is needed, and dropped when it made trouble."""
 
     def __init__(self, site: Site) -> None:
-        self._site = site
+        self.site = site
         self._cluster: Cluster | None = None
 
     async def cluster(self) -> Cluster:
         """Raises ClientError when the site does not answer."""
         if self._cluster is None:
-            cluster = Cluster(self._site, client_id=CLIENT_ID)
+            cluster = Cluster(self.site, client_id=CLIENT_ID)
             await cluster.__aenter__()
             self._cluster = cluster
         return self._cluster
@@ -88,31 +94,63 @@ class LinkWatch:
 
     async def look(self) -> LinkObservation:
         """One pass. What a dead site cannot tell is left out; what the other one tells is kept."""
+        reach = _Reach()
+        source, target = await both(self._reach(self._source, reach), self._reach(self._target, reach))
         state: LinkState | None = None
         look: LinkLook | None = None
         offline: dict[str, int] = {}
-        error: str | None = None
+        state_lost = False
         try:
             async with asyncio.timeout(limits.MONITOR_LINK_TIMEOUT_MS / 1000):
-                state = await load_partial_state(self.link, await self._target.cluster(), self._state)
-        except (FarshoreError, OSError, TimeoutError) as trouble:
-            error = type(trouble).__name__
-            await self._target.drop()
-        if state is not None:
-            try:
-                async with asyncio.timeout(limits.MONITOR_LINK_TIMEOUT_MS / 1000):
-                    source, target = await self._source.cluster(), await self._target.cluster()
+                if target is not None:
+                    state = await load_partial_state(self.link, target, self._state)
+                    if not state.entries.exists:
+                        state_lost = any(one.link == self.link.name for one in await registered_at(target))
+            async with asyncio.timeout(limits.MONITOR_LINK_TIMEOUT_MS / 1000):
+                if state is not None and source is not None and target is not None:
                     look = await look_at_link(self.link, source, target, state)
                     offline[self.link.source.name] = await _partitions_offline(source)
                     offline[self.link.target.name] = await _partitions_offline(target)
-            except (FarshoreError, OSError, TimeoutError) as trouble:
-                error = type(trouble).__name__
-                # Which of the two failed is not worth guessing: both are asked anew.
-                await self.close()
+        except (FarshoreError, OSError, TimeoutError) as trouble:
+            reach.note(trouble)
+            # Which of the two failed is not guessed: both are asked anew, and who does not answer then is away.
+            await self.close()
+            source, target = await both(self._reach(self._source, reach), self._reach(self._target, reach))
         entries = state.entries if state is not None else None
         heartbeat = self._heartbeats.judge_units(self.link.name, entries.owners() if entries is not None else {0: None})
-        seen = observed(self.link.name, self._clock.now_ms(), entries, look, heartbeat, error)
-        return replace(seen, partitions_offline=offline)
+        seen = observed(self.link.name, self._clock.now_ms(), entries, look, heartbeat, reach.error)
+        answers = (source is not None, target is not None)
+        told = (answers, entries, look, heartbeat, "; ".join(reach.trouble), reach.locked)
+        found = Counter(finding.kind for finding in link_findings(self.link, *told, state_lost=state_lost))
+        sees_all = look is not None and not found.keys() & _UNSEEN
+        return replace(seen, partitions_offline=offline, findings=found, sees_all=sees_all)
+
+    async def _reach(self, connection: _Connection, reach: _Reach) -> Cluster | None:
+        try:
+            async with asyncio.timeout(limits.MONITOR_LINK_TIMEOUT_MS / 1000):
+                return await connection.cluster()
+        except (FarshoreError, OSError, TimeoutError) as error:
+            reach.note(error)
+            if isinstance(error, NOT_LET_IN):
+                reach.locked[connection.site.name] = str(error)
+            return None
+
+
+@dataclass(slots=True)
+class _Reach:
+    """What went wrong in one pass: the first error's class, all of them in words, and who lets farshore not in."""
+
+    error: str | None = None
+    trouble: list[str] = field(default_factory=list)
+    locked: dict[str, str] = field(default_factory=dict)
+
+    def note(self, error: Exception) -> None:
+        self.error = self.error or type(error).__name__
+        self.trouble.append(str(error) or type(error).__name__)
+
+
+_UNSEEN: Final = {LinkFindingKind.SITE_LOST, LinkFindingKind.SITE_LOCKED, LinkFindingKind.TROUBLE}
+"""With one of these something else may be there that was not seen."""
 
 
 async def _partitions_offline(cluster: Cluster) -> int:

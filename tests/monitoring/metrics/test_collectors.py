@@ -15,6 +15,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from broker.base.address import Address
+from mirror.link_finding import LinkFindingKind
 from monitoring.canary.record import CanaryRecord
 from monitoring.canary.verdict import CanaryJudge
 from monitoring.errors import ListenFailed
@@ -94,6 +95,24 @@ def test_a_split_is_shown_and_what_is_not_known_is_not(tmp_path: Path) -> None:
     board.post(observation(split=None))
     shown = " ".join(name for name, _ in read(registry))
     assert not any(word in shown for word in ("split", "two_active", "both_promoted"))
+
+
+@pytest.mark.parametrize("kind", LinkFindingKind)
+def test_each_finding_of_status_is_a_metric(kind: LinkFindingKind, tmp_path: Path) -> None:
+    board = Board()
+    registry = registry_for(board, tmp_path)
+
+    def shown() -> dict[str, float]:
+        return {
+            dict(labels)["kind"]: value
+            for (name, labels), value in read(registry).items()
+            if name == "farshore_link_findings"
+        }
+
+    board.post(observation(findings={kind: 3}))
+    assert shown() == {kind.value: 3}, "what else there is was not seen"
+    board.post(observation(findings={kind: 3}, sees_all=True))
+    assert shown() == {one.value: 3 if one is kind else 0 for one in LinkFindingKind}
 
 
 def test_a_drill_is_shown_with_its_findings_by_kind_until_it_cannot_be_made(tmp_path: Path) -> None:
