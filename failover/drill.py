@@ -87,6 +87,15 @@ _REFUSALS: dict[RefusalReason, tuple[str, str]] = {
         "the link was already moved: its target is promoted",
         "farshore link describe --link {link}",
     ),
+    RefusalReason.LINK_MOVED_BACK: (
+        "the link is promoted from an earlier move, and {detail} was left since and refuses writes: what came to its "
+        "source behind that was not mirrored",
+        "farshore link resume --link {link}",
+    ),
+    RefusalReason.MOVED_BACK: (
+        "the link was moved before, and its clients went back along {detail} since: it was not let run again",
+        "farshore link resume --link {link}",
+    ),
     RefusalReason.NOTHING_MIRRORED: ("nothing was ever mirrored along it", "farshore mirror run --link {link}"),
     RefusalReason.GROUP_ACTIVE_AT_TARGET: ("it has consumers at the target, so its offsets cannot be set", ""),
     RefusalReason.MEMBERS_UNKNOWN_AT_TARGET: ("whether it has consumers at the target cannot be told", ""),

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import shlex
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
 
@@ -15,13 +14,13 @@ from broker.client.site_role import site_standing
 from broker.client.site_start import brokers_starting_active
 from failover.contact import CLIENT_ID
 from failover.drill import NONE_PENDING, OPEN, AuditNote, LinkDrill, TargetGates, judge_drill
-from failover.drill_findings import DrillFinding
+from failover.drill_foreseen import of_other_types, of_seen_by_worker, of_switchover, of_way_back
 from failover.elsewhere import look_elsewhere
 from failover.errors import NewerVersion, OperationUnderWay
-from failover.freezing import read_roles, with_denials
-from failover.gates import RefusalReason
+from failover.freezing import UNFROZEN, Freezing, read_roles, with_denials
 from failover.journal_log import load_operations
 from failover.limits import DRILL_PENDING_S
+from failover.moved_back import moved_back_by
 from failover.observe import observe
 from failover.open_transactions import PendingOffsets, pending_groups, watch_pending
 from failover.own_topics import look_for_few_replicas, of_few_replicas
@@ -31,7 +30,17 @@ from failover.sites import Sites
 from failover.snapshot import Snapshot
 from failover.standing import refuse_second
 from failover.what_stays import OtherGroups, other_groups, what_stays
-from mirror.api import STATUS_LIMITS, GroupSyncs, HeartbeatWatch, Link, complete_link, link_status, read_entries
+from mirror.api import (
+    STATUS_LIMITS,
+    CarriedBack,
+    GroupSyncs,
+    HeartbeatWatch,
+    Link,
+    carried_back,
+    complete_link,
+    link_status,
+    read_entries,
+)
 
 
 async def drill_link(
@@ -43,30 +52,17 @@ async def drill_link(
     status, looks = await both(link_status(link, heartbeats), _looks(link, links, now_ms))
     seen = (looks.blind, looks.live, looks.syncs, audit, now_ms(), looks.trouble, looks.gates)
     drill = judge_drill(status, *seen, returns_active=looks.returns_active, pending=looks.pending)
+    told = {(one.kind, one.subject) for one in drill.findings}
     more = (
-        *(_seen(link) if looks.is_seen_by_worker else ()),
-        *_other_types(looks.live),
+        *(of_seen_by_worker(link) if looks.is_seen_by_worker else ()),
+        *of_other_types(looks.live),
         *of_few_replicas(looks.few_replicas, link.target.name),
+        *of_switchover(looks.live, looks.freezing, looks.gates.elsewhere, told),
+        *of_way_back(link.name, link.source.name, looks.back),
     )
     seen_last = looks.live or looks.blind
     stays = () if seen_last is None else what_stays(seen_last, looks.others)
     return replace(drill, findings=(*drill.findings, *more), is_ready=drill.is_ready and not more, stays=stays)
-
-
-def _seen(link: Link) -> Iterable[DrillFinding]:
-    """Beside the lost site."""
-    text = f"no broker of it answers here, and meanwhile it answered the worker of {link.name}: it is not lost"
-    step = "see why this machine does not reach it, and run commands where it is reached"
-    yield DrillFinding(RefusalReason.SOURCE_SEEN_BY_WORKER.value, link.source.name, text, step)
-
-
-def _other_types(live: Snapshot | None) -> Iterable[DrillFinding]:
-    """What refuses a switchover, and no failover."""
-    for group in live.groups if live is not None and not live.is_promoted else ():
-        if group.other_type:
-            text = f"it is of type {group.other_type}, and nobody tells what its members at the source read"
-            step = f"a switchover wants it stopped, or --leave-group {shlex.quote(group.group)}"
-            yield DrillFinding(RefusalReason.GROUP_OF_OTHER_TYPE.value, group.group, text, step)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +79,8 @@ class _Looks:
     is_seen_by_worker: bool = False
     others: OtherGroups = field(default_factory=OtherGroups)
     few_replicas: tuple[FewReplicas, ...] = ()
+    freezing: Freezing = UNFROZEN
+    back: CarriedBack = field(default_factory=CarriedBack)
 
 
 async def _looks(link: Link, links: Sequence[Link], now_ms: Callable[[], int]) -> _Looks:
@@ -92,7 +90,11 @@ async def _looks(link: Link, links: Sequence[Link], now_ms: Callable[[], int]) -
             blind = await observe(link, None, target, (), now_ms(), target_in_part=True)
             entries, few = await both(read_entries(link, target), look_for_few_replicas(link, target))
             gates = await _gates(link, links, target, blind, now_ms)
-            seen = _Looks(blind, None, entries.groups, "", gates, few_replicas=few)
+            if blind.is_promoted:
+                blind = replace(blind, moved_back_by=await moved_back_by(Sites(link, None, target, (), now_ms)))
+            mirrored = {view.target_topic for view in blind.partitions if view.mirrored_source_next is not None}
+            back = carried_back(link, links, mirrored)
+            seen = _Looks(blind, None, entries.groups, "", gates, few_replicas=few, back=back)
         except FarshoreError as error:
             return _Looks(trouble=str(error))
         sight = WorkersSight([link], target)
@@ -104,8 +106,9 @@ async def _looks(link: Link, links: Sequence[Link], now_ms: Callable[[], int]) -
             lacks = await target_lacks(await complete_link(link, source, target), source, target)
             active = await _returning_active(link, source)
             pending = await _pending(Sites(link, source, target, (), now_ms), live)
-            gates = replace(seen.gates, lacks=lacks)
-            return replace(seen, live=live, gates=gates, returns_active=active, pending=pending, others=others)
+            gates, freezing = replace(seen.gates, lacks=lacks), await read_roles(link, source, target)
+            seen = replace(seen, live=live, gates=gates, returns_active=active, pending=pending, others=others)
+            return replace(seen, freezing=freezing)
         except FarshoreError as error:
             return replace(seen, trouble=str(error), is_seen_by_worker=bool(sight.links))
 

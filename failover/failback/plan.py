@@ -280,7 +280,7 @@ def _refusals(
     if not same_names:
         yield FailbackRefusal.NAMES_DIFFER
     else:
-        yield from _why_none(len(backs), not_carried)
+        yield from why_none(len(backs), not_carried)
     if run is not None and len(backs) == 1 and _are_promoted(run, backs[0]) and backs[0].is_later is None:
         yield FailbackRefusal.ORDER_UNKNOWN
     elif not all(tail.is_end_known for tail in found.undecided):
@@ -316,7 +316,7 @@ def nothing_left(found: Stranded, backs: Sequence[str], not_carried: tuple[str, 
     and to say so. `backs`: as of a plan, by name.
     """
     link_back = backs[0] if len(backs) == 1 else ""
-    refusals = tuple(_why_none(len(backs), not_carried))
+    refusals = tuple(why_none(len(backs), not_carried))
     told, left = found.undecided_records, found.left_records
     return FailbackPlan(
         *(found.link, link_back, found.source, found.target, (), refusals, told, "", ()),
@@ -326,7 +326,7 @@ def nothing_left(found: Stranded, backs: Sequence[str], not_carried: tuple[str, 
     )
 
 
-def _why_none(links_back: int, not_carried: Sequence[str]) -> Iterable[FailbackRefusal]:
+def why_none(links_back: int, not_carried: Sequence[str]) -> Iterable[FailbackRefusal]:
     if links_back == 0:
         yield FailbackRefusal.NO_LINK_BACK
     elif links_back > 1:
