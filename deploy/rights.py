@@ -101,7 +101,19 @@ _MOVE_AT_TARGET: Final = (
     _target(Thing.CLUSTER, DESCRIBE_CONFIGS),
 )
 
-RIGHTS: Final[Mapping[str, tuple[Need, ...]]] = {
+_STATUS_OF_PROMOTED: Final = (
+    _source(Thing.PRODUCERS, READ, DESCRIBE_CONFIGS),
+    _source(Thing.CLUSTER, DESCRIBE_CONFIGS),
+    _target(Thing.PRODUCERS, READ, DESCRIBE_CONFIGS),
+    _target(Thing.ENDS, READ),
+    _target(Thing.CLUSTER, DESCRIBE_CONFIGS),
+)
+"""Who wrote since, and which of the sites takes writes."""
+
+_LINK_STATE: Final = (_target(Thing.STATE, READ, WRITE), _target(Thing.PRODUCERS, READ), _target(Thing.FENCES, WRITE))
+"""What fences a link by its state needs."""
+
+_BY_COMMAND: Final[Mapping[str, tuple[Need, ...]]] = {
     "mirror run": (
         _source(Thing.TOPICS, READ, DESCRIBE_CONFIGS),
         _source(Thing.CANARY, READ, DESCRIBE_CONFIGS),
@@ -121,6 +133,7 @@ RIGHTS: Final[Mapping[str, tuple[Need, ...]]] = {
         _source(Thing.TOPICS, READ),  # what came since a promotion, and what an exact lag counts
         _target(Thing.TOPICS, READ),
         _target(Thing.STATE, READ),
+        *_STATUS_OF_PROMOTED,
     ),
     "link describe": (
         _source(Thing.TOPICS, DESCRIBE, DESCRIBE_CONFIGS),
@@ -163,6 +176,17 @@ RIGHTS: Final[Mapping[str, tuple[Need, ...]]] = {
         _target(Thing.STATE, READ),
         _target(Thing.PRODUCERS, READ),
     ),
+    "link pause": (*_LINK_STATE,),
+    "link resume": (
+        _source(Thing.PRODUCERS, READ),
+        _source(Thing.OPERATIONS, READ),
+        _target(Thing.TOPICS, READ),
+        *_LINK_STATE,
+        _target(Thing.OPERATIONS, READ),
+    ),
+    "link restart": (*_LINK_STATE,),
+    "topic pause": (_target(Thing.STATE, READ, WRITE), _target(Thing.PRODUCERS, READ)),
+    "topic resume": (_target(Thing.STATE, READ, WRITE), _target(Thing.PRODUCERS, READ)),
     "operation list": (_target(Thing.OPERATIONS, READ),),
     "topic list": (_source(Thing.TOPICS, DESCRIBE), _target(Thing.TOPICS, DESCRIBE)),
     "topic describe": (
@@ -179,7 +203,24 @@ RIGHTS: Final[Mapping[str, tuple[Need, ...]]] = {
     "site freeze": (_source(Thing.CLUSTER, ALTER_CONFIGS),),
     "site thaw": (_source(Thing.CLUSTER, ALTER_CONFIGS),),
 }
-"""By the words of the command, in the order in which one comes to need them."""
+
+
+def together(*commands: str) -> tuple[Need, ...]:
+    """What those need who do what all of these do."""
+    operations: dict[tuple[At, Thing], dict[AclOperation, None]] = {}
+    for at, thing, needed in (need for command in commands for need in _BY_COMMAND[command]):
+        operations.setdefault((at, thing), {}).update(dict.fromkeys(needed))
+    return tuple(Need(at, thing, tuple(needed)) for (at, thing), needed in operations.items())
+
+
+RIGHTS: Final[Mapping[str, tuple[Need, ...]]] = {
+    **_BY_COMMAND,
+    "monitor run": together("status", "drill", "canary run"),
+    "apply": together("switchover", "failover"),
+}
+"""By the words of the command, in the order in which one comes to need them. `monitor run` looks as `status` and
+`drill` do, and flies canaries; `apply` carries out a planned switchover or failover.
+"""
 
 
 def rights_of(link: Link, commands: Collection[str], principals: Mapping[str, str]) -> list[NeededRight]:
