@@ -4,19 +4,21 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from mirror.api import Checkpoint, SeenEnd
+from mirror.api import Ceased, Checkpoint, SeenEnd
 
 
 class LastSeen(NamedTuple):
     """A source log [start, end) at `at_ms`; `start` None: it was not told.
 
-    `is_another`: it is the log of another topic than the mirrored one: that was recreated.
+    `is_another`: it is the log of another topic than the mirrored one: that was recreated. `ceased`: since
+    then it did not tell its end, and others did.
     """
 
     start: int | None
     end: int
     at_ms: int
     is_another: bool = False
+    ceased: Ceased | None = None
 
 
 def last_seen(checkpoint: Checkpoint | None, observed: SeenEnd | None) -> LastSeen | None:
@@ -26,13 +28,17 @@ def last_seen(checkpoint: Checkpoint | None, observed: SeenEnd | None) -> LastSe
     So the end that was told apart from the records is not held back by a newer checkpoint.
     """
     if checkpoint is None:
-        return None if observed is None else LastSeen(observed.start, observed.end, observed.at_ms)
+        return None if observed is None else _as_observed(observed)
     known = LastSeen(None, checkpoint.source_end_offset, checkpoint.observed_at_ms)
     if observed is None:
         return known
     ids = (checkpoint.topic_ids.source, observed.topic_id)
     if all(ids) and ids[0] != ids[1]:  # which is the newer topic no clock says
-        return LastSeen(observed.start, observed.end, observed.at_ms, is_another=True)
+        return _as_observed(observed)._replace(is_another=True)
     if observed.at_ms >= checkpoint.observed_at_ms or observed.end >= checkpoint.source_end_offset:
-        return LastSeen(observed.start, observed.end, observed.at_ms)
-    return known._replace(start=observed.start)
+        return _as_observed(observed)
+    return known._replace(start=observed.start, ceased=observed.ceased)
+
+
+def _as_observed(observed: SeenEnd) -> LastSeen:
+    return LastSeen(observed.start, observed.end, observed.at_ms, ceased=observed.ceased)

@@ -10,13 +10,13 @@ only where they were counted by reading.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TypeVar
 
 from failover.snapshot import PartitionView
-from mirror.api import CLOCK_DIFFERENCE_MAX_MS, LastLook
+from mirror.api import CLOCK_DIFFERENCE_MAX_MS, Ceased, LastLook
 
 N = TypeVar("N", int, float)
 
@@ -39,7 +39,8 @@ class PartitionLoss:
     never more than offsets. With certainty AT_LEAST more may have been written after `seen_at_ms`, or a transaction is
     open there, which may end either way: what was counted ends where that begins, and `open_offsets` more are behind
     it, of which nobody can tell how many are records that count. With UNKNOWN nothing is known of the source's end at
-    all. Timestamps are the records' own, Unix milliseconds, None where they cannot be known.
+    all. Timestamps are the records' own, Unix milliseconds, None where they cannot be known. `ceased`: the partition
+    ceased to tell its end while others of the source went on; None: the source tells all, or nothing.
     """
 
     topic: str
@@ -54,6 +55,7 @@ class PartitionLoss:
     seen_at_ms: int | None = None
     unclear_offsets: int = 0
     open_offsets: int = 0
+    ceased: Ceased | None = None
 
     @property
     def is_none(self) -> bool:
@@ -86,6 +88,7 @@ def state_loss(view: PartitionView, taken_at_ms: int) -> PartitionLoss:
         end_offset=max(first, end),
         last_timestamp_ms=view.seen_timestamp_ms if offsets and not is_seen_now else None,
         seen_at_ms=taken_at_ms if is_seen_now else view.seen_at_ms,
+        ceased=None if is_seen_now else view.ceased,
     )
     return loss if is_seen_now else with_returns(loss, view.returned_at_most)
 
@@ -133,8 +136,10 @@ class LossTotal:
     of the source was last seen, or later, is not among them; of `unseen_partitions` nothing is known. As of
     `stated_at_ms`. `likely_offsets`: so many at most, if the source went on as in the fastest second of its last minute
     (`fastest_per_s`) until it ceased to answer (`unanswered_at_ms`), or until now where nobody saw that; None where
-    clocks leave that open. `unclear_offsets` more were seen that may be lost, or that the target has: they count among
-    the likely ones. `seen_seconds`: the time in which all that was seen was written, None where that is longer than was
+    clocks leave that open. Of a source that is there (`is_source_there`) all is told but of `ceased_partitions`: these
+    count with their own fastest second (`ceased_per_s`: of all of them) until they ceased to answer, which nobody may
+    have seen (None). `unclear_offsets` more were seen that may be lost, or that the target has: they count among the
+    likely ones. `seen_seconds`: the time in which all that was seen was written, None where that is longer than was
     looked back. Where it is exact, and the source may write on, `fastest_per_s` alone is told. `open_offsets` more
     stand behind transactions that are open at the source. The pace is that of `pace_seconds` before `pace_at_ms`: of
     a worker that began within that minute they are fewer, and nobody knows what came before them.
@@ -155,6 +160,14 @@ class LossTotal:
     open_offsets: int = 0
     pace_seconds: float | None = None
     pace_at_ms: int | None = None
+    ceased_per_s: float | None = None
+    ceased_partitions: int = 0
+    is_source_there: bool = False
+
+    @property
+    def is_nothing_known(self) -> bool:
+        """No partition was ever seen of a source that does not tell which it has."""
+        return self.certainty is Certainty.UNKNOWN
 
     @property
     def seen_offsets(self) -> int:
@@ -163,15 +176,23 @@ class LossTotal:
 
 
 def total_loss(
-    losses: Iterable[PartitionLoss], stated_at_ms: int | None = None, last_look: LastLook | None = None
+    losses: Iterable[PartitionLoss],
+    stated_at_ms: int | None = None,
+    last_look: LastLook | None = None,
+    *,
+    is_source_there: bool = False,
 ) -> LossTotal:
-    """Sum the statements; one partition that is not exact makes the sum a lower bound."""
+    """Sum the statements; one partition that is not exact makes the sum a lower bound. `is_source_there`: it answers,
+    at least in part, and told all ends but those of what has `ceased`.
+    """
     offsets = partitions = unseen = unclear = held = 0
     records: int | None = 0
     certainty = Certainty.EXACT
     seen_at_ms: list[int] = []
-    is_any_known = False
+    is_any_known = is_any_stated = False
+    bounds: list[PartitionLoss] = []
     for loss in losses:
+        is_any_stated = True
         is_any_known |= loss.certainty is not Certainty.UNKNOWN
         offsets += loss.offsets or 0
         unclear += loss.unclear_offsets
@@ -182,14 +203,18 @@ def total_loss(
             records = None if records is None or loss.records is None else records + loss.records
         if loss.certainty is not Certainty.EXACT:
             certainty = Certainty.AT_LEAST
+            bounds.append(loss)
             seen_at_ms += [loss.seen_at_ms] if loss.seen_at_ms is not None else []
+    if not is_any_stated and not is_source_there:
+        records, certainty = None, Certainty.UNKNOWN
     total = LossTotal(offsets, records, partitions, certainty, min(seen_at_ms, default=None), unseen, stated_at_ms)
-    total = replace(total, unclear_offsets=unclear, open_offsets=held)
+    total = replace(total, unclear_offsets=unclear, open_offsets=held, is_source_there=is_source_there)
+    total = replace(total, ceased_partitions=sum(loss.ceased is not None for loss in bounds))
     if last_look is None or not is_any_known:  # a pace says nothing of what is at the target
         return total
     if certainty is Certainty.EXACT:
         return _with_pace(total, last_look)
-    return _with_likely(total, last_look)
+    return _with_likely(total, last_look, [loss for loss in bounds if loss.certainty is not Certainty.UNKNOWN])
 
 
 class LossGrowth(StrEnum):
@@ -217,25 +242,45 @@ def _with_pace(total: LossTotal, last: LastLook) -> LossTotal:
     return replace(total, fastest_per_s=last.fastest_per_s, pace_seconds=last.watched_ms / 1000, pace_at_ms=last.at_ms)
 
 
-def _with_likely(total: LossTotal, last: LastLook) -> LossTotal:
+def _with_likely(total: LossTotal, last: LastLook, bounds: Sequence[PartitionLoss]) -> LossTotal:
     """Between the last look and the first that was not answered, or now, the source may have written on: for how long
     nobody can tell where the look is of the future, by the worker's clock; nor how fast, where the worker had looked
-    once.
+    once. A partition whose broker is gone takes nothing, however long the others go on.
     """
     until_ms = last.unanswered_at_ms if last.unanswered_at_ms is not None else total.stated_at_ms
     if until_ms is None:
         return total
-    seen_at_ms = min(last.at_ms, last.at_ms if total.seen_at_ms is None else total.seen_at_ms)
-    unseen_ms = until_ms - seen_at_ms
-    likely = total.seen_offsets + math.ceil(last.fastest_per_s * max(0, unseen_ms) / 1000)
-    is_open = unseen_ms < -CLOCK_DIFFERENCE_MAX_MS or not last.watched_ms
+    ceased = [loss for loss in bounds if loss.ceased is not None]
+    others = [loss.seen_at_ms for loss in bounds if loss.ceased is None]
+    seen_ms = [at_ms for at_ms in others if at_ms is not None]
+    if not total.is_source_there:  # a checkpoint may say so later, of what was fetched before
+        seen_ms.append(last.at_ms)
+    unseen_ms = until_ms - min(seen_ms, default=until_ms) if others or not bounds else 0
+    in_those = [_likely_where_ceased(loss) for loss in ceased]
+    more = None if None in in_those else math.ceil(sum(filter(None, in_those)))
+    is_open = unseen_ms < -CLOCK_DIFFERENCE_MAX_MS or not last.watched_ms or more is None
+    of_source = math.ceil(last.fastest_per_s * max(0, unseen_ms) / 1000)
+    all_seen_ms = [at_ms for at_ms in (total.seen_at_ms, *seen_ms) if at_ms is not None]
     return replace(
         _with_pace(total, last),
-        seen_at_ms=seen_at_ms,
-        likely_offsets=None if is_open else likely,
-        seen_seconds=last.seconds_of(total.seen_offsets),
-        unanswered_at_ms=last.unanswered_at_ms,
+        seen_at_ms=min(all_seen_ms, default=last.at_ms),
+        likely_offsets=None if is_open else total.seen_offsets + of_source + (more or 0),
+        seen_seconds=None if ceased else last.seconds_of(total.seen_offsets),
+        unanswered_at_ms=_ceased_at_ms(ceased) if ceased and not others else last.unanswered_at_ms,
+        ceased_per_s=_folded(sum, [loss.ceased.fastest_per_s for loss in ceased if loss.ceased]) if ceased else None,
     )
+
+
+def _likely_where_ceased(loss: PartitionLoss) -> float | None:
+    """How many offsets came, likely, between the last look at its end and the first that was not answered."""
+    ceased = loss.ceased
+    if ceased is None or ceased.unanswered_at_ms is None or ceased.fastest_per_s is None or loss.seen_at_ms is None:
+        return None
+    return ceased.fastest_per_s * max(0, ceased.unanswered_at_ms - loss.seen_at_ms) / 1000
+
+
+def _ceased_at_ms(ceased: Iterable[PartitionLoss]) -> int | None:
+    return _folded(min, [loss.ceased.unanswered_at_ms for loss in ceased if loss.ceased])
 
 
 def sum_losses(totals: Iterable[LossTotal]) -> LossTotal:
@@ -243,6 +288,7 @@ def sum_losses(totals: Iterable[LossTotal]) -> LossTotal:
     found = list(totals)
     bounds = [one for one in found if one.certainty is not Certainty.EXACT]
     seconds = [one.seen_seconds for one in bounds if one.seen_offsets]
+    ceased = [one.ceased_per_s for one in bounds if one.ceased_per_s is not None]
     return LossTotal(
         offsets=sum(one.offsets for one in found),
         records=_folded(sum, [one.records for one in found]),
@@ -261,6 +307,9 @@ def sum_losses(totals: Iterable[LossTotal]) -> LossTotal:
         open_offsets=sum(one.open_offsets for one in found),
         pace_seconds=_folded(min, [one.pace_seconds for one in bounds or found]) if found else None,
         pace_at_ms=_folded(min, [one.pace_at_ms for one in bounds or found]) if found else None,
+        ceased_per_s=sum(ceased) if ceased else None,
+        ceased_partitions=sum(one.ceased_partitions for one in found),
+        is_source_there=bool(found) and all(one.is_source_there for one in found),
     )
 
 

@@ -38,6 +38,7 @@ from failover.returned import Returned
 from failover.snapshot import GroupView, PartitionView, Snapshot
 from failover.unmapped import unmapped_partitions
 from mirror.api import (
+    Ceased,
     Checkpoint,
     End,
     GroupMap,
@@ -249,6 +250,7 @@ def _partitions(
                 target_start=starts.get(TopicPartition(target_topic, at.partition)) if why is None else None,
                 is_source_recreated=at in recreated,
                 is_gone_at_source=is_told and not _is_there(at, logs.topics),
+                ceased=_ceased(seen, logs) if source_end is None else None,
             )
         )
     return tuple(views)
@@ -256,6 +258,12 @@ def _partitions(
 
 def _is_there(at: TopicPartition, topics: Mapping[str, Topic]) -> bool:
     return at.topic in topics and any(one.partition == at.partition for one in topics[at.topic].partitions)
+
+
+def _ceased(seen: LastSeen | None, logs: LogsSeen) -> Ceased | None:
+    """Where others tell their ends, and nobody saw when this one ceased to, that is not known."""
+    known = seen.ceased if seen is not None else None
+    return known or (Ceased(None, None) if logs.topics else None)
 
 
 def _is_made_anew(checkpoint: Checkpoint, topic: Topic | None) -> bool:

@@ -28,6 +28,7 @@ def result_of(
     operation_id: str, link: LinkRun, losses: tuple[PartitionLoss, ...], seconds: float, at_source: SourceEnd
 ) -> OperationResult:
     """How it ended; `losses` as they are stated now."""
+    seen = link.snapshot
     moves = link.moves if link.failure is None else ()
     return OperationResult(
         operation_id=operation_id,
@@ -41,7 +42,7 @@ def result_of(
         moves=moves,
         differences=link.differences,
         group_totals=group_totals(moves),
-        loss=total_loss(losses, link.sites.now_ms(), link.snapshot.last_look),
+        loss=total_loss(losses, link.sites.now_ms(), seen.last_look, is_source_there=seen.is_source_there),
         left_groups=tuple(sorted({move.group for move in moves if move.kind is MoveKind.UNKNOWN})),
         not_named=link.plan.not_named,
         stays=link.plan.stays,

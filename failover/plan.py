@@ -69,7 +69,9 @@ class OperationPlan:
     loss: LossTotal = field(init=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "loss", total_loss(self.losses, self.snapshot.taken_at_ms, self.snapshot.last_look))
+        seen = self.snapshot
+        loss = total_loss(self.losses, seen.taken_at_ms, seen.last_look, is_source_there=seen.is_source_there)
+        object.__setattr__(self, "loss", loss)
         object.__setattr__(self, "group_totals", group_totals(self.moves))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from failover.contact import BrokerAnswer, SiteFinding
-from mirror.api import DeclaredOtherwise, LastLook
+from mirror.api import Ceased, DeclaredOtherwise, LastLook
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +46,8 @@ class PartitionView:
     """The first offset that the target's log still has; None: not told."""
     is_source_recreated: bool = False
     """Whether the source's topic is known to be another one, of the same name, than was mirrored."""
+    ceased: Ceased | None = None
+    """Of one that tells no end while others of the source do: when it ceased to, and how fast it grew before that."""
     is_gone_at_source: bool = False
     """Whether the source, which told all of its topics, has it no more."""
 
@@ -171,6 +173,11 @@ class Snapshot:
     def is_promoted(self) -> bool:
         """Whether the link was moved before: its mirror brings nothing more."""
         return self.link_state == "promoted"
+
+    @property
+    def is_source_there(self) -> bool:
+        """At least in part."""
+        return self.source_finding in (SiteFinding.ALIVE, SiteFinding.PARTLY_THERE)
 
     @property
     def source_answers(self) -> bool:

@@ -26,7 +26,7 @@ from mirror.offsets.promotions import is_later, promotion_of, tell_links_back
 from mirror.offsets.returns import Returning, Returns
 from mirror.offsets.runs import OthersCounter, last_landed
 from mirror.offsets.shared import GroupMap
-from mirror.offsets.source_ends import LastLook, Observation, SeenEnd, SourceBrokers, load_observation
+from mirror.offsets.source_ends import Ceased, LastLook, Observation, SeenEnd, SourceBrokers, load_observation
 from mirror.offsets.state import LinkState, StateReader, StateReaders, load_link_state, load_partial_state, read_entries
 from mirror.offsets.state_entries import StateEntries
 from mirror.offsets.state_writer import Change, StateLog, check_compacted
@@ -58,6 +58,7 @@ __all__ = [
     "BackPromotion",
     "CarriedBack",
     "CarriedCounter",
+    "Ceased",
     "Change",
     "Checkpoint",
     "Commits",

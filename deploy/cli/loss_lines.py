@@ -18,7 +18,9 @@ def headline(total: LossTotal, source: str) -> str:
     where = f" in {counted(total.partitions_with_loss, 'partition')}" if total.partitions_with_loss else ""
     missing = f"{counted(total.offsets, 'offset')}{where}, which are at most as many records"
     if total.records is not None or not total.offsets:
-        missing = f"{counted(total.records or 0, 'record')}{where}"
+        missing = (
+            "0 offsets, records unknown" if total.records is None else f"{counted(total.records, 'record')}{where}"
+        )
     if total.certainty is Certainty.EXACT:
         if total.fastest_per_s is None or total.stated_at_ms is None:
             return f"only at the source: {missing}"
@@ -27,6 +29,8 @@ def headline(total: LossTotal, source: str) -> str:
             f"is not among them; in the fastest second {_stretch(total, 'of its last minute')} "
             f"{total.fastest_per_s:,.0f} came"
         )
+    if total.is_nothing_known:
+        return f"lost: how much is unknown: nothing was ever seen of what {source} has"
     if total.seen_at_ms is None:
         least = f"at least {missing}; " if total.offsets else ""
         return (
@@ -47,6 +51,8 @@ def headline(total: LossTotal, source: str) -> str:
         known = f"no record of those that are committed at {source}"
     known += " for certain" if total.unclear_offsets and not total.offsets else ""
     known += _unclear(total) + _held(total)
+    if _is_living(total):
+        return f"lost: {known}, as of {seen}. What {source} takes from then on is not among them{unseen}"
     return (
         f"lost: {known}, and whatever was written at {source} after it was last seen ({seen}): "
         f"how much that is cannot be known from here{unseen}"
@@ -83,9 +89,23 @@ def is_nothing_likely(total: LossTotal) -> bool:
 
 def _likely(total: LossTotal, source: str, missing: str, seen: str) -> str:
     """What was seen, what its pace makes likely behind that, and what is beyond knowing."""
-    until = "nothing says when it ceased to answer"
+    if _is_living(total):
+        return (
+            f"likely {_range(total)}. Seen at {source} ({seen}): {missing}{_unclear(total)}; it answers, and what it "
+            f"takes from then on is not among them. In the fastest second {_stretch(total, 'of the minute before')}, "
+            f"{total.fastest_per_s or 0:,.0f} came"
+        )
+    until, after = "nothing says when it ceased to answer", ""
     if total.unanswered_at_ms is not None and total.seen_at_ms is not None:
-        until = f"{human_seconds(max(0, total.unanswered_at_ms - total.seen_at_ms) / 1000)} later it did not answer"
+        after = f"{human_seconds(max(0, total.unanswered_at_ms - total.seen_at_ms) / 1000)} later"
+        until = f"{after} it did not answer"
+    if total.is_source_there:
+        silent = counted(total.ceased_partitions, "partition")
+        return (
+            f"likely {_range(total)}. Seen at {source} ({seen}): {missing}{_unclear(total)}; {after} {silent} did not "
+            f"answer any more. In their fastest seconds of the minute before, {total.ceased_per_s or 0:,.0f} came "
+            "there. What was written there after that look cannot be known from here"
+        )
     return (
         f"likely {_range(total)}. Seen at {source} ({seen}): {missing}{_behind(total, source)}; {until}. In the "
         f"fastest second {_stretch(total, 'of the minute before')}, {total.fastest_per_s or 0:,.0f} came. What it "
@@ -93,11 +113,16 @@ def _likely(total: LossTotal, source: str, missing: str, seen: str) -> str:
     )
 
 
+def _is_living(total: LossTotal) -> bool:
+    """Whether the source told all of its ends itself; more may come there, by a transaction that is open too."""
+    return total.is_source_there and not total.ceased_partitions and not total.unseen_partitions
+
+
 def _stretch(total: LossTotal, minute: str) -> str:
     """Of what time the pace is: of no minute that nobody watched to its begin, or that is long over."""
     if total.pace_seconds is None or total.pace_at_ms is None:
         return minute
-    is_now = total.certainty is not Certainty.EXACT or (
+    is_now = (total.certainty is not Certainty.EXACT and not total.is_source_there) or (
         total.stated_at_ms is None or total.stated_at_ms - total.pace_at_ms <= HEARTBEAT_MAX_AGE_MS
     )
     if is_now and total.pace_seconds >= PACE_WHOLE_SECONDS:
@@ -107,9 +132,12 @@ def _stretch(total: LossTotal, minute: str) -> str:
 
 def _is_unwatched(total: LossTotal) -> bool:
     """Whether no worker lived to see the source cease to answer: one that lives looks again and again."""
-    if total.unanswered_at_ms is not None or total.seen_at_ms is None or total.stated_at_ms is None:
+    if total.is_source_there or total.unanswered_at_ms is not None:
         return False
-    return total.stated_at_ms - total.seen_at_ms > HEARTBEAT_MAX_AGE_MS
+    seen_at_ms = total.pace_at_ms if total.ceased_partitions else total.seen_at_ms  # others were seen later than these
+    if seen_at_ms is None or total.stated_at_ms is None:
+        return False
+    return total.stated_at_ms - seen_at_ms > HEARTBEAT_MAX_AGE_MS
 
 
 def _unwatched(total: LossTotal, source: str, missing: str, seen: str) -> str:

@@ -26,13 +26,20 @@ from broker.wire.vocabulary import TopicPartition
 from mirror.link import Link
 from mirror.offsets.ends_entries import ENDS_VERSION, SHARES, dump_entry, ends_key, load_entry, share_of
 from mirror.offsets.fence_ends import FENCE_KIND, FenceEnds, read_fence_ends
+from mirror.offsets.log_pace import NOT_SEEN, TopicPace, fastest_per_s
 from mirror.offsets.returns import RETURNS_KIND, Returns, read_returns
 
 PACE_WINDOWS_MS: Final = (1_000, 2_000, 5_000, 10_000, 20_000, 40_000, 60_000)
 """How far back the growth of the logs is told."""
-FASTEST_OVER_MS: Final = 1_000
-"""The fastest pace is that of the fullest stretch of this length."""
-NOT_SEEN: Final = -1
+
+
+class Ceased(NamedTuple):
+    """Of a log that ceased to tell its end while others did: when it was first asked in vain (Unix ms), and its own
+    fastest second of the minute before. None: not known, of an older version, or of a log that was seen once.
+    """
+
+    unanswered_at_ms: int | None
+    fastest_per_s: float | None
 
 
 class SeenEnd(NamedTuple):
@@ -42,6 +49,7 @@ class SeenEnd(NamedTuple):
     end: int
     at_ms: int
     topic_id: str = ""
+    ceased: Ceased | None = None
 
 
 class Growth(NamedTuple):
@@ -103,12 +111,16 @@ class Observation:
 
 @dataclass(slots=True)
 class _Logs:
-    """One topic's, by partition: NOT_SEEN where none told. `late`: since when a partition has not told its end."""
+    """One topic's, by partition: NOT_SEEN where none told. `late`: of one that does not tell its end any more, when it
+    was last told.
+    """
 
     topic_id: str
     starts: list[int] = field(default_factory=list)
     ends: list[int] = field(default_factory=list)
     late: dict[int, int] = field(default_factory=dict)
+    ceased: dict[int, Ceased] = field(default_factory=dict)
+    pace: TopicPace = field(default_factory=TopicPace)
 
     def grow(self, count: int) -> None:
         self.starts += [0] * (count - len(self.starts))
@@ -152,6 +164,7 @@ class EndsSeen:
             del self._logs[gone]
             self._changed.add(share_of(gone))
         is_first = self._at_ms is None
+        unanswered_at_ms = asked_at_ms if self._unanswered_at_ms is None else self._unanswered_at_ms
         for name, shape in topics.items():
             logs = self._logs.get(name)
             if logs is None or logs.topic_id != shape.topic_id:
@@ -159,7 +172,9 @@ class EndsSeen:
                 self._changed.add(share_of(name))
             born_from = shape.partitions if is_first else len(logs.ends)
             logs.grow(shape.partitions)
-            if self._take_logs(name, logs, ends, starts, born_from):
+            changed = self._take_logs(name, logs, ends, starts, born_from, unanswered_at_ms)
+            logs.pace.add(steady_ms, logs.ends, changed=changed)
+            if changed:
                 self._changed.add(share_of(name))
         self._at_ms, self._unanswered_at_ms = asked_at_ms, None
         self._totals.append((steady_ms, self._total))
@@ -173,6 +188,7 @@ class EndsSeen:
         ends: Mapping[TopicPartition, int],
         starts: Mapping[TopicPartition, int],
         born_from: int,
+        unanswered_at_ms: int,
     ) -> bool:
         """Partitions from `born_from` on were made since the last look -> whether something of it has changed."""
         changed = False
@@ -182,10 +198,12 @@ class EndsSeen:
             if end is None:
                 if before != NOT_SEEN and number not in logs.late and self._at_ms is not None:
                     logs.late[number] = self._at_ms
+                    logs.ceased[number] = Ceased(unanswered_at_ms, logs.pace.fastest_per_s(number))
                     changed = True
                 continue
             changed |= end != before or start != logs.starts[number] or number in logs.late
             logs.late.pop(number, None)
+            logs.ceased.pop(number, None)
             logs.ends[number], logs.starts[number] = end, start
             if before != NOT_SEEN or number >= born_from:
                 self._total += max(0, end - max(0, before))
@@ -215,7 +233,7 @@ class EndsSeen:
                 "unanswered_at_ms": self._unanswered_at_ms,
                 "shares": {str(share): at for share, at in sorted(self._share_at_ms.items())},
                 "grown": self._grown(),
-                "fastest_per_s": round(self._fastest_per_s(), 1),
+                "fastest_per_s": round(fastest_per_s(self._totals), 1),
             }
         )
         if seen == self._seen and not written:
@@ -246,16 +264,6 @@ class EndsSeen:
                 found.append(Growth(within_ms, total - before))
         return found
 
-    def _fastest_per_s(self) -> float:
-        samples, fastest, first = list(self._totals), 0.0, 0
-        for last, (at_ms, total) in enumerate(samples):
-            while first + 1 < last and samples[first + 1][0] <= at_ms - FASTEST_OVER_MS:
-                first += 1
-            since_ms, before = samples[first]
-            if at_ms > since_ms:
-                fastest = max(fastest, (total - before) * 1000 / max(at_ms - since_ms, FASTEST_OVER_MS))
-        return fastest
-
 
 def _logs(logs: _Logs) -> dict[str, Any]:
     value: dict[str, Any] = {"id": logs.topic_id, "ends": logs.ends}
@@ -263,6 +271,7 @@ def _logs(logs: _Logs) -> dict[str, Any]:
         value["starts"] = {str(at): start for at, start in enumerate(logs.starts) if start}
     if logs.late:
         value["late"] = {str(at): since_ms for at, since_ms in sorted(logs.late.items())}
+        value["ceased"] = {str(at): ceased for at, ceased in sorted(logs.ceased.items())}
     return value
 
 
@@ -338,8 +347,16 @@ def _seen_ends(entry: Mapping[str, Any], stands_to_ms: int | None) -> dict[Topic
             int(end),
             int(logs.get("late", {}).get(str(number), at_ms)),
             str(logs["id"]),
+            _ceased(logs, str(number)),
         )
         for name, logs in entry["topics"].items()
         for number, end in enumerate(logs["ends"])
         if end != NOT_SEEN
     }
+
+
+def _ceased(logs: Mapping[str, Any], number: str) -> Ceased | None:
+    if number not in logs.get("late", {}):
+        return None
+    unanswered_at_ms, per_s = logs.get("ceased", {}).get(number, (None, None))
+    return Ceased(None if unanswered_at_ms is None else int(unanswered_at_ms), None if per_s is None else float(per_s))

@@ -6,8 +6,9 @@ from dataclasses import replace
 
 import pytest
 
+from deploy.cli.loss_lines import headline
 from failover.losses import Certainty, LossGrowth, LossTotal, PartitionLoss, growth, sum_losses, total_loss
-from mirror.api import LastLook
+from mirror.api import Ceased, LastLook
 from mirror.offsets.source_ends import Growth
 
 SHOWN = LossTotal(10, None, 1, Certainty.EXACT, stated_at_ms=1_000, fastest_per_s=2.5)
@@ -71,11 +72,47 @@ def test_what_is_unclear_is_likely_lost_at_most_and_counts_among_what_was_writte
     assert (total.likely_offsets, total.seen_seconds) == (107, 2.0)
 
 
-def test_a_partition_that_was_not_seen_for_long_is_not_said_to_have_been_seen_with_the_others() -> None:
-    """Its leader was away for an hour, the others were seen a second ago: what it wrote since then is likely, too."""
-    seen = [
-        PartitionLoss("flights", 0, Certainty.AT_LEAST, 5, None, 0, 5, seen_at_ms=3_599_000),
-        PartitionLoss("flights", 1, Certainty.AT_LEAST, 0, None, 0, 0, seen_at_ms=0),
-    ]
-    total = total_loss(seen, 3_600_000, LastLook(3_599_000, None, (Growth(60_000, 0),), 10.0))
-    assert (total.offsets, total.seen_at_ms, total.likely_offsets) == (5, 0, 5 + 36_000)
+GONE = PartitionLoss("flights", 1, Certainty.AT_LEAST, 5, None, 0, 5, seen_at_ms=10_000, ceased=Ceased(10_250, 4.0))
+"""Its broker died; the source's others go on."""
+LIVING = PartitionLoss("flights", 0, Certainty.EXACT, 3, 3, 0, 3, seen_at_ms=3_600_000)
+
+
+@pytest.mark.parametrize("stated_at_ms", [11_000, 3_600_000, 36_000_000])
+def test_what_a_dead_broker_may_have_taken_does_not_grow_while_the_others_go_on(stated_at_ms: int) -> None:
+    """It was said to have gone on at the pace of all the source's partitions, for as long as nobody looked at it."""
+    last = LastLook(stated_at_ms - 100, None, (Growth(60_000, 24_000),), 400.0)
+    total = total_loss([LIVING, GONE], stated_at_ms, last, is_source_there=True)
+    assert (total.offsets, total.likely_offsets) == (8, 9)
+    assert (total.seen_at_ms, total.unanswered_at_ms, total.ceased_per_s) == (10_000, 10_250, 4.0)
+    assert (total.ceased_partitions, total.seen_seconds) == (1, None), "the windows of its pace are of the others"
+    assert sum_losses([total, total]).likely_offsets == 18
+
+
+@pytest.mark.parametrize("ceased", [Ceased(None, None), Ceased(10_250, None), Ceased(None, 4.0)])
+def test_where_nobody_saw_when_a_broker_ceased_to_answer_nothing_is_called_likely(ceased: Ceased) -> None:
+    last = LastLook(3_599_900, None, (Growth(60_000, 24_000),), 400.0)
+    total = total_loss([LIVING, replace(GONE, ceased=ceased)], 3_600_000, last, is_source_there=True)
+    assert (total.offsets, total.likely_offsets, total.certainty) == (8, None, Certainty.AT_LEAST)
+
+
+def test_a_source_that_died_wholly_behind_one_of_its_brokers_is_judged_part_by_part() -> None:
+    last = LastLook(20_000, 21_000, (Growth(10_000, 4_000),), 400.0)
+    other = PartitionLoss("flights", 0, Certainty.AT_LEAST, 3, None, 0, 3, seen_at_ms=20_000)
+    total = total_loss([other, GONE], 90_000, last)
+    assert (total.offsets, total.likely_offsets) == (8, 8 + 400 + 1)
+    assert (total.seen_at_ms, total.unanswered_at_ms) == (10_000, 21_000)
+
+
+def test_a_source_that_answers_is_not_said_to_have_been_away_where_a_transaction_is_open_there() -> None:
+    held = PartitionLoss("flights", 0, Certainty.AT_LEAST, 3, 3, 0, 3, seen_at_ms=90_000, open_offsets=4)
+    total = total_loss([held], 90_000, LastLook(30_000, None, (Growth(10_000, 4_000),), 400.0), is_source_there=True)
+    assert (total.likely_offsets, total.seen_at_ms, total.unanswered_at_ms) == (7, 90_000, None)
+    assert "nothing says when it ceased" not in headline(total, "east")
+    assert "it answers" in headline(total, "east")
+
+
+def test_of_a_source_that_is_gone_and_was_never_seen_nothing_is_called_none() -> None:
+    total = total_loss([], 90_000)
+    assert (total.records, total.certainty) == (None, Certainty.UNKNOWN)
+    assert headline(total, "east") == "lost: how much is unknown: nothing was ever seen of what east has"
+    assert total_loss([], 90_000, is_source_there=True).certainty is Certainty.EXACT

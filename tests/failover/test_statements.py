@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -151,7 +152,7 @@ def test_plans_say_what_they_do_from_what_they_saw() -> None:
     assert switchover.steps == (OperationStep.DRAIN, fence, groups, check)
     assert switchover.by_offset_map
     assert switchover.losses == (state_loss(VIEW, NOW_MS),)
-    assert switchover.loss == LossTotal(10, None, 1, Certainty.EXACT, stated_at_ms=NOW_MS)
+    assert switchover.loss == LossTotal(10, None, 1, Certainty.EXACT, stated_at_ms=NOW_MS, is_source_there=True)
     failover = plan_failover(SNAPSHOT, allow_data_loss=True, even_if_source_answers=True)
     assert (failover.operation, failover.snapshot) == (Operation.FAILOVER, SNAPSHOT)
     assert failover.steps == (fence, groups, check)
@@ -167,7 +168,7 @@ def test_moves_to_a_datetime_replace_those_of_the_map() -> None:
     assert (none.moves, none.by_offset_map) == ((), False)
 
 
-def loss(certainty: Certainty, offsets: int | None, first: int | None, end: int | None, **times: int) -> PartitionLoss:
+def loss(certainty: Certainty, offsets: int | None, first: int | None, end: int | None, **times: Any) -> PartitionLoss:
     """Of a source that does not answer it is never known that no record is lost."""
     records = 0 if offsets == 0 and certainty is Certainty.EXACT else None
     return PartitionLoss("flights", 3, certainty, offsets, records, first, end, **times)
@@ -258,7 +259,7 @@ def test_a_total_is_exact_only_where_every_partition_is(
     losses = [
         replace(loss(certainty, offsets, None, None), records=records) for certainty, (offsets, records) in stated
     ]
-    total = total_loss(losses)
+    total = total_loss(losses, is_source_there=True)
     seen = [(offsets, records) for _, (offsets, records) in stated if offsets is not None]
     assert total.offsets == sum(offsets for offsets, _ in seen)
     counts = [records for _, records in seen if records is not None]

@@ -226,8 +226,8 @@ def test_no_way_back_is_promised_that_is_none() -> None:
             ),
             "lost: how much is not known: nobody was watching east since 2023-11-14T22:13:20.000Z, 52.2 s ago, and "
             "what it wrote then, or which topics and partitions were made there, cannot be known from here. Seen "
-            "before that: 0 records. In the fastest second of its last minute, 0 came; had it gone on so until now, 0 "
-            "offsets would be lost",
+            "before that: 0 offsets, records unknown. In the fastest second of its last minute, 0 came; had it gone on "
+            "so until now, 0 offsets would be lost",
         ),
         (
             LossTotal(

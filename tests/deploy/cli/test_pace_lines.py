@@ -54,3 +54,31 @@ def test_the_pace_of_a_source_that_answers_is_of_its_last_minute_only_where_a_wo
         pace_at_ms=AT_MS,
     )
     assert headline(total, "east").endswith(said)
+
+
+def test_the_likely_loss_of_a_dead_broker_is_told_as_of_its_partitions_alone() -> None:
+    total = LossTotal(
+        *(5, None, 1, Certainty.AT_LEAST, AT_MS, 0, AT_MS + 3_600_000),
+        likely_offsets=6,
+        unanswered_at_ms=AT_MS + 250,
+        fastest_per_s=400.0,
+        ceased_per_s=4.0,
+        ceased_partitions=1,
+        is_source_there=True,
+    )
+    assert headline(total, "east") == (
+        f"lost: likely 5 to 6 offsets. Seen at east ({AT}, 1 h 0 min ago): 5 offsets in 1 partition, which are at most "
+        "as many records; 250 ms later 1 partition did not answer any more. In their fastest seconds of the minute "
+        "before, 4 came there. What was written there after that look cannot be known from here"
+    )
+
+
+def test_records_that_were_not_counted_are_not_said_to_be_none() -> None:
+    """The document says null there."""
+    total = LossTotal(
+        *(0, None, 0, Certainty.AT_LEAST, AT_MS, 0, AT_MS + 4_200),
+        likely_offsets=2,
+        fastest_per_s=2.0,
+    )
+    assert "0 offsets, records unknown" in headline(total, "east")
+    assert "0 records" not in headline(total, "east")

@@ -10,6 +10,7 @@ import pytest
 from broker.wire.vocabulary import TopicPartition
 from mirror.offsets.ends_entries import SHARES, share_of
 from mirror.offsets.source_ends import (
+    Ceased,
     EndsSeen,
     Growth,
     LastLook,
@@ -109,7 +110,9 @@ def test_each_end_was_so_when_it_is_said_to_have_been_seen_and_none_is_missing(s
             alone = [False, False]
             observation = read_observation(topic.items())
         for where, end in observation.ends.items():
-            assert truth.then[end.at_ms][where] == end
+            assert truth.then[end.at_ms][where] == end._replace(ceased=None)
+            if end.ceased is not None:
+                assert (end.ceased.unanswered_at_ms or 0) > end.at_ms
     assert complete > 3
 
 
@@ -170,6 +173,42 @@ def test_a_source_that_ceased_to_answer_is_said_to_once_and_its_starts_are_kept(
     back = read_observation([*topic, *seen.entries()])
     assert back.last is not None
     assert (back.last.unanswered_at_ms, back.ends[where]) == (None, SeenEnd(40, 90, NOW_MS + 9_000, "id"))
+
+
+def test_a_log_that_ceases_to_answer_alone_is_told_with_its_own_pace_until_it_is_back() -> None:
+    """Another one grew a hundred times as fast, and went on; the dead broker's was said to have gone on as that."""
+    seen, topic = EndsSeen(), dict[bytes, bytes]()
+    still, busy, late = (TopicPartition("a", number) for number in range(3))
+    for look in range(400):
+        at_ms, ends = 250 * look, {busy: 100 * look, late: 0}
+        ends |= {still: look} if look <= 40 else {}
+        seen.take(NOW_MS + at_ms, float(at_ms), {"a": TopicShape("id", 3)}, ends, {})
+        topic |= dict(seen.entries())
+    found = read_observation(topic.items())
+    assert found.last is not None
+    assert found.last.fastest_per_s == 400
+    assert found.ends[still] == SeenEnd(0, 40, NOW_MS + 10_000, "id", Ceased(NOW_MS + 10_250, 4.0))
+    assert found.ends[busy].ceased is None
+    seen.take(NOW_MS + 100_000, 100_000.0, {"a": TopicShape("id", 3)}, {still: 41, busy: 39_900}, {})
+    topic |= dict(seen.entries())
+    found = read_observation(topic.items())
+    assert found.ends[still].ceased is None
+    assert found.ends[late].ceased == Ceased(NOW_MS + 100_000, 0.0)
+    seen.miss(NOW_MS + 100_250)
+    seen.take(NOW_MS + 102_000, 102_000.0, {"a": TopicShape("id", 3)}, {busy: 39_900}, {})
+    topic |= dict(seen.entries())
+    ceased = read_observation(topic.items()).ends[still].ceased
+    assert ceased is not None
+    assert ceased.unanswered_at_ms == NOW_MS + 100_250, "a look at which nobody answered was in vain here, too"
+
+
+def test_an_older_version_did_not_say_when_a_log_ceased_to_answer_nor_its_pace() -> None:
+    last = b'{"v":1,"at_ms":9000,"unanswered_at_ms":null,"shares":{"%d":9000},"grown":[],"fastest_per_s":3.0}'
+    share = share_of("a")
+    value = b'{"v":1,"at_ms":9000,"topics":{"a":{"id":"","ends":[7,8],"late":{"1":5000}}}}'
+    found = read_observation([(b'["ends",%d]' % share, value), (b'["seen"]', last % share)]).ends
+    assert found[TopicPartition("a", 0)].ceased is None
+    assert found[TopicPartition("a", 1)] == SeenEnd(0, 8, 5_000, "", Ceased(None, None))
 
 
 @pytest.mark.parametrize("value", [b"", b"{", b"[]", b'{"v":2}', b'{"v":1}', b'{"v":1,"at_ms":"x","topics":{"a":1}}'])

@@ -14,11 +14,12 @@ from typing import Any
 from broker.client.cluster import Cluster
 from broker.wire.records import Record, encode_batch
 from broker.wire.vocabulary import TopicPartition
+from failover.losses import Certainty, LossTotal, PartitionLoss, total_loss
 from mirror.coordinator.current import Current
 from mirror.offsets.source_ends import Observation, load_observation
 from mirror.worker.events import Event
 from mirror.worker.limits import WorkerLimits
-from mirror.worker.observing import TOPICS_EVERY_MS, WRITTEN_MAX_BYTES_PER_S, Observer
+from mirror.worker.observing import OBSERVER_LIMITS, TOPICS_EVERY_MS, WRITTEN_MAX_BYTES_PER_S, Observer
 from tests.mirror.simulation.answers import SimulatedNode
 from tests.mirror.simulation.network import Respond
 from tests.mirror.simulation.test_far import PARTITIONS, ROUND_TRIP_S, Far
@@ -137,4 +138,49 @@ def test_what_is_born_is_seen_and_a_source_that_goes_is_said_to() -> None:
     nodes = [Mortal(far.east, node_id) for node_id in far.east.node_ids]
     far.network.nodes |= {far.east.address(node.node_id): node for node in nodes}
     far.link = replace(far.link, topics=("flights.*",))
+    far.loop.run(beside(far, look))
+
+
+def test_what_one_dead_broker_may_have_taken_is_of_its_own_pace_however_long_the_others_go_on() -> None:
+    """Its partitions get a record a second, the others ten: the likely loss was the pace of all, times all the time."""
+    far = Far(partitions=30)
+    nodes = [Mortal(far.east, node_id) for node_id in far.east.node_ids]
+    far.network.nodes |= {far.east.address(node.node_id): node for node in nodes}
+    dead = nodes[0]
+
+    def stated(found: Observation) -> LossTotal:
+        losses = [
+            PartitionLoss(
+                *where, Certainty.AT_LEAST if seen.ceased else Certainty.EXACT, 0, None, seen.end, seen.end,
+                seen_at_ms=seen.at_ms, ceased=seen.ceased,
+            )
+            for where, seen in found.ends.items()
+        ]  # fmt: skip
+        return total_loss(losses, far.clock.now_ms(), found.last, is_source_there=True)
+
+    async def write_for(seconds: int) -> None:
+        for _ in range(seconds):
+            for partition in far.east.topics["flights"].partitions:
+                is_gone = partition.leader == dead.node_id
+                far.write(partition, 10 if not is_gone else int(dead.lives))
+            await asyncio.sleep(1)
+
+    async def look(observer: Observer, target: Cluster) -> None:
+        observer.owns.set()
+        await write_for(20)
+        own = {part.where for part in far.east.topics["flights"].partitions if part.leader == dead.node_id}
+        dead.lives = False
+        likely = []
+        for _ in range(3):
+            await write_for(40)
+            found = await load_observation(far.link, target)
+            assert {where for where, seen in found.ends.items() if seen.ceased} == own
+            total = stated(found)
+            assert total.likely_offsets is not None
+            assert total.ceased_per_s is not None
+            assert len(own) <= total.ceased_per_s <= 2 * len(own), "a second may have taken two"
+            likely.append(total.likely_offsets)
+        assert likely == likely[:1] * 3, "it does not grow"
+        assert likely[0] <= 2 * len(own) * OBSERVER_LIMITS.request_timeout_ms / 1000
+
     far.loop.run(beside(far, look))
