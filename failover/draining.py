@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shlex
 from collections.abc import Sequence
 from functools import partial
 
@@ -10,7 +11,7 @@ from broker.client.errors import ClientError
 from broker.client.fanout import both
 from failover.errors import NotDrained, OffsetsPending
 from failover.limits import DRAIN_POLL_S, QUIET_S
-from failover.losses import Certainty, state_loss, total_loss
+from failover.losses import Certainty, LossTotal, state_loss, total_loss
 from failover.open_transactions import Holding, open_transactions, pending_groups
 from failover.patience import patiently
 from failover.sites import Sites
@@ -51,7 +52,11 @@ async def drain(sites: Sites, timeout_s: float) -> Snapshot:
             topics = ",".join(snapshot.paused_topics)
             text = f"{topics} of {snapshot.link} was paused, so what is missing would not come; nothing was changed"
             raise NotDrained(text, hint=f"farshore topic resume --link {snapshot.link} --topic {topics}")
-        behind = total_loss(state_loss(view, snapshot.taken_at_ms) for view in snapshot.partitions)
+        if made_anew := [view.name for view in snapshot.partitions if view.is_source_recreated]:
+            raise _recreated(snapshot, made_anew)
+        behind = total_loss(
+            (state_loss(view, snapshot.taken_at_ms) for view in snapshot.partitions), is_source_there=True
+        )
         now_ends = tuple(view.source_end for view in snapshot.partitions)
         to_come = [view.name for view in snapshot.partitions if view.is_to_come]
         is_mirrored = behind.certainty is Certainty.EXACT and not behind.offsets and not to_come
@@ -70,15 +75,30 @@ async def drain(sites: Sites, timeout_s: float) -> Snapshot:
             raise (
                 holding.error(sites.link.source, timeout_s)
                 or _not_made(snapshot, to_come, timeout_s)
-                or NotDrained(
-                    f"{behind.offsets} offsets in {behind.partitions_with_loss} partitions were still not mirrored "
-                    f"after {timeout_s:.0f} s; nothing was changed"
-                    if behind.offsets
-                    else f"{snapshot.source} was still being written to after {timeout_s:.0f} s; nothing was changed",
-                    hint="stop the producers at the source, see `farshore status`, then try again",
-                )
+                or _still_behind(snapshot, behind, timeout_s)
             )
         await asyncio.sleep(DRAIN_POLL_S if quiet_since is None else _until_quiet(quiet_since, asked_at_s, deadline))
+
+
+def _recreated(snapshot: Snapshot, made_anew: Sequence[str]) -> NotDrained:
+    """However long it is waited, the mirror brings nothing of a topic that is another one, until somebody decides."""
+    named = ", ".join(made_anew[:PARTITIONS_NAMED]) + (" and others" if len(made_anew) > PARTITIONS_NAMED else "")
+    gaps = " ".join(f"--gap {shlex.quote(name)}" for name in made_anew)
+    return NotDrained(
+        f"{named} at {snapshot.source} was deleted and made anew while it was drained: it is another log than was "
+        "mirrored, and the mirror stands still there; nothing was changed",
+        hint=f"look at the gaps: `farshore status --link {snapshot.link} --all`; to have the link mirror what is there "
+        f"now, behind what the target has: `farshore link resume --link {snapshot.link} {gaps}`; then try again",
+    )
+
+
+def _still_behind(snapshot: Snapshot, behind: LossTotal, timeout_s: float) -> NotDrained:
+    missing = f"{behind.offsets} offsets in {behind.partitions_with_loss} partitions were still not mirrored"
+    written = f"{snapshot.source} was still being written to"
+    return NotDrained(
+        f"{missing if behind.offsets else written} after {timeout_s:.0f} s; nothing was changed",
+        hint="stop the producers at the source, see `farshore status`, then try again",
+    )
 
 
 def _not_made(snapshot: Snapshot, to_come: Sequence[str], timeout_s: float) -> NotDrained | None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from failover.errors import NotDrained
 from failover.link_run import LinkRun
 from failover.plan import plan_switchover
 from failover.steps import OperationStep
@@ -40,3 +41,14 @@ async def make_anew(stage: Stage, *, is_empty: bool) -> None:
     await recreate(stage.source)
     for at in PARTITIONS if not is_empty else ():
         await write(stage.source, at, some_records(9_000, RECORDS + 5))
+
+
+async def test_a_topic_that_is_made_anew_amid_the_drain_is_not_told_as_one_that_is_written_to(tmp_path: Path) -> None:
+    """What it told to do, to stop the producers, helped nobody: the mirror stands still until somebody decides."""
+    async with two_sites(tmp_path) as stage, mirrored(stage, RARE):
+        plan = plan_switchover(await stage.sites.look())
+        await make_anew(stage, is_empty=False)
+        with pytest.raises(NotDrained, match=r"flights:0, flights:1 at .* was deleted and made anew") as refused:
+            await stage.run(plan, stage.sites)
+        gaps = "--gap flights:0 --gap flights:1"
+        assert f"farshore link resume --link {stage.link.name} {gaps}" in refused.value.hint
