@@ -179,6 +179,13 @@ def _consent(result: OperationResult) -> str:
     return f" --allow-data-loss{_LEAVES_SOURCE.get(result.source_finding, '')}"
 
 
+def _consent_by_then(result: OperationResult) -> str:
+    """As `_consent`, of one that waits for the source to tell more: it answers by then, in part or wholly."""
+    if result.operation is Operation.SWITCHOVER:
+        return ""
+    return " --allow-data-loss --even-if-source-answers --even-if-source-partly-there"
+
+
 def _groups_behind(result: OperationResult, link: Link) -> Iterable[NextStep]:
     """Those that are not to start with the others, and how they follow."""
     there, consent = link.target.name, _consent(result)
@@ -192,7 +199,8 @@ def _groups_behind(result: OperationResult, link: Link) -> Iterable[NextStep]:
             f"but not these groups, of which it is not known where they go on: before they start at {there}, when "
             f"{link.source.name} tells that (a failover with --to-datetime sets them to a time)"
         )
-        yield NextStep(what, f"farshore {result.operation.value} --link {link.name} {named}{consent}")
+        consent_then = _consent_by_then(result)
+        yield NextStep(what, f"farshore {result.operation.value} --link {link.name} {named}{consent_then}")
     if left := groups_to_move(result):
         named = " ".join(f"--group {shlex.quote(group)}" for group in left)
         what = f"but not these groups: first, when what did not answer at {there} does again"

@@ -45,12 +45,12 @@ async def half_gone(folder: Path, monkeypatch: pytest.MonkeyPatch, *, has_leader
                         east.partitions[api, GONE] = ErrorCode.KAFKA_STORAGE_ERROR
                 else:
                     east.leaderless.add(GONE)
-                await eventually(lambda: _is_held(stage), "a hold")
+                await eventually(lambda: is_held(stage), "a hold")
             async with Cluster(stage.link.source, client_id="farshore-test", limits=IMPATIENT) as source:
                 yield replace(stage, source=source)
 
 
-async def _is_held(stage: Stage) -> bool:
+async def is_held(stage: Stage) -> bool:
     return tuple(GONE) in (await read_entries(stage.link, stage.target)).in_doubt(asks_source=True)
 
 
