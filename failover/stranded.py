@@ -23,6 +23,7 @@ class StrandedRange:
     """Offsets [first_offset, end_offset) of the source, and the committed records in them, counted by reading.
 
     None: they could not be counted, or a transaction is open there, or nobody can say where some of them came from.
+    `open_from_offset`: where such a transaction begins, which may still be committed; None: there is none.
     """
 
     topic: str
@@ -30,6 +31,7 @@ class StrandedRange:
     first_offset: int
     end_offset: int
     records: int | None
+    open_from_offset: int | None = None
 
 
 async def stranded_ranges(link: Link, source: Cluster, target: Cluster, fenced: Snapshot) -> tuple[StrandedRange, ...]:
@@ -89,5 +91,7 @@ async def _counted(
             with suppress(ClientError, MirrorError, WireError, TimeoutError):
                 async with asyncio.timeout(COUNT_MS / 1000):
                     records = await counter.count(where, stranded.first_offset, stranded.end_offset)
-        counted.append(replace(stranded, records=records))
+        begins = stable.get(where, stranded.end_offset)
+        open_from = max(begins, stranded.first_offset) if begins < stranded.end_offset else None
+        counted.append(replace(stranded, records=records, open_from_offset=open_from))
     return counted

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from deploy.cli.tables import counted
 from failover.result import OperationResult
+from failover.stranded import StrandedRange
 
 OTHERS_SHOWN = 10
 
@@ -16,7 +17,15 @@ def stranded_line(result: OperationResult) -> str:
     known = sum(count for count in records if count is not None)
     told = counted(known, "record") if None not in records else f"at least {counted(known, 'record')}"
     places = ", ".join(f"{one.topic}-{one.partition} [{one.first_offset}, {one.end_offset})" for one in result.stranded)
-    return f"{told} came to {result.source} after the fence, and are only there: {places}"
+    said = f"{told} came to {result.source} after the fence, and are only there: {places}"
+    opened = [f"{one.topic}-{one.partition} from {one.open_from_offset}" for one in result.stranded if _is_open(one)]
+    if not opened:
+        return said
+    return f"{said}; in a transaction that has not ended, and may still be committed: {', '.join(opened)}"
+
+
+def _is_open(stranded: StrandedRange) -> bool:
+    return stranded.open_from_offset is not None
 
 
 def unwatched_line(result: OperationResult) -> str:

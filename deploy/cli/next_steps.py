@@ -147,6 +147,9 @@ def _starting(result: OperationResult, link: Link, staying: Sequence[str]) -> It
     if result.stranded or result.is_source_open:
         what = f"stop what writes at {here}: it would bring more of what is only there, behind what the mirror carried"
         yield NextStep(what)
+    if any(one.open_from_offset is not None for one in result.stranded):
+        what = f"end the transactions that are open at {here}: `farshore stranded list` counts what they have only then"
+        yield NextStep(what, f"farshore stranded list --link {link.name}")
     if result.source_readers:
         yield NextStep(f"stop what reads at {here}")
     if result.late_commits:

@@ -222,7 +222,7 @@ async def test_of_what_came_only_committed_records_count(tmp_path: Path) -> None
             await producer.begin_transaction()
             await producer.send_and_wait(where.topic, b"z", partition=PARTITIONS[1].partition)
             _, open_one = await stranded_ranges(stage.link, source, stage.target, fenced)
-            assert open_one == StrandedRange(*PARTITIONS[1], RECORDS, RECORDS + 1, None)
+            assert open_one == StrandedRange(*PARTITIONS[1], RECORDS, RECORDS + 1, None, open_from_offset=RECORDS)
             await producer.abort_transaction()
         finally:
             await producer.stop()

@@ -82,6 +82,14 @@ def test_what_is_stranded_is_told_before_anything_is_started() -> None:
     assert stranded_line(stranded) == (
         "at least 3 records came to east after the fence, and are only there: flights-0 [50, 53), a.b-1 [7, 9)"
     )
+    open_one = replace(MOVED, stranded=(StrandedRange("flights", 0, 50, 53, None, 52),))
+    assert open_one.has_findings
+    assert stranded_line(open_one).endswith(
+        "; in a transaction that has not ended, and may still be committed: flights-0 from 52"
+    )
+    told = next_steps(open_one, LINK, (BACK,), {})
+    assert told[0].what.startswith("stop what writes at east")
+    assert told[1].what.startswith("end the transactions that are open at east")
     assert summary(stranded) == stranded_line(stranded)
     assert next_steps(stranded, LINK, (BACK,), {})[0].what.startswith("stop what writes at east")
 
