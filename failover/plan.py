@@ -163,7 +163,7 @@ def plan_failover(
     losses = tuple(state_loss(view, snapshot.taken_at_ms) for view in snapshot.partitions)
     left, back, left_places = tuple(left_groups), tuple(set_back_groups), tuple(left_partitions)
     planned = tuple(plan_moves(snapshot, back) if moves is None else moves)
-    refusals = [_moved_back(one, snapshot, freezing) for one in _link_refusals(snapshot)]
+    refusals = [*_link_refusals(snapshot, is_target_left=_is_target_left(snapshot, freezing))]
     unknown = not_movable(_told(planned, snapshot), left)
     if allow_data_loss and not unknown:  # all that nobody can know was consented to
         refusals = [refusal for refusal in refusals if refusal.reason is not RefusalReason.MAP_LOST]
@@ -284,33 +284,35 @@ def is_coming(move: GroupMove, snapshot: Snapshot) -> bool:
     return False
 
 
-def _link_refusals(snapshot: Snapshot) -> Iterable[GateRefusal]:
+def _link_refusals(snapshot: Snapshot, *, is_target_left: bool = False) -> Iterable[GateRefusal]:
     """A link that was moved may be followed by groups that stayed behind: those are asked for by name."""
     for one in snapshot.declared_otherwise:
         if one.part is not DeclaredPart.SOURCE:
             yield GateRefusal(RefusalReason.DECLARED_OTHERWISE, snapshot.link, f"{one.part.value}: {one.there}")
     if snapshot.is_promoted and not snapshot.interrupted and not snapshot.asked_groups:
-        if snapshot.moved_back_by:
-            yield GateRefusal(RefusalReason.MOVED_BACK, snapshot.link, ", ".join(snapshot.moved_back_by))
-        else:
-            yield GateRefusal(RefusalReason.LINK_NOT_RUNNING, snapshot.link, snapshot.operation_id)
+        yield _moved_before(snapshot, is_target_left=is_target_left)
     if snapshot.is_map_lost:
         yield GateRefusal(RefusalReason.MAP_LOST, snapshot.link, snapshot.target)
     elif not any(view.mirrored_source_next is not None for view in snapshot.partitions):
         yield GateRefusal(RefusalReason.NOTHING_MIRRORED, snapshot.link)
 
 
-def _moved_back(refusal: GateRefusal, snapshot: Snapshot, freezing: Freezing) -> GateRefusal:
-    """Of a link that was moved before, where its target takes no writes: somebody came back from it since, and with the
-    source lost anew there is another way on than where it is the active site.
+def _moved_before(snapshot: Snapshot, *, is_target_left: bool) -> GateRefusal:
+    """Of a promoted link, what became of its clients since. Where its target takes no writes somebody came back from
+    it, and with the source lost anew there is another way on than where it is the active site, whoever came back how.
     """
-    if refusal.reason not in (RefusalReason.LINK_NOT_RUNNING, RefusalReason.MOVED_BACK):
-        return refusal
+    if is_target_left:
+        return GateRefusal(RefusalReason.TARGET_WAS_LEFT, snapshot.link, snapshot.target)
+    if snapshot.moved_back_by:
+        return GateRefusal(RefusalReason.MOVED_BACK, snapshot.link, ", ".join(snapshot.moved_back_by))
+    return GateRefusal(RefusalReason.LINK_NOT_RUNNING, snapshot.link, snapshot.operation_id)
+
+
+def _is_target_left(snapshot: Snapshot, freezing: Freezing) -> bool:
+    """Whether it refuses writes to the link's topics."""
     standing, denied = freezing.target, freezing.target_denials
     refuses = standing is not None and any(standing.refuses(view.target_topic) for view in snapshot.partitions)
-    if refuses or (denied is not None and denied.marks(freezing.target_topics)):
-        return GateRefusal(RefusalReason.LINK_MOVED_BACK, snapshot.link, snapshot.target)
-    return refusal
+    return refuses or (denied is not None and denied.marks(freezing.target_topics))
 
 
 def active_at_source(groups: Iterable[GroupView], left_groups: Container[str] = ()) -> tuple[GateRefusal, ...]:

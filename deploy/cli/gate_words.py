@@ -32,7 +32,7 @@ _REASONS: dict[RefusalReason, tuple[str, str]] = {
         "`farshore operation show {detail}` says what it did; where groups stayed behind, name them with --group; to "
         "mirror again, run `farshore link resume --link {subject}`",
     ),
-    RefusalReason.LINK_MOVED_BACK: (
+    RefusalReason.TARGET_WAS_LEFT: (
         "the link {subject} is promoted from an earlier move, and its target {detail} was left since and refuses "
         "writes; what came to its source behind that was not mirrored",
         "is its source lost anew: `farshore failover --link {subject} --allow-data-loss`, with --group GROUP for each "

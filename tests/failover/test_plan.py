@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
+from broker.wire.site_role import SiteRole, SiteStanding
 from failover.contact import SiteFinding
+from failover.freezing import Freezing
 from failover.gates import GateRefusal, RefusalReason
 from failover.losses import Certainty, state_loss, total_loss
 from failover.moves import MoveKind
@@ -114,6 +118,32 @@ def test_a_promoted_link_and_an_unmirrored_one_are_refused() -> None:
     assert RefusalReason.LINK_PAUSED not in reasons(lost.refusals)
     never = replace(SNAPSHOT, partitions=(replace(MIRRORED, mirrored_source_next=None),))
     assert RefusalReason.NOTHING_MIRRORED in reasons(plan_switchover(never).refusals)
+
+
+@pytest.mark.parametrize(
+    ("moved_back_by", "target", "reason"),
+    [
+        ((), SiteRole.ACTIVE, GateRefusal(RefusalReason.LINK_NOT_RUNNING, "east-west", "op")),
+        (("back",), SiteRole.ACTIVE, GateRefusal(RefusalReason.MOVED_BACK, "east-west", "back")),
+        ((), SiteRole.STANDBY, GateRefusal(RefusalReason.TARGET_WAS_LEFT, "east-west", "west")),
+        (("back",), SiteRole.STANDBY, GateRefusal(RefusalReason.TARGET_WAS_LEFT, "east-west", "west")),
+    ],
+)
+def test_what_became_of_a_link_that_was_moved_is_told_once(
+    moved_back_by: tuple[str, ...], target: SiteRole, reason: GateRefusal
+) -> None:
+    """A source that is lost anew has another way on where the target was left: it takes writes again then."""
+    moved = replace(SNAPSHOT, link_state="promoted", operation_id="op", moved_back_by=moved_back_by)
+    freezing = Freezing(target=SiteStanding(target, 3, ""))
+    told = {reason.reason, RefusalReason.LINK_NOT_RUNNING, RefusalReason.MOVED_BACK, RefusalReason.TARGET_WAS_LEFT}
+    plan = plan_failover(source_gone(moved), allow_data_loss=True, even_if_source_answers=False, freezing=freezing)
+    assert [one for one in plan.refusals if one.reason in told] == [reason]
+    planned = plan_switchover(moved, freezing=freezing)
+    of_planned = RefusalReason.MOVED_BACK if moved_back_by else RefusalReason.LINK_NOT_RUNNING
+    assert [one.reason for one in planned.refusals if one.reason in told] == [of_planned]
+    named = replace(source_gone(moved), asked_groups=(GROUP.group,))
+    plan = plan_failover(named, allow_data_loss=True, even_if_source_answers=False, freezing=freezing)
+    assert [one for one in plan.refusals if one.reason in told] == []
 
 
 def test_a_switchover_is_refused_while_a_topic_is_paused_and_a_failover_is_not() -> None:

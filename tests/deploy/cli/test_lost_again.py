@@ -58,7 +58,7 @@ def test_the_other_site_takes_writes_again_by_what_the_refusal_says(lost_again: 
     _, at_west = asyncio.run(look_at_west(lost_again.link))
     assert not takes_writes(lost_again)
     reason, commands = commands_of(lost_again)
-    assert reason == "link_moved_back"
+    assert reason == "target_was_left"
     (thaw,) = [one for one in commands if one.startswith("site thaw")]
     lost_again.run(f"{thaw} --yes")
     assert takes_writes(lost_again)
