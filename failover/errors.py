@@ -102,7 +102,7 @@ class SkipsMore(GateRefused):
     def __init__(self, places: Mapping[str, int], target: str) -> None:
         """`places`: group and partition, in words -> how many records it would skip."""
         self.groups = tuple(sorted({place.split(" on ")[0] for place in places}))
-        told = ", ".join(f"{place} ({records})" for place, records in places.items())
+        told = ", ".join(f"{place} (at most {records})" for place, records in places.items())
         super().__init__(
             f"since the plan was made groups went on at {target}, or it lost what they read next, so that records "
             f"would be skipped: {told}; nothing was changed",
@@ -119,7 +119,7 @@ class ReadsMore(GateRefused):
     def __init__(self, places: Mapping[str, int], source: str) -> None:
         """`places`: group and partition, in words -> how many records it would read again."""
         self.groups = tuple(sorted({place.split(" on ")[0] for place in places}))
-        told = ", ".join(f"{place} ({records})" for place, records in places.items())
+        told = ", ".join(f"{place} (at most {records})" for place, records in places.items())
         super().__init__(
             f"since the plan was made {source} has lost offsets of groups (deleted, or expired), so that records would "
             f"be read again: {told}; nothing was changed",

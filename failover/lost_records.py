@@ -21,7 +21,7 @@ def lost_at_target(plan: OperationPlan | None, live: Snapshot | None) -> Iterabl
         if move.kind is MoveKind.AT_START and move.skipped_records and (move.group, move.place) not in gone:
             lost[move.group] = lost.get(move.group, 0) + move.skipped_records
     for group, records in sorted(lost.items()):
-        said = f"{plan.snapshot.target} has no more what it reads next: it would skip {records:,} records"
+        said = f"{plan.snapshot.target} has no more what it reads next: it would skip at most {records:,} records"
         yield group, said, f"farshore group describe --link {plan.snapshot.link} --group {group}"
 
 

@@ -73,4 +73,7 @@ def group_line(total: GroupTotal) -> str:
 
 
 def _count(records: int | None) -> str:
-    return "an unknown number of records" if records is None else counted(records, "record")
+    """They are offsets of the target, among which markers and what compaction took are no records."""
+    if records is None:
+        return "an unknown number of records"
+    return f"{'at most ' if records else ''}{counted(records, 'record')}"

@@ -73,7 +73,9 @@ def readers_line(result: OperationResult) -> str:
 def unplanned_skips_line(result: OperationResult) -> str:
     """Of groups that went on at the target since the plan, or whose records it lost, in one line."""
     found = result.unplanned_skips
-    places = [f"{one.group} on {one.topic}-{one.partition} {one.skipped_records:,}" for one in found[:OTHERS_SHOWN]]
+    places = [
+        f"{one.group} on {one.topic}-{one.partition} at most {one.skipped_records:,}" for one in found[:OTHERS_SHOWN]
+    ]
     more = ", ..." if len(found) > OTHERS_SHOWN else ""
     since = f"since the plan was made groups went on at {result.target}, or it lost what they read next"
     return f"{since}: they skip records that it did not say: {', '.join(places)}{more}"
@@ -82,7 +84,9 @@ def unplanned_skips_line(result: OperationResult) -> str:
 def unplanned_read_again_line(result: OperationResult) -> str:
     """Of groups whose offsets the source lost since the plan, in one line."""
     found = result.unplanned_read_again
-    places = [f"{one.group} on {one.topic}-{one.partition} {one.read_again_records:,}" for one in found[:OTHERS_SHOWN]]
+    places = [
+        f"{one.group} on {one.topic}-{one.partition} at most {one.read_again_records:,}" for one in found[:OTHERS_SHOWN]
+    ]
     more = ", ..." if len(found) > OTHERS_SHOWN else ""
     since = f"since the plan was made {result.source} has lost offsets of groups, or ceased to tell them"
     return f"{since}: they read records again that it did not say: {', '.join(places)}{more}"

@@ -125,7 +125,7 @@ def test_a_plan_of_very_many_moves_is_told_in_short_before_the_question_and_whol
     """1,000 groups were 5,000 lines and five seconds, in which nothing was moved."""
     show_plan(_plan(1_000))
     told = capsys.readouterr().err
-    assert "group-7: 0 records read again, 7 records skipped" in told
+    assert "group-7: 0 records read again, at most 7 records skipped" in told
     assert "999 groups: 0 records read again, 0 records skipped" in told
     assert "moves: 1 ahead, 999 translated; --dry-run shows each" in told
     assert len(told.splitlines()) < 12
