@@ -267,6 +267,9 @@ def test_without_a_terminal_the_flag_is_named(shell: Shell) -> None:
         "open_offsets": 0,
         "pace_seconds": None,
         "pace_at": None,
+        "ceased_per_s": None,
+        "ceased_partitions": 0,
+        "is_source_there": True,
     }
     assert shell.operations == before
 
