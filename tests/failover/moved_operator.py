@@ -14,12 +14,14 @@ import pytest
 
 from broker.base.errors import FarshoreError, first_of
 from broker.client.site_role import site_standing
+from broker.wire.vocabulary import TopicPartition
 from failover.aborting import abort, plan_abort
 from failover.errors import GateRefused
 from failover.hooks import Hooks
 from failover.intent import Intent
 from failover.journal import OperationLog
 from failover.journal_log import load_operations
+from failover.late_commits import LateCommit
 from failover.standing import OPEN_STATES, OperationState, intent_of, results_of, standing_of
 from failover.steps import Operation
 from failover.taking_up import resume
@@ -56,6 +58,8 @@ class Operator:
     counts: Counter[str] = field(default_factory=Counter)
     mirror_runs: bool = True
     operations: int = field(default=0, init=False)
+    found_pending: bool = field(default=False, init=False)
+    """Whether the last attempt ended with findings, and rightly: it moved over what a living source's group holds."""
 
     @property
     def rng(self) -> random.Random:
@@ -91,6 +95,7 @@ class Operator:
         was_troubled = False
         late: Callable[[], Awaitable[None]] | None = None
         while attempt < ATTEMPTS:
+            self.found_pending = False
             trouble, death = self._trouble(is_last=attempt == ATTEMPTS - 1)
             death.arrives, death.arrives_at = late, self.rng.randint(1, REQUESTS // 3) if late else 0
             try:
@@ -121,7 +126,7 @@ class Operator:
                 await world.check(intent, moves, before, is_dead=is_dead, mirror_ran=self.mirror_runs)
                 return
             was_troubled |= trouble is not Trouble.NONE
-            attempt += 1
+            attempt += not self.found_pending
         raise MovedWrongly(f"{verb} did not end with 0, and nothing was in its way")
 
     async def _arrived(self, death: Death) -> Callable[[], Awaitable[None]] | None:
@@ -235,11 +240,19 @@ class Operator:
             found = (*at_source, result.unplanned_skips, result.unplanned_read_again, result.is_loss_unconsented)
             self.tell(f"not verified: {result.differences} {found}", "not verified")
             if any(late.found_offset is None for late in result.late_commits):  # as he is told to
+                has_others = not result.verified or replace(result, late_commits=()).has_findings
+                self.found_pending = not has_others and all(self._holds(late) for late in result.late_commits)
                 await self.world.released()
             return None
         return [
             {"group": m.group, "kind": m.kind.value, "topic": m.topic, "partition": m.partition} for m in result.moves
         ]
+
+    def _holds(self, late: LateCommit) -> bool:
+        holding = self.world.holding
+        if holding is None or late.found_offset is not None:
+            return False
+        return holding.group == late.group and TopicPartition(late.topic, late.partition) in holding.offsets
 
     async def resume_link_to_standby(self) -> None:
         """The link that was moved away from carries again, when it is to go the same way once more."""

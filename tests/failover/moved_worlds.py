@@ -57,6 +57,8 @@ class MovedWorld:
         """Per group the partitions of which the mirror has carried a place."""
         self.held: asyncio.Task[None] | None = None
         """A transaction of a group that has not ended."""
+        self.holding: Transaction | None = None
+        """The same, by what it commits; None behind `released`."""
         self.written = 0
         self.brought: dict[TopicPartition, int] = {}
         """How many records of each partition the mirror was last known to have brought."""
@@ -108,6 +110,7 @@ class MovedWorld:
         offsets, counts = await self._places(group, back=False)
         one = Transaction(group, offsets, self.rng.uniform(0.2, HELD_S), self.rng.random() < 0.7)
         is_pending = asyncio.Event()
+        self.holding = one
         self.held = asyncio.create_task(one.live(self.active, is_pending, lambda: self._has_read(group, counts)))
         waiting = asyncio.create_task(is_pending.wait())
         await asyncio.wait([self.held, waiting], return_when=asyncio.FIRST_COMPLETED)
@@ -117,7 +120,7 @@ class MovedWorld:
     async def released(self) -> None:
         """What was held has ended, and counts or does not."""
         if self.held is not None:
-            held, self.held = self.held, None
+            held, self.held, self.holding = self.held, None, None
             await held
 
     async def _places(
