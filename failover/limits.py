@@ -36,6 +36,8 @@ FENCED_TRIES_MAX: Final = 3
 """So often groups are committed that a worker fenced which ends by that."""
 SET_TRIES_MAX: Final = 5
 """So often groups are looked at, and set back, of which the link back's worker carries one on meanwhile."""
+HELD_S: Final = 5.0
+"""How long groups are committed again at a target where a transaction that has not ended has their offsets."""
 NOTED_S: Final = 2.0
 """How long it is tried to note in the link's state that groups were moved: they stand, and applications wait."""
 LOOK_AGAIN_S: Final = 5.0

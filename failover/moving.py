@@ -18,13 +18,14 @@ from broker.client.cluster import Cluster
 from broker.client.errors import ClientError, KafkaError
 from broker.client.fanout import both, split_failures
 from broker.client.group_commits import commit_offsets_of_groups
+from broker.client.group_transactions import held_offsets
 from broker.client.groups import committed_offsets_of_groups
 from broker.client.model import CommittedOffset
 from broker.client.producers import ProducerIdAndEpoch
 from broker.wire.vocabulary import TopicPartition
 from failover.errors import FenceShrank, TakenOver
 from failover.journal_log import FENCED
-from failover.limits import FENCED_TRIES_MAX, NOTED_S
+from failover.limits import DRAIN_POLL_S, FENCED_TRIES_MAX, HELD_S, NOTED_S
 from failover.moves import GroupMove, MoveKind
 from failover.patience import patiently
 from failover.sites import Sites
@@ -37,6 +38,7 @@ from mirror.api import (
     Link,
     LinkFenced,
     MovedPair,
+    OffsetsHeld,
     Promotion,
     RunState,
     StateEntries,
@@ -135,11 +137,28 @@ class FencedCommits:
     async def commit(self, due: Sequence[Due], check: Callable[[], Awaitable[None]]) -> Mapping[str, ClientError]:
         failures: dict[str, ClientError] = {}
         for at in range(0, len(due), GROUPS_PER_TRANSACTION):
-            share = due[at : at + GROUPS_PER_TRANSACTION]
-            ended = await self._commit(share, check)
-            self._ended = ended.writer or self._ended
-            failures |= ended.failures
+            failures |= await self._commit_free(due[at : at + GROUPS_PER_TRANSACTION], check)
         return failures
+
+    async def _commit_free(
+        self, share: Sequence[Due], check: Callable[[], Awaitable[None]]
+    ) -> Mapping[str, ClientError]:
+        """Again for HELD_S those whose offsets somebody's transaction has; it may be what a machine before this one
+        staged, whose end does not count yet.
+        """
+        loop = asyncio.get_running_loop()
+        until_s = loop.time() + HELD_S
+        failures: dict[str, ClientError] = {}
+        left = list(share)
+        while True:
+            ended = await self._commit(left, check)
+            self._ended = ended.writer or self._ended
+            held = {group for group, error in ended.failures.items() if isinstance(error, OffsetsHeld)}
+            failures |= {group: error for group, error in ended.failures.items() if group not in held}
+            left = [one for one in left if one.group in held]
+            if not left or loop.time() > until_s:
+                return failures | {group: ended.failures[group] for group in held}
+            await asyncio.sleep(DRAIN_POLL_S)
 
     async def _commit(self, share: Sequence[Due], check: Callable[[], Awaitable[None]]) -> Commits:
         """Again where a worker fenced the groups that did not know yet that the link is not its own: it commits none,
@@ -179,7 +198,14 @@ class UnfencedCommits:
         pass
 
     async def commit(self, due: Sequence[Due], check: Callable[[], Awaitable[None]]) -> Mapping[str, ClientError]:
-        return await commit_offsets_of_groups(self._target, {one.group: one.offsets for one in due})
+        wanted = {one.group: one.offsets for one in due}
+        free, failures = split_failures(await held_offsets(self._target, wanted))
+        site = self._target.site.name
+        held = {group: OffsetsHeld(site, places) for group, places in free.items() if places}
+        refused = await commit_offsets_of_groups(
+            self._target, {group: wanted[group] for group in free if group not in held}
+        )
+        return {**failures, **held, **refused}
 
     async def until_counted(self) -> None:
         pass

@@ -3,7 +3,7 @@
 from mirror.carried_back import CarriedBack, carried_back
 from mirror.errors import LinkFenced, MirrorError
 from mirror.findings import link_findings, next_command
-from mirror.groups.committing import Commits, Due, commit_groups, find_places, until_counted
+from mirror.groups.committing import Commits, Due, OffsetsHeld, commit_groups, find_places, until_counted
 from mirror.groups.decisions import carried_offset, is_set_back_there
 from mirror.groups.moved import MovedPair, moved_groups, with_entries
 from mirror.groups.sync import CONSUMER_PROTOCOL_TYPES
@@ -93,6 +93,7 @@ __all__ = [
     "MovedPair",
     "Observation",
     "OffsetMap",
+    "OffsetsHeld",
     "OthersCounter",
     "Promotion",
     "Pulse",

@@ -10,6 +10,8 @@ GROUPS_PER_TRANSACTION: Final = 1_000
 """Groups whose offsets are committed together: some eight round trips, in four of which readers may wait for them."""
 GROUP_COMMIT_ROUNDS: Final = 3
 """Transactions that are begun for the same groups, each without those that stood against the one before."""
+HELD_NAMED_MAX: Final = 3
+"""Partitions that are named where a transaction has a group's offsets."""
 GROUP_TRANSACTION_TIMEOUT_MS: Final = 15_000
 """After that a broker takes back what a worker has staged that died amid a commit. A successor does so at once."""
 GROUP_FENCE_PATIENCE_MS: Final = 10_000

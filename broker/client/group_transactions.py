@@ -3,11 +3,15 @@
 OffsetCommit knows no fence; TxnOffsetCommit does: once another producer has the transactional id, nothing more can be
 staged, and what was staged is taken back (KIP-98). A staged offset is overtaken by any plain commit that comes after
 it, and until the transaction ends, readers that ask for stable offsets wait (KIP-447).
+
+Of two transactions with the same offset the one counts that staged it later, whichever ends later. So nothing is staged
+over what another one holds: a group is asked for that right before, on the same connection
+(docs/adr/0037-nothing-is-staged-over-a-transaction.md).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Final, NamedTuple
 
 from broker.client.cluster import Cluster
@@ -15,10 +19,12 @@ from broker.client.connection import Connection
 from broker.client.errors import ClientError, KafkaError, UnsupportedByCluster
 from broker.client.fanout import ask_coordinator, ask_each_group
 from broker.client.model import CommittedOffset
+from broker.client.offset_fetch import pending_in, send_pending
 from broker.client.producers import ProducerIdAndEpoch, raise_error
 from broker.wire.api import ApiKey
 from broker.wire.errors import ErrorCode
 from broker.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
+from broker.wire.messages.offset_fetch import OffsetFetchResponse
 from broker.wire.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestPartition,
@@ -34,10 +40,14 @@ _MEMBERS_SINCE: Final = 3
 
 
 class Staged(NamedTuple):
-    """What became of one group's offsets: whether any was taken, and why not all were."""
+    """What became of one group's offsets: whether any was taken, and why not all were. `held`: where another
+    transaction, which has not ended, commits one, too: what was staged now would count in its place, and is the
+    caller's to take back.
+    """
 
     is_any_taken: bool
     error: KafkaError | None
+    held: frozenset[TopicPartition] = frozenset()
 
 
 async def add_groups_to_txn(
@@ -64,20 +74,56 @@ async def stage_offsets(
 ) -> dict[str, Staged | ClientError]:
     """Stage the offsets of groups that were added -> per group what became of them, or why that is not known.
 
-    A group that has members refuses all of its own. What fails is tried again for `patience_ms` (None: the client's
-    own).
+    A group that has members refuses all of its own. One is held also by what this transaction staged before, be it
+    in a try that had no answer. What fails is tried again for `patience_ms` (None: the client's own).
     """
 
     async def ask(connection: Connection, share: list[str]) -> dict[str, Staged | KafkaError]:
         if connection.version(ApiKey.TXN_OFFSET_COMMIT) < _MEMBERS_SINCE:
             raise UnsupportedByCluster(f"{cluster.site.name} would move groups that have members (Kafka before 2.5)")
-        sent = [await connection.send(_request(transactional_id, producer, group, offsets[group])) for group in share]
-        answers = [await answer for answer in sent]
+        sent = [
+            (
+                await send_pending(connection, group, offsets[group]),
+                await connection.send(_request(transactional_id, producer, group, offsets[group])),
+            )
+            for group in share
+        ]
+        answers = [(await looked, await staged) for looked, staged in sent]
         return {
-            group: _staged(cluster, group, offsets[group], answer) for group, answer in zip(share, answers, strict=True)
+            group: _unless_held(cluster, group, looked, _staged(cluster, group, offsets[group], staged))
+            for group, (looked, staged) in zip(share, answers, strict=True)
         }
 
     return await ask_each_group(cluster, list(offsets), ask, patience_ms=patience_ms)
+
+
+async def held_offsets(
+    cluster: Cluster, offsets: Mapping[str, Collection[TopicPartition]], *, patience_ms: int | None = None
+) -> dict[str, frozenset[TopicPartition] | ClientError]:
+    """Per group where, of these partitions, a transaction that has not ended commits an offset, or why that is not
+    known. `patience_ms`: as of `stage_offsets`.
+    """
+
+    async def ask(connection: Connection, share: list[str]) -> dict[str, frozenset[TopicPartition] | KafkaError]:
+        sent = [await send_pending(connection, group, offsets[group]) for group in share]
+        answers = [await answer for answer in sent]
+        return {
+            group: pending_in(cluster.site.name, group, answer) for group, answer in zip(share, answers, strict=True)
+        }
+
+    return await ask_each_group(cluster, list(offsets), ask, patience_ms=patience_ms)
+
+
+def _unless_held(
+    cluster: Cluster, group: str, looked: OffsetFetchResponse, staged: Staged | KafkaError
+) -> Staged | KafkaError:
+    """One that nothing was taken of needs no look."""
+    if isinstance(staged, KafkaError) or not staged.is_any_taken:
+        return staged
+    pending = pending_in(cluster.site.name, group, looked)
+    if isinstance(pending, KafkaError):
+        return pending
+    return staged._replace(held=pending)
 
 
 def _request(

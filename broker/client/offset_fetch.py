@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Awaitable, Collection, Iterable
 from dataclasses import dataclass
 from typing import Final
 
@@ -65,6 +65,39 @@ async def fetch_offsets(
         group: _committed(site, group, answer.error_code, answer.topics, stable)
         for group, answer in zip(groups, answers, strict=True)
     }
+
+
+async def send_pending(
+    connection: Connection, group: str, partitions: Collection[TopicPartition]
+) -> Awaitable[OffsetFetchResponse]:
+    """Ask which of the group's offsets in these partitions are pending -> the answer to come, for `pending_in`. What is
+    sent next on the connection is handled right behind it.
+    """
+    named = by_topic(partitions)
+    if connection.version(ApiKey.OFFSET_FETCH) >= _MANY_GROUPS_SINCE:
+        newer = [OffsetFetchRequestTopics(*topic) for topic in named.items()]
+        return await connection.send(
+            OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group, topics=newer)], require_stable=True)
+        )
+    older = [OffsetFetchRequestTopic(*topic) for topic in named.items()]
+    return await connection.send(OffsetFetchRequest(group, older, require_stable=True))
+
+
+def pending_in(site: str, group: str, answer: OffsetFetchResponse) -> frozenset[TopicPartition] | KafkaError:
+    """What `send_pending` asked for, or why the group does not tell. Where a partition has another error, nothing is
+    known to be pending.
+    """
+    codes = [answer.error_code, *(one.error_code for one in answer.groups)]
+    if any(codes):
+        return KafkaError(max(codes), f"offsets of group {group} at {site}")
+    topics: list[OffsetFetchResponseTopic | OffsetFetchResponseTopics] = [*answer.topics]
+    topics += [topic for one in answer.groups for topic in one.topics]
+    return frozenset(
+        TopicPartition(topic.name, p.partition_index)
+        for topic in topics
+        for p in topic.partitions
+        if p.error_code == ErrorCode.UNSTABLE_OFFSET_COMMIT
+    )
 
 
 def _committed(

@@ -2,13 +2,14 @@
 
 They are staged in a transaction; then the target is looked at again, and the transaction is ended. So a writer that
 was fenced in between, however long it hung, moves no group (docs/adr/0008-groups-by-ranges-of-origin.md). A group that
-has members refuses to be staged; what a job commits that comes later counts, since it lies behind what was staged; one
-that has come and gone before is seen by the second look.
+has members refuses to be staged; one whose offsets stand in another's open transaction is left to the next pass
+(docs/adr/0037-nothing-is-staged-over-a-transaction.md); what a job commits that comes later counts, since it lies
+behind what was staged; one that has come and gone before is seen by the second look.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -23,9 +24,22 @@ from broker.client.topics import describe_each_topic
 from broker.wire.coordinator_keys import OFFSETS_TOPIC, partition_for
 from broker.wire.errors import ErrorCode
 from broker.wire.vocabulary import TopicPartition
-from mirror.limits import GROUP_COMMIT_ROUNDS, GROUP_FENCE_PATIENCE_MS, GROUP_SYNC_TIMEOUT_MS
+from mirror.limits import GROUP_COMMIT_ROUNDS, GROUP_FENCE_PATIENCE_MS, GROUP_SYNC_TIMEOUT_MS, HELD_NAMED_MAX
 from mirror.link import Link
 from mirror.offsets.fence import unmarkable_of
+
+
+class OffsetsHeld(ClientError):
+    """A transaction that has not ended commits some of these offsets of the group, too. What were committed behind it
+    would count in its place, and the application's own commit would not, although it is told that it is done.
+    """
+
+    hint = "it is looked at again; `kafka-transactions.sh list` says whose transactions are ongoing"
+
+    def __init__(self, site: str, held: Collection[TopicPartition]) -> None:
+        where = ", ".join(str(at) for at in sorted(held)[:HELD_NAMED_MAX])
+        more = " and others" if len(held) > HELD_NAMED_MAX else ""
+        super().__init__(f"a transaction at {site} that has not ended has the group's offset in {where}{more}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,10 +151,15 @@ async def _stage(
     refused: dict[str, ClientError] = {}
     against: dict[str, ClientError] = {}
     for group, found in staged.items():
-        if isinstance(found, Staged):
-            refused |= {group: found.error} if found.error is not None else {}
-        else:
-            against[group] = _too_late(group, target) if isinstance(found, RequestTimedOut) else found
+        match found:
+            case Staged() if found.held:
+                against[group] = OffsetsHeld(target.site.name, found.held)
+            case Staged():
+                refused |= {group: found.error} if found.error is not None else {}
+            case RequestTimedOut():
+                against[group] = RequestTimedOut(f"group {group}: its commit at {target.site.name} took too long")
+            case _:
+                against[group] = found
     taken = [group for group, found in staged.items() if isinstance(found, Staged) and found.is_any_taken]
     now = await committed_offsets_of_groups(target, taken, patience_ms=GROUP_SYNC_TIMEOUT_MS)
     for group, looked in now.items():
@@ -149,10 +168,6 @@ async def _stage(
         elif by_group[group].has_changed(looked):
             against[group] = changed_meanwhile(group, target)
     return refused, against
-
-
-def _too_late(group: str, target: Cluster) -> ClientError:
-    return RequestTimedOut(f"group {group}: its commit at {target.site.name} took too long")
 
 
 def changed_meanwhile(group: str, cluster: Cluster) -> ClientError:

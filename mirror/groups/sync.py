@@ -16,7 +16,7 @@ from broker.client.model import CommittedOffset
 from broker.client.producers import ProducerIdAndEpoch
 from broker.wire.vocabulary import GroupState, TopicPartition
 from mirror.groups.before_log import tell_before_logs
-from mirror.groups.committing import Due, changed_meanwhile, commit_groups, find_places
+from mirror.groups.committing import Due, OffsetsHeld, changed_meanwhile, commit_groups, find_places
 from mirror.groups.decisions import GroupDecision, Translator, plan_group_sync
 from mirror.limits import GROUP_SYNC_TIMEOUT_MS, GROUPS_PER_TRANSACTION
 from mirror.link import Link
@@ -107,13 +107,18 @@ async def sync_groups(
         failures |= await _set_back_since(source, planned, memory)
         planned = {group: decisions for group, decisions in planned.items() if group not in failures}
     due = _due(planned, at_target)
+    before = {one.group: memory.by_group.get(one.group) for one in due}
     for start in range(0, len(due), GROUPS_PER_TRANSACTION):
         share = due[start : start + GROUPS_PER_TRANSACTION]
         ahead = {one.group: _entry(planned[one.group], memory, now_ms, ahead=True) for one in share}
         failures |= await _commit_share(link, target, share, ahead, memory, write)
     changes: list[Change] = []
-    for group in failures:
-        changes += memory.changed(_failed(group, planned.get(group, ()), failures[group], memory, now_ms))
+    for group, error in failures.items():
+        decisions = planned.get(group, ())
+        entry = _entry(decisions, memory, now_ms, ahead=False) if decisions else memory.by_group.get(group)
+        if isinstance(error, OffsetsHeld):  # none of it can count any more: it is not what the group stood at since
+            entry = before[group]
+        changes += memory.changed(_failed(group, entry, error, memory, now_ms))
     for group in planned.keys() - failures.keys():
         changes += memory.changed(_entry(planned[group], memory, now_ms, ahead=False))
     for group in memory.by_group.keys() - planned.keys() - failures.keys():
@@ -233,11 +238,8 @@ def _entry(decisions: Sequence[GroupDecision], memory: GroupSyncMemory, now_ms: 
     )
 
 
-def _failed(
-    group: str, decisions: Sequence[GroupDecision], error: ClientError, memory: GroupSyncMemory, now_ms: int
-) -> GroupSync:
+def _failed(group: str, entry: GroupSync | None, error: ClientError, memory: GroupSyncMemory, now_ms: int) -> GroupSync:
     """As it was, or as far as it was decided, with the reason."""
-    entry = _entry(decisions, memory, now_ms, ahead=False) if decisions else memory.by_group.get(group)
     entry = entry or GroupSync(group, now_ms)
     return replace(entry, at_ms=now_ms, failure=str(error), synced_at_ms=memory.syncs.synced_at(group))
 

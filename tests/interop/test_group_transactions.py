@@ -13,7 +13,7 @@ from broker.client.cluster import Cluster
 from broker.client.connection import Connection
 from broker.client.errors import KafkaError
 from broker.client.fanout import ask_coordinator
-from broker.client.group_transactions import Staged, add_groups_to_txn, stage_offsets
+from broker.client.group_transactions import Staged, add_groups_to_txn, held_offsets, stage_offsets
 from broker.client.groups import commit_offsets, committed_offsets, list_groups, stable_offsets_of_groups
 from broker.client.model import CommittedOffset
 from broker.client.offset_fetch import GroupOffsets
@@ -115,6 +115,26 @@ async def test_what_is_pending_is_told_and_of_a_first_offset_by_its_name(bootstr
         await end_txn(cluster, trial.id, producer, commit=True)
         await trial.settled_at(7)
         assert (await pending()).pending == frozenset()
+
+
+@pytest.mark.parametrize("is_in_turn", [True, False])
+async def test_of_two_transactions_that_counts_which_staged_later_and_it_is_told_of_the_other(
+    bootstrap: str, is_in_turn: bool
+) -> None:
+    """Whichever ends later: so what is staged over an application's transaction takes its commit away."""
+    async with Cluster(Site("site", bootstrap)) as cluster:
+        first, second = Trial(cluster), Trial(cluster)
+        second.where, second.group = first.where, first.group
+        await make_topic(cluster, first.where.topic)
+        one, other = await init_producer_id(cluster, first.id), await init_producer_id(cluster, second.id)
+        assert await first.stage(one, 20) == Staged(True, None)
+        assert await held_offsets(cluster, {first.group: [first.where]}) == {first.group: frozenset({first.where})}
+        assert await second.stage(other, 10) == Staged(True, None, held=frozenset({first.where}))
+        ends = [(first.id, one), (second.id, other)]
+        for transactional_id, producer in ends if is_in_turn else ends[::-1]:
+            await end_txn(cluster, transactional_id, producer, commit=True)
+            await init_producer_id(cluster, transactional_id)
+        await first.settled_at(10)
 
 
 async def test_a_plain_commit_after_the_staging_wins(bootstrap: str) -> None:

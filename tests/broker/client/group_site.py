@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import struct
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Final
@@ -63,7 +63,7 @@ from broker.wire.messages.txn_offset_commit import (
     TxnOffsetCommitResponseTopic,
 )
 from broker.wire.schema import Message
-from broker.wire.vocabulary import TopicPartition
+from broker.wire.vocabulary import NO_OFFSET, TopicPartition
 from tests.broker.client.peer import all_versions
 
 QUIET_S: Final = 0.03
@@ -83,6 +83,10 @@ class GroupSite:
     offsets: dict[str, Offsets] = field(default_factory=dict)
     staged: dict[str, Offsets] = field(default_factory=dict)
     """By group, what the open transaction holds."""
+    held: dict[str, Offsets] = field(default_factory=dict)
+    """By group, what an application's transaction holds that has not ended."""
+    appended: list[tuple[str, TopicPartition, bool]] = field(default_factory=list)
+    """Where offsets were committed in transactions, as they came; True: by an application."""
     types: dict[str, str] = field(default_factory=dict)
     """Of groups of other protocols than the two: neither request that describes groups knows them."""
     producer_epoch: int = 0
@@ -235,6 +239,18 @@ class GroupSite:
         self.staged.clear()
         return InitProducerIdResponse(0, ErrorCode.NONE, 7, self.producer_epoch)
 
+    def hold(self, group: str, offsets: Offsets) -> None:
+        """An application commits them in a transaction."""
+        self.held.setdefault(group, {}).update(offsets)
+        self.appended += [(group, where, True) for where in offsets]
+
+    def end_held(self) -> None:
+        """It commits. Of two offsets the one counts that came later; the one in `staged` has its own end."""
+        for group, held in self.held.items():
+            last = {where: is_held for of_group, where, is_held in self.appended if of_group == group}
+            self.offsets.setdefault(group, {}).update({at: one for at, one in held.items() if last[at]})
+        self.held.clear()
+
     def _fenced(self, epoch: int) -> ErrorCode:
         return ErrorCode.NONE if epoch == self.producer_epoch else ErrorCode.PRODUCER_FENCED
 
@@ -248,6 +264,7 @@ class GroupSite:
                 for p in topic.partitions:
                     where = TopicPartition(topic.name, p.partition_index)
                     group[where] = CommittedOffset(p.committed_offset, p.committed_metadata or "")
+                    self.appended.append((asked.group_id, where, False))
         return TxnOffsetCommitResponse(
             0,
             [
@@ -264,6 +281,8 @@ class GroupSite:
             if asked.committed:
                 for group, staged in self.staged.items():
                     self.offsets.setdefault(group, {}).update(staged)
+            else:
+                self.appended = [one for one in self.appended if one[2]]
             self.staged.clear()
         return EndTxnResponse(0, code)
 
@@ -278,20 +297,44 @@ class GroupSite:
             for group in asked.groups:
                 name = group.group_id
                 code = self.partition_errors.get(name, ErrorCode.NONE)
+                named = (
+                    None
+                    if group.topics is None
+                    else [TopicPartition(t.name, n) for t in group.topics for n in t.partition_indexes]
+                )
                 topics = [
                     OffsetFetchResponseTopics(
-                        at.topic, [OffsetFetchResponsePartitions(at.partition, c.offset, -1, c.metadata, code)]
+                        at.topic, [OffsetFetchResponsePartitions(at.partition, c.offset, -1, c.metadata, held or code)]
                     )
-                    for at, c in self.offsets.get(name, {}).items()
+                    for at, c, held in self._told(name, named, asked.require_stable)
                 ]
                 groups.append(OffsetFetchResponseGroup(name, topics, self.fetch_errors.get(name, ErrorCode.NONE)))
             return OffsetFetchResponse(groups=groups)
         name = asked.group_id
+        named = (
+            None
+            if asked.topics is None
+            else [TopicPartition(t.name, n) for t in asked.topics for n in t.partition_indexes]
+        )
         old = [
-            OffsetFetchResponseTopic(at.topic, [OffsetFetchResponsePartition(at.partition, c.offset, -1, c.metadata)])
-            for at, c in self.offsets.get(name, {}).items()
+            OffsetFetchResponseTopic(
+                at.topic, [OffsetFetchResponsePartition(at.partition, c.offset, -1, c.metadata, held)]
+            )
+            for at, c, held in self._told(name, named, asked.require_stable)
         ]
         return OffsetFetchResponse(0, old, self.fetch_errors.get(name, ErrorCode.NONE))
+
+    def _told(
+        self, group: str, named: list[TopicPartition] | None, is_stable: bool
+    ) -> Iterator[tuple[TopicPartition, CommittedOffset, ErrorCode]]:
+        """As Kafka: of all offsets that a group has none is told that is its first, and pending."""
+        found = self.offsets.get(group, {})
+        pending = {*self.held.get(group, {}), *self.staged.get(group, {})} if is_stable else set()
+        for where in found if named is None else named:
+            if where in pending:
+                yield where, CommittedOffset(NO_OFFSET), ErrorCode.UNSTABLE_OFFSET_COMMIT
+            else:
+                yield where, found.get(where, CommittedOffset(NO_OFFSET)), ErrorCode.NONE
 
     def _committed(self, asked: OffsetCommitRequest) -> OffsetCommitResponse:
         code = self.commit_errors.get(asked.group_id, ErrorCode.NONE)

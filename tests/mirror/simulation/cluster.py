@@ -36,17 +36,31 @@ class SimulatedGroup:
 
     offsets: dict[TopicPartition, tuple[int, str]] = field(default_factory=dict)
     staged: dict[int, dict[TopicPartition, tuple[int, str]]] = field(default_factory=dict)
+    _lies_at: dict[tuple[int | None, TopicPartition], int] = field(default_factory=dict)
+    """How late each was appended, by producer id; None: what counts."""
+    _appended: int = 0
+
+    @property
+    def pending(self) -> frozenset[TopicPartition]:
+        return frozenset(where for staged in self.staged.values() for where in staged)
+
+    def stage(self, producer_id: int, offsets: dict[TopicPartition, tuple[int, str]]) -> None:
+        self._appended += 1
+        self.staged.setdefault(producer_id, {}).update(offsets)
+        self._lies_at |= {(producer_id, where): self._appended for where in offsets}
 
     def commit(self, where: TopicPartition, offset: int, metadata: str) -> None:
-        """It lies behind what was staged before, and so it counts."""
+        self._appended += 1
         self.offsets[where] = (offset, metadata)
-        for staged in self.staged.values():
-            staged.pop(where, None)
+        self._lies_at[None, where] = self._appended
 
     def end(self, producer_id: int, *, commit: bool) -> None:
-        staged = self.staged.pop(producer_id, {})
-        if commit:
-            self.offsets |= staged
+        """Of two offsets the one counts that was appended later, whenever their transactions end."""
+        for where, staged in self.staged.pop(producer_id, {}).items():
+            at = self._lies_at.pop((producer_id, where))
+            if commit and at > self._lies_at.get((None, where), 0):
+                self.offsets[where] = staged
+                self._lies_at[None, where] = at
 
 
 class SimulatedCluster:
@@ -154,7 +168,7 @@ class SimulatedCluster:
         error = transactions.check_append(current, *producer, OFFSETS)
         if error is ErrorCode.NONE and offsets:
             group = self.groups.setdefault(group_id, SimulatedGroup())
-            group.staged.setdefault(producer[0], {}).update(offsets)
+            group.stage(producer[0], offsets)
         return error
 
     def end_transaction(self, transactional_id: str, producer: tuple[int, int], *, commit: bool) -> ErrorCode:

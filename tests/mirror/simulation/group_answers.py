@@ -13,7 +13,7 @@ from broker.wire.messages import (
     offset_fetch,
     txn_offset_commit,
 )
-from broker.wire.vocabulary import TopicPartition
+from broker.wire.vocabulary import NO_OFFSET, TopicPartition
 from tests.mirror.simulation.cluster import OFFSETS, SimulatedCluster, SimulatedGroup
 
 
@@ -46,16 +46,19 @@ class GroupAnswers:
     def offset_fetch(self, request: offset_fetch.OffsetFetchRequest, refuse: bool) -> offset_fetch.OffsetFetchResponse:
         error = self._coordinator_error(refuse)
 
-        def answer(group: str) -> offset_fetch.OffsetFetchResponseGroup:
-            found = self.cluster.groups.get(group, SimulatedGroup()).offsets
+        def answer(group: str, named: list[TopicPartition] | None) -> offset_fetch.OffsetFetchResponseGroup:
+            found = self.cluster.groups.get(group, SimulatedGroup())
+            pending = found.pending if request.require_stable else frozenset()
             topics: dict[str, list[Any]] = {}
-            for where, (offset, text) in found.items():
-                one = offset_fetch.OffsetFetchResponsePartitions(where.partition, offset, metadata=text)
+            for where in found.offsets if named is None else named:
+                offset, text = (NO_OFFSET, "") if where in pending else found.offsets.get(where, (NO_OFFSET, ""))
+                code = ErrorCode.UNSTABLE_OFFSET_COMMIT if where in pending else 0
+                one = offset_fetch.OffsetFetchResponsePartitions(where.partition, offset, -1, text, code)
                 topics.setdefault(where.topic, []).append(one)
             listed = [offset_fetch.OffsetFetchResponseTopics(name, ones) for name, ones in topics.items()]
             return offset_fetch.OffsetFetchResponseGroup(group, [] if error else listed, error)
 
-        return offset_fetch.OffsetFetchResponse(groups=[answer(asked.group_id) for asked in request.groups])
+        return offset_fetch.OffsetFetchResponse(groups=[answer(one.group_id, _named(one)) for one in request.groups])
 
     def offset_commit(self, request: offset_commit.OffsetCommitRequest, refuse: bool) -> Any:
         error = self._coordinator_error(refuse)
@@ -108,3 +111,9 @@ class GroupAnswers:
                 for t in request.topics
             ],
         )
+
+
+def _named(asked: offset_fetch.OffsetFetchRequestGroup) -> list[TopicPartition] | None:
+    if asked.topics is None:
+        return None
+    return [TopicPartition(topic.name, number) for topic in asked.topics for number in topic.partition_indexes]

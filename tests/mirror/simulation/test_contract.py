@@ -14,8 +14,14 @@ from broker.client.cluster import Cluster
 from broker.client.configs import describe_topic_configs
 from broker.client.errors import KafkaError
 from broker.client.fanout import split_failures
-from broker.client.group_transactions import Staged, add_groups_to_txn, stage_offsets
-from broker.client.groups import commit_offsets, committed_offsets, describe_groups, list_groups
+from broker.client.group_transactions import Staged, add_groups_to_txn, held_offsets, stage_offsets
+from broker.client.groups import (
+    commit_offsets,
+    committed_offsets,
+    describe_groups,
+    list_groups,
+    stable_offsets_of_groups,
+)
 from broker.client.log import FetchLimits, fetch_once, records_of
 from broker.client.model import CommittedOffset
 from broker.client.offsets import list_offsets, log_end_offsets
@@ -215,20 +221,20 @@ async def groups(cluster: Cluster) -> Transcript:
 
 
 async def groups_in_transactions(cluster: Cluster) -> Transcript:
-    """Staged, taken back, committed, overtaken by a plain commit, refused for what is not there, and fenced."""
+    """Staged, taken back, committed, overtaken by a plain commit, refused for what is not there, and fenced; and over
+    what another transaction holds.
+    """
     await make(cluster)
     said: Transcript = []
 
-    async def stage(producer: ProducerIdAndEpoch, **offsets: int) -> None:
+    async def stage(producer: ProducerIdAndEpoch, txn: str = "one", **offsets: int) -> None:
         try:
-            await add_groups_to_txn(cluster, "one", producer, offsets)
+            await add_groups_to_txn(cluster, txn, producer, offsets)
             wanted = {name: {FLIGHTS: CommittedOffset(offset, "x")} for name, offset in offsets.items()}
             for name in wanted:
                 wanted[name][TopicPartition("none", 0)] = CommittedOffset(1)
-            found = await stage_offsets(cluster, "one", producer, wanted, patience_ms=500)
-            said.append(
-                {name: (one.is_any_taken, str(one.error)) for name, one in found.items() if isinstance(one, Staged)}
-            )
+            found = await stage_offsets(cluster, txn, producer, wanted, patience_ms=500)
+            said.append([(n, o.is_any_taken, str(o.error), o.held) for n, o in found.items() if isinstance(o, Staged)])
         except KafkaError as error:
             said.append(error.code.name)
         said.append([await committed_offsets(cluster, name) for name in offsets])
@@ -244,7 +250,15 @@ async def groups_in_transactions(cluster: Cluster) -> Transcript:
     await stage(second, g=7)
     await stage(third, g=8)
     await end_txn(cluster, "one", third, commit=False)
-    await init_producer_id(cluster, "one")
+    for is_first_to_end in (True, False):
+        one, two = await init_producer_id(cluster, "one"), await init_producer_id(cluster, "two")
+        await stage(one, g=20 + is_first_to_end)
+        await stage(two, "two", g=30 + is_first_to_end)
+        said.append(await held_offsets(cluster, {"g": [FLIGHTS, OTHER], "h": [FLIGHTS]}))
+        for txn, producer in (("one", one), ("two", two))[:: 1 if is_first_to_end else -1]:
+            await end_txn(cluster, txn, producer, commit=True)
+            await init_producer_id(cluster, txn)
+            said.append((await committed_offsets(cluster, "g"), await stable_offsets_of_groups(cluster, ["g", "h"])))
     return [*said, await committed_offsets(cluster, "g"), await committed_offsets(cluster, "h")]
 
 
