@@ -66,18 +66,7 @@ class Configuration:
             self._sites[name] = Site(*where, security, table.freeze_principals)
 
     def _link(self, table: LinkTable) -> Link:
-        return Link(
-            name=table.name,
-            source=self._sites[table.source],
-            target=self._sites[table.target],
-            topics=table.topics,
-            topic_names=table.topic_names,
-            groups=table.groups,
-            priority=table.priority,
-            target_rack=table.target_rack,
-            units=table.units,
-            pins=tuple(sorted(table.pins)),
-        )
+        return table.link(self._sites[table.source], self._sites[table.target])
 
     def site(self, name: str) -> Site:
         """Raises click.UsageError that names the known sites."""

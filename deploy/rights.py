@@ -48,6 +48,8 @@ class Thing(enum.Enum):
     FENCE_OF_GROUPS = "the transactional id of what commits its groups' offsets"
     FENCE_OF_MOVES = "the transactional id of moves along it"
     CLUSTER = "the cluster"
+    ACLS = "the record of the ACLs that it made"
+    ACLS_OF_BACKS = "those of the links back"
 
 
 class Need(NamedTuple):
@@ -223,11 +225,28 @@ RIGHTS: Final[Mapping[str, tuple[Need, ...]]] = {
 """
 
 
+ACL_RIGHTS: Final[Mapping[str, tuple[Need, ...]]] = {
+    "mirror run": (
+        _source(Thing.CLUSTER, DESCRIBE),
+        _source(Thing.ACLS_OF_BACKS, READ),
+        _target(Thing.CLUSTER, ALTER),
+        _target(Thing.ACLS, CREATE, READ, WRITE),
+    ),
+    "status": (_target(Thing.ACLS, READ),),
+}
+"""What comes to these where the link carries ACLs."""
+
+
+def needs_of(link: Link, command: str) -> tuple[Need, ...]:
+    """Of this command, with this link."""
+    return (*RIGHTS[command], *(ACL_RIGHTS.get(command, ()) if link.sync_acls else ()))
+
+
 def rights_of(link: Link, commands: Collection[str], principals: Mapping[str, str]) -> list[NeededRight]:
     """What these commands need, a line for each resource. `principals`: as whom farshore comes, by site."""
     found = []
     for command in commands:
-        for need in RIGHTS[command]:
+        for need in needs_of(link, command):
             site = link.source if need.at is At.SOURCE else link.target
             for pattern in patterns_of(link, need.at, need.thing):
                 found.append(
@@ -287,6 +306,10 @@ def patterns_of(link: Link, at: At, thing: Thing) -> list[Pattern]:
             return exactly(transactional, link.groups_transactional_id) if link.groups else []
         case Thing.FENCE_OF_MOVES:
             return exactly(transactional, transactional_id(link.source.name, link.target.name))
+        case Thing.ACLS:
+            return exactly(topic, link.acls_topic)
+        case Thing.ACLS_OF_BACKS:
+            return exactly(topic, *(back.acls_topic for back in link.reverse_links))
         case Thing.CLUSTER:
             return exactly(AclResource.CLUSTER, CLUSTER_NAME)
 

@@ -7,15 +7,17 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Final, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
 from broker.access.tls import ClientAuth
 from broker.base.address import AddressInvalid, parse_address
 from broker.client.security.settings import Mechanism, TlsVersion
+from broker.client.site import Site
 from broker.groups.model import MigrationPolicy
 from broker.limits import PARTITIONS_PER_TOPIC_MAX
+from broker.wire.vocabulary import EVERYBODY
 from mirror.fleet.settings import DEFAULT_PREFIX, LEASE_SECONDS_MIN, WITHOUT_ETCD_SECONDS
-from mirror.link import UNITS_MAX, Pin, Priority, TopicNames
+from mirror.link import UNITS_MAX, Link, Pin, Priority, TopicNames
 
 DEFAULT_STATE_DIR = Path("var")
 # Site names become prefixes of topics and parts of topic names, so they are of Kafka's alphabet; the dot separates.
@@ -285,6 +287,8 @@ class LinkTable(Table):
     groups: tuple[Regex, ...] = ()
     priority: Priority = "normal"
     target_rack: str = ""
+    sync_acls: bool = False
+    acl_principals: dict[Principal, Principal] = Field(default_factory=dict)
     units: int = Field(1, ge=1, le=UNITS_MAX)
     pins: frozenset[PinText] = frozenset()
 
@@ -293,6 +297,30 @@ class LinkTable(Table):
         if self.units + len(self.pins) > UNITS_MAX:
             raise ValueError(f"units and pins are {self.units + len(self.pins)} units: {UNITS_MAX} at most")
         return self
+
+    @field_validator("acl_principals")
+    @classmethod
+    def _named(cls, given: dict[str, str]) -> dict[str, str]:
+        if EVERYBODY in {*given, *given.values()}:
+            raise ValueError(f"{EVERYBODY} is everybody at both sites: write principals by their names")
+        return given
+
+    def link(self, source: Site, target: Site) -> Link:
+        """Between these sites, with nothing yet of what follows from other links."""
+        return Link(
+            name=self.name,
+            source=source,
+            target=target,
+            topics=self.topics,
+            topic_names=self.topic_names,
+            groups=self.groups,
+            priority=self.priority,
+            target_rack=self.target_rack,
+            sync_acls=self.sync_acls,
+            acl_principals=tuple(sorted(self.acl_principals.items())),
+            units=self.units,
+            pins=tuple(sorted(self.pins)),
+        )
 
 
 class FleetTable(Table):

@@ -13,11 +13,11 @@ from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import Final
 
-from broker.client.acls import KnownDenials, WriteDenial
+from broker.client.acls import FREEZE_MARK, THAW_MARK, KnownDenials, WriteDenial
 from broker.wire.vocabulary import EVERYBODY
 
-MARK: Final = "User:farshore-freeze/"
-LEAVING_MARK: Final = "User:farshore-thaw/"
+MARK: Final = FREEZE_MARK
+LEAVING_MARK: Final = THAW_MARK
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,6 +48,8 @@ STATE_PREFIX: Final = "__farshore-offsets-"
 """Before a link's name: its state topic, on its target."""
 ENDS_PREFIX: Final = "__farshore-ends-"
 """Before a link's name: the topic on its target that says where the source's logs were last seen to end."""
+ACLS_PREFIX: Final = "__farshore-acls-"
+"""Before a link's name: the topic on its target that says which ACLs there are the link's, and which wait."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +62,9 @@ class Link:
     `round_links` bring the target's own records to the source by way of other sites, as in a ring.
     `known_sites`: names that, at the beginning of a topic's name, say where the topic came from. `target_rack`: where
     at the target a fleet's worker should be near; "" is anywhere.
+
+    `sync_acls`: its worker carries the source's ACLs over, as `acl_principals` (sorted) name the principals of the
+    source at the target; who is not in them keeps his name.
 
     A link is cut into `units`, sets of partitions that are fenced, moved and run each for itself; behind them each of
     the `pins` (sorted) has one of its own. Where `unit` is one of their numbers this is the link as that unit has it,
@@ -79,6 +84,8 @@ class Link:
     known_sites: frozenset[str] = frozenset()
     priority: Priority = "normal"
     target_rack: str = ""
+    sync_acls: bool = False
+    acl_principals: tuple[tuple[str, str], ...] = ()
     units: int = 1
     pins: tuple[Pin, ...] = ()
     unit: int | None = None
@@ -138,6 +145,11 @@ class Link:
     def ends_topic(self) -> str:
         """On the target: where the source's logs were last seen to end."""
         return f"{ENDS_PREFIX}{self.name}"
+
+    @property
+    def acls_topic(self) -> str:
+        """On the target: the record of the ACLs that the link made there, and of those that wait for a promotion."""
+        return f"{ACLS_PREFIX}{self.name}"
 
     @property
     def transactional_id(self) -> str:

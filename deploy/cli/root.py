@@ -40,6 +40,7 @@ COMMANDS: dict[str, CommandPlace] = {
     "link": CommandPlace(
         "deploy.cli.link", "link_group", "List, describe, pause, resume, restart, retry, cut; rights."
     ),
+    "acls": CommandPlace("deploy.cli.acls", "acls_group", "Plan, apply: a link's ACLs at its target; users it lacks."),
     "offsets": CommandPlace("deploy.cli.offsets", "offsets_group", "Translate offsets between sites."),
     "group": CommandPlace("deploy.cli.group", "group_group", "List and describe consumer groups."),
     "switchover": CommandPlace(

@@ -45,6 +45,8 @@ class WorkerLimits:
     """How often all configs of all topics are asked for, at both sites."""
     config_apply_after_ms: int = 30_000
     """What was shown as drift is carried over so much later, if it is there still."""
+    acl_sync_interval_ms: int = 60_000
+    """How often the ACLs of both sites are compared, where the link carries them."""
     group_sync_interval_ms: int = 5_000
     heartbeat_interval_ms: int = HEARTBEAT_INTERVAL_MS
     restart_backoff_ms: int = 200

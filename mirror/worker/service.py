@@ -29,6 +29,7 @@ from mirror.link import Link
 from mirror.offsets.entries import RunState
 from mirror.offsets.state import StateReader
 from mirror.offsets.taking_over import is_successor, is_told
+from mirror.worker.acls import run_acls
 from mirror.worker.ahead import Ahead, prepare, refuse_stopped
 from mirror.worker.events import Event, EventSink, line_sink, tell_gap, tell_hold, tell_passed
 from mirror.worker.fetching import run_fetcher
@@ -293,6 +294,8 @@ async def _run_tasks(session: Session, declared: Current[Link]) -> None:
         tasks.create_task(run_heartbeat(session))
         if session.link.is_lead_unit:
             tasks.create_task(run_configs(session))
+            if session.link.sync_acls:
+                tasks.create_task(run_acls(session))
         tasks.create_task(run_topics(session, declared))
         tasks.create_task(run_returns(session))
         if session.link.is_lead_unit:

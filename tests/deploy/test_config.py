@@ -277,3 +277,16 @@ def test_whom_a_freeze_by_acls_denies_is_named_as_kafka_names_principals() -> No
     assert "sites.west.freeze_principals" in refused(text.replace("User:*", "shop"))
     own = SITES.replace("[sites.east]\n", '[sites.east]\nfreeze_principals = ["User:*"]\n')
     assert "sites.east.freeze_principals: farshore's own brokers freeze by their role; take it out" in refused(own)
+
+
+def test_acls_are_carried_where_the_file_says_so() -> None:
+    link = parse(SITES + LINK, FILE).link(None)
+    assert (link.sync_acls, link.acl_principals) == (False, ())
+    more = 'sync_acls = true\nacl_principals = { "User:b" = "User:b2", "User:a" = "User:a2" }\n'
+    link = parse(SITES + LINK + more, FILE).link(None)
+    assert (link.sync_acls, link.acl_principals) == (True, (("User:a", "User:a2"), ("User:b", "User:b2")))
+
+
+@pytest.mark.parametrize("pair", ['"User:a" = "User:*"', '"User:*" = "User:a"', '"a" = "User:a"'])
+def test_principals_of_acls_are_somebodys_names(pair: str) -> None:
+    assert "acl_principals" in refused(f"{SITES}{LINK}acl_principals = {{ {pair} }}\n")

@@ -1,0 +1,187 @@
+"""One pass over a link's ACLs: look at both sites, compare, and make at the target what is due."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from broker.client.acl_bindings import Acl, create_acls, delete_acls, describe_acls
+from broker.client.cluster import Cluster
+from broker.client.durable_topics import create_durable_topics
+from broker.client.errors import KafkaError
+from broker.client.fanout import both
+from broker.client.groups import list_groups
+from broker.client.log import append
+from broker.client.offsets import list_offsets, log_end_offsets
+from broker.client.scan import OffsetSpan, scan_records
+from broker.client.site import Site
+from broker.client.topics import NewTopic, describe_topics, list_topics
+from broker.wire.errors import ErrorCode
+from broker.wire.records import Record, encode_batch
+from broker.wire.vocabulary import EARLIEST, EVERY_RESOURCE, AclPattern, AclResource, TopicPartition
+from mirror.acls.carrying import KINDS, AclScope, carry
+from mirror.acls.plan import AclPlan, due_acls, plan_acls, plan_promotion
+from mirror.acls.record import (
+    AclRecord,
+    RecordEntry,
+    RecordFold,
+    held_entries,
+    made_entries,
+    unmade_entries,
+)
+from mirror.link import INTERNAL_PREFIX, Link
+from mirror.topics.plan import pair_topics
+from mirror.topics.sync import look_at_topics
+
+ACLS_TOPIC_CONFIGS = {"cleanup.policy": "compact", "segment.bytes": "1048576", "min.cleanable.dirty.ratio": "0.1"}
+"""It is read whole at each pass."""
+ENTRIES_PER_BATCH = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class AclsSeen:
+    """A plan, and what it was made from at the target. `source_answers` False: it is made from the record alone."""
+
+    plan: AclPlan
+    target: frozenset[Acl]
+    record: AclRecord
+    source_answers: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class AclChanges:
+    """What was done, in this order, and what failed, by ACL."""
+
+    created: tuple[Acl, ...]
+    removed: tuple[Acl, ...]
+    failures: tuple[tuple[Acl, KafkaError], ...]
+
+
+def own_principal(site: Site) -> str | None:
+    """As whom farshore comes; None where only the cluster knows, as it reads a certificate or a token."""
+    security = site.security
+    if security.sasl is not None:
+        return f"User:{security.sasl.username}" if security.sasl.username else None
+    is_named = security.tls is not None and security.tls.certificate_file is not None
+    return None if is_named else "User:ANONYMOUS"
+
+
+async def look_at_acls(
+    link: Link, source: Cluster | None, target: Cluster, *, promoted: bool, rebuilt: bool = False
+) -> AclsSeen:
+    """Compare both sites. `source` None: it is lost, and the record says what was held back. `rebuilt`: the target lost
+    what it had, so that also that goes there which a link back once brought from it.
+
+    Raises KafkaError (SECURITY_DISABLED, CLUSTER_AUTHORIZATION_FAILED), ClientError.
+    """
+    there, record = await both(describe_acls(target, KINDS), read_record(link.acls_topic, target))
+    if source is None:
+        plan = plan_promotion(link.name, there, record) if promoted else AclPlan(link.name, promoted, ())
+        return AclsSeen(plan, there, record, source_answers=False)
+    found = await describe_acls(source, KINDS)
+    if not rebuilt:
+        found -= await _brought_by_links_back(link, source)
+    scope = await _scope(link, source, target, found)
+    return AclsSeen(plan_acls(scope, carry(scope, found), there, record, promoted=promoted), there, record)
+
+
+async def apply_acls(link: Link, target: Cluster, seen: AclsSeen, create: Sequence[Acl], *, remove: bool) -> AclChanges:
+    """Make these of the plan; with `remove` also take away what it says. Where one denial fails nothing is allowed.
+
+    What is made stands in the record before it is there: cut short, the link knows at most one too many as its own.
+    Raises ClientError.
+    """
+    plan, record = seen.plan, seen.record
+    now_ms = target.clock.now_ms()
+    gone = record.made - seen.target - {*create}
+    entries = [*made_entries([acl for acl in create if acl not in record.made], now_ms), *unmade_entries(sorted(gone))]
+    if not plan.promoted and seen.source_answers:
+        entries += held_entries(frozenset({*plan.hold, *plan.held_again}), record, now_ms)
+    await write_record(link, target, entries)
+    failures = await create_acls(target, [acl for acl in create if acl.is_denial])
+    allowances = [acl for acl in create if not acl.is_denial]
+    undone = set(allowances) if failures else set()
+    if not failures:
+        failures = await create_acls(target, allowances)
+    removed: list[Acl] = []
+    if remove and not failures:
+        failed = await delete_acls(target, plan.remove)
+        removed = [acl for acl in plan.remove if acl not in failed]
+        failures |= failed
+    created = tuple(acl for acl in create if acl not in failures and acl not in undone)
+    await write_record(link, target, unmade_entries(({*create} - {*created}) | {*removed}))
+    return AclChanges(created, tuple(removed), tuple(failures.items()))
+
+
+async def sync_acls(
+    link: Link, source: Cluster, target: Cluster, shown_before: frozenset[Acl]
+) -> tuple[AclsSeen, AclChanges]:
+    """One pass of a worker, whose target stands by: denials are made at once, what allows when the pass before has
+    shown it. It removes nothing. Raises as `look_at_acls`.
+    """
+    seen = await look_at_acls(link, source, target, promoted=False)
+    denials = [acl for acl in seen.plan.create if acl.is_denial]
+    due = [*denials, *due_acls((acl for acl in seen.plan.create if not acl.is_denial), shown_before)]
+    return seen, await apply_acls(link, target, seen, due, remove=False)
+
+
+async def read_record(topic: str, cluster: Cluster) -> AclRecord:
+    """Raises ClientError."""
+    where = TopicPartition(topic, 0)
+    if not await describe_topics(cluster, [topic]):
+        return AclRecord()
+    end = (await log_end_offsets(cluster, [where]))[where]
+    start = (await list_offsets(cluster, {where: EARLIEST}))[where].offset
+    fold = RecordFold()
+    await scan_records(
+        cluster, where, OffsetSpan(start, end), lambda record: fold.take(record.offset, record.key, record.value)
+    )
+    return fold.record()
+
+
+async def write_record(link: Link, target: Cluster, entries: Iterable[RecordEntry]) -> None:
+    """Nothing is written, and no topic made, where there are none. Raises ClientError."""
+    waiting = list(entries)
+    if not waiting:
+        return
+    await _ensure_topic(link, target)
+    now_ms = target.clock.now_ms()
+    for at in range(0, len(waiting), ENTRIES_PER_BATCH):
+        records = [Record(n, now_ms, *entry) for n, entry in enumerate(waiting[at : at + ENTRIES_PER_BATCH])]
+        await append(target, TopicPartition(link.acls_topic, 0), encode_batch(records))
+
+
+async def _ensure_topic(link: Link, target: Cluster) -> None:
+    if await describe_topics(target, [link.acls_topic]):
+        return
+    topic = NewTopic(link.acls_topic, 1, configs=ACLS_TOPIC_CONFIGS)
+    for error in (await create_durable_topics(target, [topic])).values():
+        if error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
+            raise error
+
+
+async def _brought_by_links_back(link: Link, source: Cluster) -> frozenset[Acl]:
+    """Carried back they would outlive the ones that they were made from."""
+    found: set[Acl] = set()
+    for back in link.reverse_links:
+        found |= (await read_record(back.acls_topic, source)).made
+    return frozenset(found)
+
+
+async def _scope(link: Link, source: Cluster, target: Cluster, acls: Iterable[Acl]) -> AclScope:
+    seen = await look_at_topics(link, source, target)
+    at_target = frozenset(await list_topics(target))
+    topics = {pair.source_topic: pair.target_topic for pair in pair_topics(link, seen.source, seen.target)}
+    # One that could not be looked at is not gone: what was carried over of it stays wanted.
+    unseen = {name: link.target_topic(name) for name in seen.source_failures}
+    topics |= {name: there for name, there in unseen.items() if there in at_target}
+    own = {name: there for name, there in topics.items() if not name.startswith(INTERNAL_PREFIX)}
+    groups = {
+        acl.resource_name
+        for acl in acls
+        if acl.resource_type == AclResource.GROUP and acl.pattern_type == AclPattern.LITERAL
+    }
+    if link.groups:
+        groups |= (await list_groups(source)).keys()
+    selected = frozenset(name for name in groups - {EVERY_RESOURCE} if link.selects_group(name))
+    return AclScope(link, own, at_target, selected, own_principal(link.target))

@@ -1,0 +1,110 @@
+"""What is done about ACLs at a target, and what is not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from broker.client.acl_bindings import Acl
+from mirror.acls.carrying import AclScope, carry
+from mirror.acls.plan import AclPlan, AclStep, due_acls, lines_of, plan_acls, plan_promotion
+from mirror.acls.record import AclRecord
+from tests.mirror.acls.acls import ALL, DELETE, READ, WRITE, allow, deny, link_of, prefixed, scope_of
+
+SCOPE = scope_of(link_of("orders"), "orders", others=("wages",))
+KNOWN = AclRecord(exists=True)
+
+
+def planned(
+    source: Iterable[Acl],
+    target: Iterable[Acl] = (),
+    record: AclRecord = KNOWN,
+    *,
+    promoted: bool = False,
+    scope: AclScope = SCOPE,
+) -> AclPlan:
+    return plan_acls(scope, carry(scope, source), target, record, promoted=promoted)
+
+
+def test_denials_are_made_first_and_go_last() -> None:
+    source = [allow("a", READ, "orders"), deny("b", READ, "orders"), allow("c", READ, "orders")]
+    assert planned(source).create == (deny("b", READ, "orders"), *sorted([source[0], source[2]]))
+    gone = AclRecord(exists=True, made=frozenset(source))
+    assert planned([], source, gone).remove == (*sorted([source[0], source[2]]), deny("b", READ, "orders"))
+
+
+def test_writing_waits_until_the_target_took_over() -> None:
+    source = [allow("a", READ, "orders"), allow("a", WRITE, "orders")]
+    standby = planned(source)
+    assert (standby.create, standby.hold) == ((allow("a", READ, "orders"),), (allow("a", WRITE, "orders"),))
+    promoted = planned(source, promoted=True)
+    assert (set(promoted.create), promoted.hold) == ({*source}, ())
+
+
+def test_of_a_source_that_is_lost_the_record_says_what_was_held_back() -> None:
+    held = frozenset({allow("a", WRITE, "orders"), allow("b", ALL, "orders")})
+    plan = plan_promotion("east-west", [allow("b", ALL, "orders")], AclRecord(exists=True, held=held))
+    assert (plan.promoted, plan.create, plan.in_place) == (True, (allow("a", WRITE, "orders"),), 1)
+
+
+def test_what_was_given_at_a_promotion_goes_when_the_target_stands_by_again() -> None:
+    write = allow("a", WRITE, "orders")
+    plan = planned([write], [write], AclRecord(exists=True, made=frozenset({write})))
+    assert (plan.remove, plan.held_again, plan.open_at_target) == ((write,), (write,), ())
+    assert [(line.step, line.detail) for line in lines_of(plan)] == [
+        (AclStep.REMOVE, "the target stands by again: it waits for the next promotion")
+    ]
+
+
+def test_what_somebody_else_opened_at_the_target_is_told_and_stays() -> None:
+    write = allow("a", WRITE, "orders")
+    plan = planned([write], [write])
+    assert (plan.remove, plan.open_at_target) == ((), (write,))
+
+
+def test_only_what_the_link_made_is_removed() -> None:
+    mine, others = allow("a", READ, "orders"), allow("b", READ, "orders")
+    elsewhere = allow("b", READ, "wages")
+    plan = planned([], [mine, others, elsewhere], AclRecord(exists=True, made=frozenset({mine})))
+    assert (plan.remove, plan.keep, plan.keep_unknown) == ((mine,), (others,), ())
+
+
+def test_what_the_link_made_goes_also_where_its_topic_went() -> None:
+    mine = prefixed(allow("a", READ, "orders-"))
+    assert planned([], [mine], AclRecord(exists=True, made=frozenset({mine}))).remove == (mine,)
+
+
+def test_without_a_record_or_with_a_damaged_one_it_is_not_known_who_made_what() -> None:
+    there = allow("a", READ, "orders")
+    for record in (AclRecord(), AclRecord(exists=True, made=frozenset({there}), damage="the entry at offset 3")):
+        plan = planned([], [there], record)
+        assert (plan.remove, plan.keep, plan.keep_unknown) == ((), (), (there,))
+
+
+def test_nothing_is_removed_where_the_target_took_over() -> None:
+    mine = allow("a", READ, "orders")
+    plan = planned([], [mine], AclRecord(exists=True, made=frozenset({mine})), promoted=True)
+    assert (plan.remove, plan.keep) == ((), (mine,))
+
+
+def test_a_denial_that_locks_the_mirror_out_is_withheld_with_all_that_it_denies() -> None:
+    source = [
+        deny("*", READ, "orders", host="10.0.0.7"),
+        allow("a", READ, "orders"),
+        allow("a", WRITE, "orders"),
+        deny("farshore", WRITE, "orders"),
+    ]
+    plan = planned(source)
+    assert (plan.create, plan.hold) == ((), (allow("a", WRITE, "orders"),))
+    assert {one.acl for one in plan.withheld} == {source[0], source[1], source[3]}
+    assert planned([deny("*", DELETE, "orders")]).create == (deny("*", DELETE, "orders"),)
+
+
+def test_a_denial_of_everybody_that_is_there_already_is_in_place() -> None:
+    denial = deny("*", READ, "orders")
+    plan = planned([denial, allow("a", READ, "orders")], [denial])
+    assert (plan.create, plan.withheld, plan.in_place) == ((allow("a", READ, "orders"),), (), 1)
+
+
+def test_only_what_was_shown_before_is_due() -> None:
+    source = [allow("a", READ, "orders"), allow("b", READ, "orders")]
+    assert due_acls(planned(source).create, {source[1]}) == (source[1],)
