@@ -14,7 +14,7 @@ SOURCES := broker mirror failover monitoring chaos deploy tests
 PYTEST ?= $(BIN)/python -m pytest
 LANES := servers locked commands moves services brokers failover behind
 # Those that start all their servers themselves run beside the commands and the services, the others share theirs.
-beside_commands := $(patsubst %,tests/interop/test_%.py,acl_freeze acls audit_interrupt authorizing_cluster broker_on_zookeeper \
+beside_commands := $(patsubst %,tests/interop/test_%.py,acl_freeze acl_sync acls audit_interrupt authorizing_cluster broker_on_zookeeper \
   cluster_of_brokers fleet_etcd kafka_acl_znodes kafka_user_znodes link_rights site_freeze)
 beside_services := $(patsubst %,tests/interop/test_%.py,delete_horizon kafka_znodes mirror_truncated old_formats older_copy \
   three_brokers tutorial zookeeper zookeeper_tool)

@@ -1,5 +1,6 @@
 """All that failover, monitoring and chaos may use of the mirror."""
 
+from mirror.acls.record import AclRecord
 from mirror.carried_back import CarriedBack, carried_back
 from mirror.errors import LinkFenced, MirrorError
 from mirror.findings import link_findings, next_command
@@ -32,7 +33,7 @@ from mirror.offsets.state_entries import StateEntries
 from mirror.offsets.state_writer import Change, StateLog, check_compacted
 from mirror.origins import may_carry_on
 from mirror.split import LocalWrites, Split
-from mirror.status import STATUS_LIMITS, LinkCondition, LinkStatus, condition_now, link_status
+from mirror.status import STATUS_LIMITS, LinkCondition, LinkStatus, acls_of, condition_now, link_status
 from mirror.transactions import end_by_hand
 from mirror.worker.declared import (
     Completed,
@@ -55,6 +56,7 @@ __all__ = [
     "GROUPS_PER_TRANSACTION",
     "PRODUCERS_TOPIC",
     "STATUS_LIMITS",
+    "AclRecord",
     "BackPromotion",
     "CarriedBack",
     "CarriedCounter",
@@ -111,6 +113,7 @@ __all__ = [
     "StrandedTail",
     "TailReader",
     "Written",
+    "acls_of",
     "carried_back",
     "carried_offset",
     "check_compacted",

@@ -9,6 +9,8 @@ from datetime import UTC, datetime
 from broker.base.durations import human_seconds
 from broker.client.errors import ClientError
 from broker.wire.vocabulary import TopicPartition
+from mirror.acls.findings import acl_findings
+from mirror.acls.record import AclRecord
 from mirror.heartbeat import OLDEST_ALIVE_MS, Heartbeat, Pulse
 from mirror.lag import PartitionLag
 from mirror.limits import GROUPS_NOT_SEEN_AFTER_MS, RESTARTS_IN_A_LOOP
@@ -40,9 +42,11 @@ def link_findings(
     locked: Mapping[str, str],
     *,
     state_lost: bool = False,
+    acls: AclRecord | ClientError | None = None,
 ) -> tuple[LinkFinding, ...]:
     """All of a link: of the whole first, then stopped partitions, then the rest. `answers`: source and target;
     `locked`: why farshore could not ask, by site. `state_lost`: there is no state, and a mirror wrote to the target.
+    `acls`: as `acl_findings` has it.
 
     A link whose target was promoted is not mirrored because somebody decided so: that is no finding, unless its source
     is written to since, or a link back was promoted behind it, and nothing is mirrored either way.
@@ -60,6 +64,7 @@ def link_findings(
         found += [_state_lost(link, answers[0])] if state_lost else _of_worker(link, entries, heartbeat)
         found += _of_pauses(link, entries)
         found += _of_groups(link, entries)
+        found += acl_findings(link, entries, acls, source_answers=answers[0])
         found += stopped_partitions(link, entries)
     if look is None:
         return tuple(found)

@@ -23,6 +23,8 @@ GROUP_SYNC_TIMEOUT_MS: Final = 4_000
 """What one group's offsets may take to be read or to be staged: a bad one does not hold up the others."""
 GROUPS_NOT_SEEN_AFTER_MS: Final = 60_000
 """A link whose worker lives and has not looked at its groups for so long has a finding."""
+ACLS_NOT_SEEN_AFTER_MS: Final = 300_000
+"""So with its ACLs, where it carries them, which it looks at once a minute."""
 LAG_SCAN_MAX_BYTES: Final = MIB
 """The unmirrored tail of a partition is read up to this size for an exact lag; beyond it the lag is estimated."""
 TRANSACTION_OPEN_MAX_MS: Final = 60_000

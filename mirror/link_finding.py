@@ -54,6 +54,12 @@ class LinkFindingKind(StrEnum):
     """A group's offsets could not be read or committed."""
     GROUPS_NOT_SEEN = "groups_not_seen"
     """The groups were not looked at for longer than the limit, or never."""
+    ACLS_DIFFER = "acls_differ"
+    """ACLs at the target are not as the link is to have them, and it does not change that by itself."""
+    ACLS_NOT_SEEN = "acls_not_seen"
+    """The ACLs were not compared for longer than the limit, or could not be."""
+    ACLS_HELD = "acls_held"
+    """The target took over, and rights that were held back before have not been given."""
 
 
 @dataclass(frozen=True, slots=True)

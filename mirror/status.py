@@ -12,9 +12,11 @@ from typing import Final, TypeVar
 
 from broker.base.errors import FarshoreError
 from broker.client.cluster import Cluster
-from broker.client.errors import NOT_LET_IN
+from broker.client.errors import NOT_LET_IN, ClientError
 from broker.client.limits import ClientLimits
 from broker.client.site import Site
+from mirror.acls.record import AclLook, AclRecord
+from mirror.acls.sync import read_record
 from mirror.findings import link_findings
 from mirror.heartbeat import Heartbeat, HeartbeatWatch, Pulse
 from mirror.lag import PartitionLag
@@ -71,8 +73,9 @@ class LinkStatus:
     with an offset that is not carried over, those that failed as a whole among them; nothing is known of groups before
     the link first looked at them, and while one was never synced there is no `oldest_group_sync_at_ms`. `holds` are the
     partitions, or whole topics, that should be mirrored and are not, beside those at gaps; None while a site does not
-    answer. `topics_paused`: by a person, whether or not a worker has seen it yet. `split`: who writes since the
-    target took over; None where it did not, or that is not known.
+    answer. `topics_paused`: by a person, whether or not a worker has seen it yet. `acls`: what the
+    worker last found of them, where it carries any. `split`: who writes since the target took over; None where it did
+    not, or that is not known.
     """
 
     link: str
@@ -102,6 +105,7 @@ class LinkStatus:
     groups_never_synced: int | None
     oldest_group_sync_at_ms: int | None
     findings: tuple[LinkFinding, ...]
+    acls: AclLook | None
     holds: tuple[Hold, ...] | None
     topics_paused: tuple[str, ...] | None
     split: Split | None
@@ -129,9 +133,11 @@ async def link_status(link: Link, heartbeats: HeartbeatWatch, readers: StateRead
         state: LinkState | None = None
         look: LinkLook | None = None
         state_lost = False
+        acls: AclRecord | ClientError | None = None
         try:
             if target is not None:
                 state = await load_partial_state(link, target, readers.of(link) if readers is not None else None)
+                acls = await acls_of(link, target)
                 if not state.entries.exists:
                     state_lost = any(one.link == link.name for one in await registered_at(target))
             if source is not None and target is not None and state is not None:
@@ -142,7 +148,17 @@ async def link_status(link: Link, heartbeats: HeartbeatWatch, readers: StateRead
         heartbeat = heartbeats.judge_units(link.name, entries.owners() if entries is not None else {0: None})
         answers = (source is not None, target is not None)
         told = "; ".join(trouble)
-        return summarise(link, answers, entries, look, heartbeat, told, locked, state_lost=state_lost)
+        return summarise(link, answers, entries, look, heartbeat, told, locked, state_lost=state_lost, acls=acls)
+
+
+async def acls_of(link: Link, target: Cluster) -> AclRecord | ClientError | None:
+    """What its worker keeps of ACLs, or why that cannot be read; None: the link carries none."""
+    if not link.sync_acls:
+        return None
+    try:
+        return await read_record(link.acls_topic, target)
+    except ClientError as error:
+        return error
 
 
 def summarise(
@@ -155,6 +171,7 @@ def summarise(
     locked: Mapping[str, str] = NOT_LOCKED,
     *,
     state_lost: bool = False,
+    acls: AclRecord | ClientError | None = None,
 ) -> LinkStatus:
     """Put together what was seen; `answers`: whether source and target do; `locked`: why not, where a site was there
     and let nobody in; `state_lost`: a mirror wrote to the target, and the state is gone. Pure.
@@ -196,7 +213,10 @@ def summarise(
         groups_looked_at_ms=groups.looked_at_ms,
         groups_never_synced=len(groups.names - synced.keys()) if groups_known else None,
         oldest_group_sync_at_ms=min(synced.values(), default=None) if groups.names <= synced.keys() else None,
-        findings=link_findings(link, answers, entries, look, heartbeat, trouble, locked, state_lost=state_lost),
+        findings=link_findings(
+            link, answers, entries, look, heartbeat, trouble, locked, state_lost=state_lost, acls=acls
+        ),
+        acls=acls.look if isinstance(acls, AclRecord) else None,
         holds=None if look is None else look.holds,
         topics_paused=entries.paused_topics() if entries is not None else None,
         split=look.split if look is not None and isinstance(look.split, Split) else None,

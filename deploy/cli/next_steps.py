@@ -156,6 +156,9 @@ def _starting(result: OperationResult, link: Link, staying: Sequence[str]) -> It
         groups = " ".join(f"--group {shlex.quote(one)}" for one in sorted({late.group for late in result.late_commits}))
         what = f"stop what reads at {here} as these groups without joining them; then, before it starts at {there}"
         yield NextStep(what, f"farshore {result.operation.value} --link {link.name} {groups}{_consent(result)}")
+    if link.sync_acls:
+        what = f"give the rights that were held back while {there} stood by: nothing may write there before"
+        yield NextStep(what, f"farshore acls apply --link {link.name} --promote")
     but = f"; but not what reads or writes along {', '.join(staying)}: that stays at {here}" if staying else ""
     yield NextStep(f"start producers and consumers at {there}: {link.target.bootstrap_servers}{but}")
     yield from _groups_behind(result, link)

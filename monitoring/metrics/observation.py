@@ -55,6 +55,17 @@ class SplitSample:
 
 
 @dataclass(frozen=True, slots=True)
+class AclSample:
+    """What the worker's last comparison of ACLs found, in numbers of them by what becomes of them; `failed`: why there
+    are none. `at_ms` is by the worker's clock.
+    """
+
+    at_ms: int
+    by_step: Mapping[str, int]
+    failed: bool
+
+
+@dataclass(frozen=True, slots=True)
 class LinkObservation:
     """What one pass saw. `answered`: both sites did; where not, `error` is the class of the trouble.
 
@@ -85,6 +96,8 @@ class LinkObservation:
     """How many of each kind `farshore status` would say."""
     sees_all: bool = False
     """Whether what is not among the findings is not there: nothing was left unseen."""
+    acls: AclSample | None = None
+    """None: the link carries none, or nothing was seen of them."""
 
 
 class Board:

@@ -12,6 +12,7 @@ from prometheus_client import CollectorRegistry, start_http_server
 from broker.base.address import Address
 from monitoring.canary.verdict import CanaryJudge
 from monitoring.errors import ListenFailed
+from monitoring.metrics.acls import AclCollector
 from monitoring.metrics.audit import AuditCollector
 from monitoring.metrics.build import BuildCollector
 from monitoring.metrics.canary import CanaryCollector
@@ -36,6 +37,7 @@ def registry_of(
         BuildCollector(version()),
         LinkCollector(board),
         FindingsCollector(board),
+        AclCollector(board),
         LagCollector(board),
         GroupCollector(board, clock_ms),
         ReadinessCollector(readiness, clock_ms),

@@ -10,12 +10,13 @@ from typing import Final
 from broker.base.clock import Clock
 from broker.base.errors import FarshoreError
 from broker.client.cluster import Cluster
-from broker.client.errors import NOT_LET_IN
+from broker.client.errors import NOT_LET_IN, ClientError
 from broker.client.fanout import both
 from broker.client.model import ClusterMetadata
 from broker.client.site import Site
 from broker.wire.vocabulary import NO_LEADER
 from mirror.api import (
+    AclRecord,
     Heartbeat,
     HeartbeatWatch,
     Link,
@@ -26,6 +27,7 @@ from mirror.api import (
     Split,
     StateEntries,
     StateReader,
+    acls_of,
     condition_now,
     link_findings,
     load_partial_state,
@@ -33,7 +35,15 @@ from mirror.api import (
     registered_at,
 )
 from monitoring import limits
-from monitoring.metrics.observation import Board, GroupSample, HoldSample, LagSample, LinkObservation, SplitSample
+from monitoring.metrics.observation import (
+    AclSample,
+    Board,
+    GroupSample,
+    HoldSample,
+    LagSample,
+    LinkObservation,
+    SplitSample,
+)
 
 CLIENT_ID = "farshore-monitor"
 
@@ -98,6 +108,7 @@ class LinkWatch:
         source, target = await both(self._reach(self._source, reach), self._reach(self._target, reach))
         state: LinkState | None = None
         look: LinkLook | None = None
+        acls: AclRecord | ClientError | None = None
         offline: dict[str, int] = {}
         state_lost = False
         try:
@@ -106,6 +117,7 @@ class LinkWatch:
                     state = await load_partial_state(self.link, target, self._state)
                     if not state.entries.exists:
                         state_lost = any(one.link == self.link.name for one in await registered_at(target))
+                    acls = await acls_of(self.link, target)
             async with asyncio.timeout(limits.MONITOR_LINK_TIMEOUT_MS / 1000):
                 if state is not None and source is not None and target is not None:
                     look = await look_at_link(self.link, source, target, state)
@@ -121,9 +133,9 @@ class LinkWatch:
         seen = observed(self.link.name, self._clock.now_ms(), entries, look, heartbeat, reach.error)
         answers = (source is not None, target is not None)
         told = (answers, entries, look, heartbeat, "; ".join(reach.trouble), reach.locked)
-        found = Counter(finding.kind for finding in link_findings(self.link, *told, state_lost=state_lost))
+        found = Counter(finding.kind for finding in link_findings(self.link, *told, state_lost=state_lost, acls=acls))
         sees_all = look is not None and not found.keys() & _UNSEEN
-        return replace(seen, partitions_offline=offline, findings=found, sees_all=sees_all)
+        return replace(seen, partitions_offline=offline, findings=found, sees_all=sees_all, acls=acl_sample(acls))
 
     async def _reach(self, connection: _Connection, reach: _Reach) -> Cluster | None:
         try:
@@ -151,6 +163,22 @@ class _Reach:
 
 _UNSEEN: Final = {LinkFindingKind.SITE_LOST, LinkFindingKind.SITE_LOCKED, LinkFindingKind.TROUBLE}
 """With one of these something else may be there that was not seen."""
+
+
+def acl_sample(found: AclRecord | ClientError | None) -> AclSample | None:
+    """What the worker wrote down, as a value; None: nothing."""
+    if not isinstance(found, AclRecord) or found.look is None:
+        return None
+    look = found.look
+    steps = {
+        "create": look.to_create,
+        "remove": look.to_remove,
+        "hold": look.held,
+        "withhold": look.withheld,
+        "open": look.open_at_target,
+        "failed": look.failed,
+    }
+    return AclSample(look.at_ms, steps, bool(look.trouble))
 
 
 async def _partitions_offline(cluster: Cluster) -> int:

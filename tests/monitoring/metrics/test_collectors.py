@@ -20,7 +20,15 @@ from monitoring.canary.record import CanaryRecord
 from monitoring.canary.verdict import CanaryJudge
 from monitoring.errors import ListenFailed
 from monitoring.metrics.canary import latency_histogram
-from monitoring.metrics.observation import Board, GroupSample, HoldSample, LagSample, LinkObservation, SplitSample
+from monitoring.metrics.observation import (
+    AclSample,
+    Board,
+    GroupSample,
+    HoldSample,
+    LagSample,
+    LinkObservation,
+    SplitSample,
+)
 from monitoring.metrics.readiness import Readiness, ReadinessBoard
 from monitoring.metrics.server import metrics_server, registry_of
 
@@ -175,6 +183,23 @@ def test_paused_topics_are_named(tmp_path: Path) -> None:
         labels for (name, labels), value in read(registry_for(board, tmp_path)).items() if "paused" in name and value
     }
     assert found == {(("link", "east-west"), ("topic", topic)) for topic in ("flights", "gates")}
+
+
+def test_acls_are_counted_by_what_becomes_of_them_and_not_where_that_is_not_known(tmp_path: Path) -> None:
+    board = Board()
+    board.post(observation(acls=AclSample(NOW_MS, {"hold": 2, "remove": 1}, failed=False)))
+    link = ("link", "east-west")
+    found = read(registry_for(board, tmp_path))
+    assert found["farshore_link_acls", (link, ("step", "hold"))] == 2
+    assert found["farshore_link_acls", (link, ("step", "remove"))] == 1
+    assert found["farshore_link_acls_failed", (link,)] == 0
+    assert found["farshore_link_acls_compared_timestamp_seconds", (link,)] == NOW_MS / 1000
+    board.post(observation(acls=AclSample(NOW_MS, {"hold": 0}, failed=True)))
+    found = read(registry_for(board, tmp_path))
+    assert [name for name, _ in found if name == "farshore_link_acls"] == []
+    assert found["farshore_link_acls_failed", (link,)] == 1
+    board.post(observation())
+    assert [name for name, _ in read(registry_for(board, tmp_path)) if "acls" in name] == []
 
 
 def test_partitions_that_nobody_leads_are_counted_by_site(tmp_path: Path) -> None:
