@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
 from broker.client.acls import ACLS_PER_REQUEST
 from broker.client.cluster import Cluster
 from broker.client.connection import Connection
-from broker.client.errors import KafkaError
-from broker.client.fanout import ask_any_broker
+from broker.client.errors import ClientError, KafkaError
+from broker.client.fanout import ask_any_broker, ask_each_broker, await_every_broker
 from broker.wire.errors import ErrorCode
 from broker.wire.messages.create_acls import AclCreation, CreateAclsRequest
 from broker.wire.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
@@ -63,25 +63,45 @@ async def describe_acls(cluster: Cluster, kinds: Iterable[AclResource]) -> froze
     Raises KafkaError (SECURITY_DISABLED where the cluster has no authorizer, CLUSTER_AUTHORIZATION_FAILED where this
     client may not look), ClientError.
     """
+    return await ask_any_broker(cluster, lambda connection: _known(cluster, connection, kinds))
 
-    async def ask(connection: Connection) -> frozenset[Acl]:
-        found: set[Acl] = set()
-        for kind in kinds:
-            request = DescribeAclsRequest(
-                kind, None, AclPattern.ANY, None, None, AclOperation.ANY, AclPermission.ANY
-            )  # fmt: skip
-            answer = await connection.request(request)
-            if answer.error_code:
-                what = f"see the ACLs of {cluster.site.name}"
-                raise KafkaError(ErrorCode.of(answer.error_code), what, answer.error_message)
-            for resource in answer.resources:
-                at = resource.resource_type, resource.resource_name, resource.pattern_type
-                found |= {
-                    Acl(*at, acl.principal, acl.host, acl.operation, acl.permission_type) for acl in resource.acls
-                }
-        return frozenset(found)
 
-    return await ask_any_broker(cluster, ask)
+async def _known(cluster: Cluster, connection: Connection, kinds: Iterable[AclResource]) -> frozenset[Acl]:
+    found: set[Acl] = set()
+    for kind in kinds:
+        everything = kind, None, AclPattern.ANY, None, None, AclOperation.ANY, AclPermission.ANY
+        answer = await connection.request(DescribeAclsRequest(*everything))
+        if answer.error_code:
+            what = f"see the ACLs of {cluster.site.name}"
+            raise KafkaError(ErrorCode.of(answer.error_code), what, answer.error_message)
+        for resource in answer.resources:
+            at = resource.resource_type, resource.resource_name, resource.pattern_type
+            found |= {Acl(*at, acl.principal, acl.host, acl.operation, acl.permission_type) for acl in resource.acls}
+    return frozenset(found)
+
+
+class AclsNotEverywhere(ClientError):
+    """The ACLs are made, and some brokers of the site have not said that they go by them."""
+
+    retriable = True
+    hint = "see the brokers' logs; `kafka-acls --list` says what is to hold"
+
+
+async def await_acls(cluster: Cluster, present: Collection[Acl]) -> None:
+    """Returns when each broker goes by these. Raises AclsNotEverywhere, ClientError."""
+    kinds = sorted({AclResource(acl.resource_type) for acl in present})
+
+    def not_everywhere(why: str) -> AclsNotEverywhere:
+        return AclsNotEverywhere(
+            f"it is not known of every broker of {cluster.site.name} that it goes by new ACLs: {why}"
+        )
+
+    await await_every_broker(
+        cluster,
+        lambda: ask_each_broker(cluster, lambda connection: _known(cluster, connection, kinds)),
+        lambda found: found.issuperset(present),
+        not_everywhere,
+    )
 
 
 async def create_acls(cluster: Cluster, acls: Sequence[Acl]) -> dict[Acl, KafkaError]:

@@ -121,6 +121,10 @@ def without_freezes(acls: Iterable[Acl]) -> frozenset[Acl]:
     return found.difference(marks, made)
 
 
+def is_about(acl: Acl, topic: str) -> bool:
+    return acl.resource_type == AclResource.TOPIC and _holds_for(acl, topic)
+
+
 def denied_by(acl: Acl, denials: Sequence[Acl]) -> Acl | None:
     """The first of these denials that takes away some of what the ACL allows; hosts are not looked at."""
     gives = {acl.operation, *([AclOperation.DESCRIBE] if acl.operation in _DESCRIBING else [])}

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
-from broker.client.acl_bindings import Acl, create_acls, delete_acls, describe_acls
+from broker.client.acl_bindings import (
+    Acl,
+    AclsNotEverywhere,
+    await_acls,
+    create_acls,
+    delete_acls,
+    describe_acls,
+)
+from broker.client.acls import writable_topics
 from broker.client.cluster import Cluster
 from broker.client.durable_topics import create_durable_topics
-from broker.client.errors import KafkaError
+from broker.client.errors import ClientError
 from broker.client.fanout import both
 from broker.client.groups import list_groups
 from broker.client.log import append
@@ -19,7 +28,7 @@ from broker.client.topics import NewTopic, describe_topics, list_topics
 from broker.wire.errors import ErrorCode
 from broker.wire.records import Record, encode_batch
 from broker.wire.vocabulary import EARLIEST, EVERY_RESOURCE, AclPattern, AclResource, TopicPartition
-from mirror.acls.carrying import KINDS, AclScope, carry
+from mirror.acls.carrying import KINDS, AclScope, carry, is_about
 from mirror.acls.plan import AclPlan, due_acls, plan_acls, plan_promotion
 from mirror.acls.record import (
     AclRecord,
@@ -38,13 +47,22 @@ ACLS_TOPIC_CONFIGS = {"cleanup.policy": "compact", "segment.bytes": "1048576", "
 ENTRIES_PER_BATCH = 1_000
 
 
+class ShutsOutMirror(ClientError):
+    """With these ACLs the mirror itself may not write to a topic any more: they are taken back."""
+
+    hint = "give farshore's principal its rights there by ACLs of its own (`farshore link rights` prints all)"
+
+
 @dataclass(frozen=True, slots=True)
 class AclsSeen:
-    """A plan, and what it was made from at the target. `source_answers` False: it is made from the record alone."""
+    """A plan, and what it was made from at the target. `topics`: those there that are mirrored. `source_answers` False:
+    it is made from the record alone.
+    """
 
     plan: AclPlan
     target: frozenset[Acl]
     record: AclRecord
+    topics: frozenset[str] = frozenset()
     source_answers: bool = True
 
 
@@ -54,7 +72,7 @@ class AclChanges:
 
     created: tuple[Acl, ...]
     removed: tuple[Acl, ...]
-    failures: tuple[tuple[Acl, KafkaError], ...]
+    failures: tuple[tuple[Acl, ClientError], ...]
 
 
 def own_principal(site: Site) -> str | None:
@@ -82,12 +100,15 @@ async def look_at_acls(
     if not rebuilt:
         found -= await _brought_by_links_back(link, source)
     scope = await _scope(link, source, target, found)
-    return AclsSeen(plan_acls(scope, carry(scope, found), there, record, promoted=promoted), there, record)
+    plan = plan_acls(scope, carry(scope, found), there, record, promoted=promoted)
+    return AclsSeen(plan, there, record, frozenset(scope.topics.values()))
 
 
 async def apply_acls(link: Link, target: Cluster, seen: AclsSeen, create: Sequence[Acl], *, remove: bool) -> AclChanges:
     """Make these of the plan; with `remove` also take away what it says. Where one denial fails nothing is allowed.
 
+    What would keep the mirror from writing is taken back at once: a denial does, and where the cluster allows all that
+    no ACL is about, so does the first ACL about a topic.
     What is made stands in the record before it is there: cut short, the link knows at most one too many as its own.
     Raises ClientError.
     """
@@ -98,11 +119,11 @@ async def apply_acls(link: Link, target: Cluster, seen: AclsSeen, create: Sequen
     if not plan.promoted and seen.source_answers:
         entries += held_entries(frozenset({*plan.hold, *plan.held_again}), record, now_ms)
     await write_record(link, target, entries)
-    failures = await create_acls(target, [acl for acl in create if acl.is_denial])
+    failures = await _make(target, [acl for acl in create if acl.is_denial], seen.topics)
     allowances = [acl for acl in create if not acl.is_denial]
     undone = set(allowances) if failures else set()
     if not failures:
-        failures = await create_acls(target, allowances)
+        failures = await _make(target, allowances, seen.topics)
     removed: list[Acl] = []
     if remove and not failures:
         failed = await delete_acls(target, plan.remove)
@@ -113,15 +134,43 @@ async def apply_acls(link: Link, target: Cluster, seen: AclsSeen, create: Sequen
     return AclChanges(created, tuple(removed), tuple(failures.items()))
 
 
+async def _make(target: Cluster, acls: Sequence[Acl], topics: Iterable[str]) -> dict[Acl, ClientError]:
+    """-> those that failed, or were taken back. Raises ClientError."""
+    concerned = {name for name in topics if any(is_about(acl, name) for acl in acls)}
+    before = await _writable(target, concerned)
+    failures: dict[Acl, ClientError] = {**await create_acls(target, acls)}
+    made = [acl for acl in acls if acl not in failures]
+    if not before or not made:
+        return failures
+    with suppress(AclsNotEverywhere):  # one that says nothing refuses nothing yet, and the next pass looks again
+        await await_acls(target, made)
+    lost = before - await _writable(target, concerned)
+    undone = [acl for acl in made if any(is_about(acl, name) for name in lost)]
+    failures |= await delete_acls(target, undone)
+    told = ", ".join(sorted(lost))
+    return failures | {acl: ShutsOutMirror(f"with it the mirror may not write to {told}") for acl in undone}
+
+
+async def _writable(target: Cluster, topics: Iterable[str]) -> frozenset[str]:
+    """Those of them to which all brokers that say it let the mirror write."""
+    wanted = frozenset(topics)
+    if not wanted:
+        return wanted
+    return wanted.intersection(*(await writable_topics(target, wanted)).values())
+
+
 async def sync_acls(
-    link: Link, source: Cluster, target: Cluster, shown_before: frozenset[Acl]
+    link: Link, source: Cluster, target: Cluster, shown_before: frozenset[Acl], shut_out: Collection[Acl] = ()
 ) -> tuple[AclsSeen, AclChanges]:
     """One pass of a worker, whose target stands by: denials are made at once, what allows when the pass before has
-    shown it. It removes nothing. Raises as `look_at_acls`.
+    shown it. It removes nothing. `shut_out`: what kept the mirror from writing before, and is not tried again; where
+    one of them is a denial nothing is allowed. Raises as `look_at_acls`.
     """
     seen = await look_at_acls(link, source, target, promoted=False)
-    denials = [acl for acl in seen.plan.create if acl.is_denial]
-    due = [*denials, *due_acls((acl for acl in seen.plan.create if not acl.is_denial), shown_before)]
+    create = [acl for acl in seen.plan.create if acl not in shut_out]
+    due = [acl for acl in create if acl.is_denial]
+    if not any(acl.is_denial and acl in shut_out for acl in seen.plan.create):
+        due += due_acls((acl for acl in create if not acl.is_denial), shown_before)
     return seen, await apply_acls(link, target, seen, due, remove=False)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from contextlib import AsyncExitStack, suppress
 
 from broker.base.address import AddressInvalid
@@ -11,7 +12,7 @@ from broker.client.errors import ClientError, KafkaError
 from broker.wire.errors import ErrorCode
 from mirror.acls.plan import AclPlan
 from mirror.acls.record import AclLook, look_entry
-from mirror.acls.sync import AclChanges, sync_acls, write_record
+from mirror.acls.sync import AclChanges, ShutsOutMirror, sync_acls, write_record
 from mirror.link import Link
 from mirror.worker.events import Event, changed_only
 from mirror.worker.session import Session
@@ -28,12 +29,13 @@ async def run_acls(session: Session) -> None:
 
 
 class _Passes:
-    """Those of one session; `shown`: what the last one found to be made."""
+    """Those of one session; `shown`: what the last one found to be made; `shut_out`: what kept the mirror out."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
         self._tell = changed_only(session.tell)
         self._shown: frozenset[Acl] = frozenset()
+        self._shut_out: set[Acl] = set()
 
     async def go_over(self) -> bool:
         """-> whether something was shown that is soon to be made."""
@@ -47,9 +49,9 @@ class _Passes:
             try:
                 await sites.enter_async_context(target)
                 await sites.enter_async_context(source)
-                seen, changes = await sync_acls(link, source, target, self._shown)
+                seen, changes = await sync_acls(link, source, target, self._shown, self._shut_out)
                 is_new = self._take(seen.plan, changes)
-                look = look_of(clock.now_ms(), seen.plan, changes)
+                look = look_of(clock.now_ms(), seen.plan, changes, self._shut_out)
             except (ClientError, AddressInvalid) as error:
                 self._tell(Event.ACLS_FAILED, link.name, str(error))
                 look = AclLook(clock.now_ms(), trouble=str(error), hint=_hint(link, error))
@@ -62,6 +64,8 @@ class _Passes:
             self._session.tell(Event.ACL_CREATED, acl=str(acl))
         for acl, failure in changes.failures:
             self._tell(Event.ACLS_FAILED, str(acl), str(failure))
+            if isinstance(failure, ShutsOutMirror):
+                self._shut_out.add(acl)
         left = frozenset(plan.create) - {*changes.created}
         for acl in sorted(left):
             self._tell(Event.ACL_DRIFT, str(acl), "is to be made")
@@ -69,9 +73,9 @@ class _Passes:
         return is_new
 
 
-def look_of(at_ms: int, plan: AclPlan, changes: AclChanges) -> AclLook:
+def look_of(at_ms: int, plan: AclPlan, changes: AclChanges, shut_out: Collection[Acl]) -> AclLook:
     """A pass in numbers."""
-    failed = {acl for acl, _ in changes.failures}
+    failed = {*(acl for acl, _ in changes.failures), *(acl for acl in plan.create if acl in shut_out)}
     return AclLook(
         at_ms,
         to_create=len({*plan.create} - {*changes.created} - failed),

@@ -11,13 +11,13 @@ from broker.wire.errors import ErrorCode
 from mirror.acls.findings import acl_findings
 from mirror.acls.record import AclLook, AclRecord
 from mirror.link_finding import LinkFindingKind
-from mirror.offsets.entries import LinkRun, Owner, RunState
+from mirror.offsets.entries import LinkRun, Owner, RunState, Writer
 from mirror.offsets.state_entries import StateEntries
 from tests.mirror.acls.acls import READ, WRITE, allow, link_of
 
 LINK = replace(link_of("orders"), sync_acls=True)
 NOW_MS = 1_700_000_000_000
-OWNER = Owner((1, 0), "worker", NOW_MS)
+OWNER = Owner(Writer(1, 0), "worker", NOW_MS)
 RUNS = StateEntries(LINK, exists=True, owner=OWNER)
 
 
@@ -28,17 +28,17 @@ def said(
     return [(one.kind, one.detail, one.next_step) for one in findings]
 
 
-def looked(**numbers: int) -> AclRecord:
-    return AclRecord(exists=True, look=AclLook(NOW_MS - 1_000, **numbers))
+LOOK = AclLook(NOW_MS - 1_000)
 
 
 def test_what_is_made_or_held_by_itself_is_none() -> None:
-    assert said(looked(to_create=3, held=7)) == []
+    assert said(AclRecord(exists=True, look=replace(LOOK, to_create=3, held=7))) == []
     assert said(None) == []
 
 
 def test_what_somebody_has_to_decide_is_one() -> None:
-    [(kind, detail, step)] = said(looked(failed=1, withheld=2, open_at_target=3, to_remove=4))
+    look = replace(LOOK, failed=1, withheld=2, open_at_target=3, to_remove=4)
+    [(kind, detail, step)] = said(AclRecord(exists=True, look=look))
     assert (kind, step) == (LinkFindingKind.ACLS_DIFFER, "farshore acls plan --link east-west")
     assert all(text in detail for text in ("1 ACLs could", "2 ACLs are not", "3 ACLs let others", "4 ACLs were made"))
 

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Iterable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -61,38 +62,36 @@ class Sites:
         return await apply_acls(self.link, self.target, seen, seen.plan.create, remove=remove)
 
 
+async def between(stack: AsyncExitStack, folder: Path, **target: Any) -> Sites:
+    """`target`: what its broker has otherwise."""
+    (folder / "secret").write_text("canary-secret-7Qw")
+    users = folder / "users.json"
+    write_users(users, {"farshore": new_credentials("canary-secret-7Qw")})
+    security = Security(None, Sasl(Mechanism.PLAIN, "farshore", Secret(file=folder / "secret")))
+    common: dict[str, Any] = {
+        "listeners": ("SASL_PLAINTEXT://127.0.0.1:0",),
+        "sasl_enabled_mechanisms": ("PLAIN",),
+        "sasl_users_file": users,
+        "authorizer_enable": True,
+        "super_users": ("User:farshore",),
+    }
+    east, west = [
+        await stack.enter_async_context(running_server(folder / name, **{**common, **more}))
+        for name, more in (("east", {}), ("west", target))
+    ]
+    link = link_between(east.address, west.address, [TOPIC], name="east-west", groups=("g-.*",), sync_acls=True)
+    link = replace(link, source=replace(link.source, security=security), target=replace(link.target, security=security))
+    source, target_cluster = [await stack.enter_async_context(Cluster(one)) for one in (link.source, link.target)]
+    for cluster in (source, target_cluster):
+        await make_topic(cluster, TOPIC)
+    await make_topic(target_cluster, "wages")
+    return Sites(link, source, target_cluster)
+
+
 @pytest.fixture
 async def sites(tmp_path: Path) -> AsyncIterator[Sites]:
     async with AsyncExitStack() as stack:
-        (tmp_path / "secret").write_text("canary-secret-7Qw")
-        users = tmp_path / "users.json"
-        write_users(users, {"farshore": new_credentials("canary-secret-7Qw")})
-        security = Security(None, Sasl(Mechanism.PLAIN, "farshore", Secret(file=tmp_path / "secret")))
-        east, west = [
-            await stack.enter_async_context(
-                running_server(
-                    tmp_path / name,
-                    listeners=("SASL_PLAINTEXT://127.0.0.1:0",),
-                    sasl_enabled_mechanisms=("PLAIN",),
-                    sasl_users_file=users,
-                    authorizer_enable=True,
-                    super_users=("User:farshore",),
-                )
-            )
-            for name in ("east", "west")
-        ]
-        link = link_between(east.address, west.address, [TOPIC], name="east-west")
-        link = replace(
-            link,
-            source=replace(link.source, security=security),
-            target=replace(link.target, security=security),
-        )
-        link = replace(link, groups=("g-.*",), sync_acls=True)
-        source, target = [await stack.enter_async_context(Cluster(one)) for one in (link.source, link.target)]
-        for cluster in (source, target):
-            await make_topic(cluster, TOPIC)
-        await make_topic(target, "wages")
-        yield Sites(link, source, target)
+        yield await between(stack, tmp_path)
 
 
 async def make(cluster: Cluster, *acls: Acl) -> None:
@@ -208,3 +207,30 @@ async def test_a_site_without_an_authorizer_is_told_and_holds_up_no_record(sites
             async with Cluster(link.target) as target, Cluster(link.source) as source:
                 await look_at_acls(link, source, target, promoted=False)
         assert refused.value.code is ErrorCode.SECURITY_DISABLED
+
+
+async def test_what_would_shut_out_the_mirror_is_taken_back_and_not_tried_again(tmp_path: Path) -> None:
+    """Where a cluster allows all that no ACL is about, the first one about a topic closes it to everybody else."""
+    everybody = {"allow_everyone_if_no_acl_found": True, "super_users": ("User:root",)}
+    async with AsyncExitStack() as stack:
+        sites = await between(stack, tmp_path, **everybody)
+        await make(sites.source, allow("app", READ, TOPIC), of_group(allow("app", READ, "g-1")))
+        seen = await look_at_acls(sites.link, sites.source, sites.target, promoted=False)
+        changes = await apply_acls(sites.link, sites.target, seen, seen.plan.create, remove=False)
+        [(acl, error)] = changes.failures
+        assert acl == allow("app", READ, TOPIC)
+        assert "may not write to orders" in str(error)
+        assert await sites.at_target() == {of_group(allow("app", READ, "g-1"))}
+        assert (await read_record(sites.link.acls_topic, sites.target)).made == await sites.at_target()
+        told = Told()
+        async with running(sites.link, told=told, limits=QUICK):
+            await told.wait_for(Event.ACLS_FAILED)
+            await write(sites.source, TopicPartition(TOPIC, 0), some_records(0, 10))
+            await wait_for_records(sites.target, TopicPartition(TOPIC, 0), 10)
+
+            async def is_counted() -> bool:
+                look = (await read_record(sites.link.acls_topic, sites.target)).look
+                return look is not None and look.failed == 1
+
+            await eventually(is_counted, "the failure to be written down")
+        assert await sites.at_target() == {of_group(allow("app", READ, "g-1"))}
