@@ -13,7 +13,8 @@ from mirror.api import PRODUCERS_TOPIC, Link
 
 async def look_for_few_replicas(link: Link, target: Cluster) -> tuple[FewReplicas, ...]:
     """Those that the link needs, of which it is known. Raises ClientError."""
-    return await few_replicas(target, [link.state_topic, link.ends_topic, PRODUCERS_TOPIC, OPERATIONS_TOPIC])
+    acls = [link.acls_topic] if link.sync_acls else []
+    return await few_replicas(target, [link.state_topic, link.ends_topic, *acls, PRODUCERS_TOPIC, OPERATIONS_TOPIC])
 
 
 def of_few_replicas(found: Iterable[FewReplicas], target: str) -> Iterable[DrillFinding]:

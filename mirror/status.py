@@ -182,10 +182,10 @@ def summarise(
     amounts_known = look is not None and not any(_counts(link, condition, where.topic) for where in unknown)
     stopped = entries.open_gaps() if entries is not None else {}
     owner = entries.most_restarted() if entries is not None else None
-    checkpoints = entries.checkpoints.values() if entries is not None else ()
     groups = entries.groups if entries is not None else GroupSyncs()
     synced = groups.synced_at_ms
     groups_known = entries is not None and not (link.groups and groups.looked_at_ms is None and not groups.names)
+    found = link_findings(link, answers, entries, look, heartbeat, trouble, locked, state_lost=state_lost, acls=acls)
     return LinkStatus(
         link=link.name,
         source=link.source.name,
@@ -206,16 +206,14 @@ def summarise(
         heartbeat_age_ms=heartbeat.age_ms,
         restarts=owner.restarts if owner is not None else 0,
         restart_reason=owner.restart_reason if owner is not None else "",
-        last_seen_at_ms=max((checkpoint.observed_at_ms for checkpoint in checkpoints), default=None),
+        last_seen_at_ms=_last_seen_at_ms(entries),
         groups=len(groups.names) if groups_known else None,
         groups_waiting=len(groups.waiting()) if groups_known else None,
         groups_failed=sum(bool(entry.failure) for entry in groups.by_group.values()) if groups_known else None,
         groups_looked_at_ms=groups.looked_at_ms,
         groups_never_synced=len(groups.names - synced.keys()) if groups_known else None,
         oldest_group_sync_at_ms=min(synced.values(), default=None) if groups.names <= synced.keys() else None,
-        findings=link_findings(
-            link, answers, entries, look, heartbeat, trouble, locked, state_lost=state_lost, acls=acls
-        ),
+        findings=found,
         acls=acls.look if isinstance(acls, AclRecord) else None,
         holds=None if look is None else look.holds,
         topics_paused=entries.paused_topics() if entries is not None else None,
@@ -224,6 +222,11 @@ def summarise(
         partition_lags=tuple(sorted(lags, key=lambda lag: (lag.topic, lag.partition) not in stopped)),
         trouble=trouble,
     )
+
+
+def _last_seen_at_ms(entries: StateEntries | None) -> int | None:
+    checkpoints = entries.checkpoints.values() if entries is not None else ()
+    return max((checkpoint.observed_at_ms for checkpoint in checkpoints), default=None)
 
 
 def _counts(link: Link, condition: LinkCondition, topic: str) -> bool:

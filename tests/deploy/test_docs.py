@@ -29,12 +29,14 @@ FLEET_COMMANDS = {("fleet", verb) for verb in ("status", "drain", "rebalance")}
 WAY_BACK = {("failback",), *(("stranded", verb) for verb in ("export", "leave", "replay"))}
 PAUSES = {("topic", "pause"), ("topic", "resume")}
 CUTS = {("link", "cut"), ("link", "rights")}
+OF_ACLS = {("acls", verb) for verb in ("plan", "apply", "users")}
 OF_MOVES = SITE_COMMANDS | OPERATION_COMMANDS | WAY_BACK
 OF_AUDITS = {("audit", verb) for verb in ("list", "show", "diff")}
 OF_LINKS = PAUSES | CUTS
 RUN_ELSEWHERE = {("broker", "user"), ("cluster", "start"), ("demo",), *FLEET_COMMANDS, *OF_MOVES, *OF_AUDITS, *OF_LINKS}
+RUN_ELSEWHERE |= OF_ACLS
 """By the command's own tests; by the fleet's, which have an etcd; by the tutorial's; by those of the demo, roles,
-moves, the way back, pauses, cuts, and rights."""
+moves, the way back, pauses, cuts, rights, and ACLs."""
 
 
 def named_paths() -> Iterator[tuple[str, str]]:

@@ -77,6 +77,15 @@ def test_a_lost_source_that_nothing_is_known_to_close_is_kept_from_producers_by_
     assert not any("as soon as" in step.what or "keep producers" in step.what for step in stands_by)
 
 
+def test_rights_that_were_held_back_are_given_before_applications_start() -> None:
+    link = replace(LINK, sync_acls=True)
+    for result in (MOVED, LOST):
+        first, second, *_ = next_steps(result, link, (BACK,), {})
+        assert first.command == "farshore acls apply --link there --promote"
+        assert second.what.startswith("start producers and consumers at west")
+    assert all("acls" not in step.command for step in next_steps(LOST, LINK, (BACK,), {}))
+
+
 def test_what_is_stranded_is_told_before_anything_is_started() -> None:
     stranded = replace(MOVED, stranded=(StrandedRange("flights", 0, 50, 53, 3), StrandedRange("a.b", 1, 7, 9, None)))
     assert stranded_line(stranded) == (
