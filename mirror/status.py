@@ -173,9 +173,7 @@ def summarise(
     state_lost: bool = False,
     acls: AclRecord | ClientError | None = None,
 ) -> LinkStatus:
-    """Put together what was seen; `answers`: whether source and target do; `locked`: why not, where a site was there
-    and let nobody in; `state_lost`: a mirror wrote to the target, and the state is gone. Pure.
-    """
+    """Put together what was seen; the arguments are as `link_findings` has them. Pure."""
     lags, unknown = (look.lags.lags, look.lags.unknown) if look is not None else ((), {})
     condition = condition_now(entries, heartbeat)
     counted = [lag for lag in lags if _counts(link, condition, lag.topic)]
