@@ -108,7 +108,8 @@ def offered_link(link: Link) -> OfferedLink:
     """
     said = [link.source.name, link.target.name, sorted(link.topics), link.topic_names, sorted(link.groups)]
     cut = [link.units, *(f"{topic}:{number}" for topic, number in link.pins)] if link.unit_count > 1 else []
-    declared = hashlib.sha256(json.dumps([*said, *cut]).encode()).hexdigest()[:16]
+    acls = ["acls", *link.acl_principals] if link.sync_acls else []
+    declared = hashlib.sha256(json.dumps([*said, *cut, *acls]).encode()).hexdigest()[:16]
     units = link.unit_count if cut else 0
     return OfferedLink(
         target=link.target.name,

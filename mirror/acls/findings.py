@@ -59,10 +59,11 @@ def _of_look(link: Link, look: AclLook | None, now_ms: int, *, source_answers: b
             text = f"ACLs could not be compared: {look.trouble}"
             yield LinkFinding(LinkFindingKind.ACLS_NOT_SEEN, None, None, text, look.hint)
         return
+    opened = 0 if link.shared_targets else look.open_at_target  # there others are to write
     told = [
         (look.failed, "could not be made"),
         (look.withheld, "are not carried over, as they or their denials would shut out the mirror"),
-        (look.open_at_target, "let others write there while it stands by, and are not the link's"),
+        (opened, "let others write there while it stands by, and are not the link's"),
         (look.to_remove, "were made by the link, and are wanted no more"),
     ]
     if any(count for count, _ in told):

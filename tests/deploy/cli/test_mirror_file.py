@@ -130,3 +130,11 @@ def test_who_is_near_a_rack_is_near_its_site(tmp_path: Path) -> None:
 
     assert "no site 'north'" in said("north/a")
     assert "write west, or west/RACK" in said("west/")
+
+
+def test_files_that_do_not_say_the_same_of_acls_are_told_apart(tmp_path: Path) -> None:
+    (tmp_path / "farshore.toml").write_text(fleet_file(["red"], etcd=ETCD))
+    link = FileContext(tmp_path / "farshore.toml").link("red")
+    with_acls = replace(link, sync_acls=True)
+    renamed = replace(with_acls, acl_principals=(("User:shop", "User:shop-west"),))
+    assert len({offered_link(one).declared for one in (link, with_acls, renamed)}) == 3

@@ -43,6 +43,13 @@ def test_what_somebody_has_to_decide_is_one() -> None:
     assert all(text in detail for text in ("1 ACLs could", "2 ACLs are not", "3 ACLs let others", "4 ACLs were made"))
 
 
+def test_where_a_link_goes_back_others_are_to_write() -> None:
+    look = AclRecord(exists=True, look=replace(LOOK, open_at_target=3))
+    assert [one.kind for one in acl_findings(LINK, RUNS, look, source_answers=True)] == [LinkFindingKind.ACLS_DIFFER]
+    both_ways = replace(LINK, shared_targets=True)
+    assert list(acl_findings(both_ways, RUNS, look, source_answers=True)) == []
+
+
 @pytest.mark.parametrize(
     ("at_ms", "told"), [(NOW_MS - 300_000, False), (NOW_MS - 300_001, True), (NOW_MS + 3_600_000, True), (None, True)]
 )
