@@ -68,5 +68,6 @@ def _of_look(link: Link, look: AclLook | None, now_ms: int, *, source_answers: b
     ]
     if any(count for count, _ in told):
         text = "; ".join(f"{count} ACLs {what}" for count, what in told if count)
+        text += f" ({look.failure})" if look.failure else ""
         step = f"farshore acls plan --link {link.name}"
         yield LinkFinding(LinkFindingKind.ACLS_DIFFER, None, None, f"at {link.target.name} {text}", step)

@@ -23,7 +23,8 @@ LOOK_KEY: Final = ("look",)
 @dataclass(frozen=True, slots=True)
 class AclLook:
     """What the worker's last pass found, in numbers of ACLs. `to_create`: shown, and made by the next pass; `failed`:
-    they could not be made; `trouble`: why nothing could be compared, "" where it could.
+    they could not be made, the first for the reason in `failure`; `trouble`: why nothing could be
+    compared, "" where it could.
     """
 
     at_ms: int
@@ -33,13 +34,9 @@ class AclLook:
     withheld: int = 0
     open_at_target: int = 0
     failed: int = 0
+    failure: str = ""
     trouble: str = ""
     hint: str = ""
-
-    @property
-    def differing(self) -> int:
-        """Those about which somebody has to decide."""
-        return self.to_remove + self.withheld + self.open_at_target + self.failed
 
 
 @dataclass(frozen=True, slots=True)

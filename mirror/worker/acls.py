@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Mapping
 from contextlib import AsyncExitStack, suppress
 
 from broker.base.address import AddressInvalid
@@ -35,7 +35,7 @@ class _Passes:
         self._session = session
         self._tell = changed_only(session.tell)
         self._shown: frozenset[Acl] = frozenset()
-        self._shut_out: set[Acl] = set()
+        self._shut_out: dict[Acl, str] = {}
 
     async def go_over(self) -> bool:
         """-> whether something was shown that is soon to be made."""
@@ -65,7 +65,7 @@ class _Passes:
         for acl, failure in changes.failures:
             self._tell(Event.ACLS_FAILED, str(acl), str(failure))
             if isinstance(failure, ShutsOutMirror):
-                self._shut_out.add(acl)
+                self._shut_out[acl] = str(failure)
         left = frozenset(plan.create) - {*changes.created}
         for acl in sorted(left):
             self._tell(Event.ACL_DRIFT, str(acl), "is to be made")
@@ -73,17 +73,19 @@ class _Passes:
         return is_new
 
 
-def look_of(at_ms: int, plan: AclPlan, changes: AclChanges, shut_out: Collection[Acl]) -> AclLook:
-    """A pass in numbers."""
-    failed = {*(acl for acl, _ in changes.failures), *(acl for acl in plan.create if acl in shut_out)}
+def look_of(at_ms: int, plan: AclPlan, changes: AclChanges, shut_out: Mapping[Acl, str]) -> AclLook:
+    """A pass in numbers. `shut_out`: what was not tried again, and why."""
+    failed = {acl: shut_out[acl] for acl in plan.create if acl in shut_out}
+    failed |= {acl: str(error) for acl, error in changes.failures}
     return AclLook(
         at_ms,
-        to_create=len({*plan.create} - {*changes.created} - failed),
+        to_create=len({*plan.create} - {*changes.created} - failed.keys()),
         to_remove=len(plan.remove),
         held=len(plan.hold),
         withheld=len(plan.withheld),
         open_at_target=len(plan.open_at_target),
         failed=len(failed),
+        failure=next(iter(failed.values()), ""),
     )
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tests.deploy.cli.rights_stage import RightsStage
 from tests.deploy.cli.test_acls import goes_from_standby_to_promotion_and_back, prepare
-from tests.interop.locked import AuthorizingKafkaServer
+from tests.interop.locked import SCRAM, USER, AuthorizingKafkaServer
 
 
 def test_from_standby_to_promotion_and_back(tmp_path: Path) -> None:
@@ -17,3 +17,5 @@ def test_from_standby_to_promotion_and_back(tmp_path: Path) -> None:
         stage = RightsStage(tmp_path, east, west)
         prepare(stage)
         goes_from_standby_to_promotion_and_back(stage)
+        users = stage.json("acls users")["items"]
+        assert {one["mechanism"] for one in users if one["user"] == USER and one["iterations_at_target"]} == {*SCRAM}

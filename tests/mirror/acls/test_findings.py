@@ -37,9 +37,10 @@ def test_what_is_made_or_held_by_itself_is_none() -> None:
 
 
 def test_what_somebody_has_to_decide_is_one() -> None:
-    look = replace(LOOK, failed=1, withheld=2, open_at_target=3, to_remove=4)
+    look = replace(LOOK, failed=1, failure="no right", withheld=2, open_at_target=3, to_remove=4)
     [(kind, detail, step)] = said(AclRecord(exists=True, look=look))
     assert (kind, step) == (LinkFindingKind.ACLS_DIFFER, "farshore acls plan --link east-west")
+    assert detail.endswith("(no right)")
     assert all(text in detail for text in ("1 ACLs could", "2 ACLs are not", "3 ACLs let others", "4 ACLs were made"))
 
 

@@ -19,7 +19,7 @@ from broker.client.security.settings import Mechanism, Sasl, Secret, Security
 from broker.client.topics import delete_topics
 from broker.wire.errors import ErrorCode
 from broker.wire.records import Record, encode_batch
-from broker.wire.vocabulary import TopicPartition
+from broker.wire.vocabulary import AclResource, TopicPartition
 from mirror.acls.carrying import KINDS
 from mirror.acls.plan import AclPlan
 from mirror.acls.sync import AclChanges, apply_acls, look_at_acls, read_record
@@ -230,7 +230,28 @@ async def test_what_would_shut_out_the_mirror_is_taken_back_and_not_tried_again(
 
             async def is_counted() -> bool:
                 look = (await read_record(sites.link.acls_topic, sites.target)).look
-                return look is not None and look.failed == 1
+                return look is not None and look.failed == 1 and "may not write to orders" in look.failure
 
             await eventually(is_counted, "the failure to be written down")
         assert await sites.at_target() == {of_group(allow("app", READ, "g-1"))}
+
+
+async def test_who_may_see_acls_and_not_make_them_is_told_so_and_mirrors_on(tmp_path: Path) -> None:
+    async with AsyncExitStack() as stack:
+        everybody = {"allow_everyone_if_no_acl_found": True, "super_users": ("User:root",)}
+        sites = await between(stack, tmp_path, **everybody)
+        await make(sites.target, allow("farshore", DESCRIBE, "kafka-cluster", kind=AclResource.CLUSTER))
+        await make(sites.source, deny("eve", READ, TOPIC), allow("app", READ, TOPIC))
+        async with running(sites.link, limits=QUICK) as told:
+            await told.wait_for(Event.ACLS_FAILED)
+            await write(sites.source, TopicPartition(TOPIC, 0), some_records(0, 10))
+            await wait_for_records(sites.target, TopicPartition(TOPIC, 0), 10)
+
+            async def is_counted() -> bool:
+                look = (await read_record(sites.link.acls_topic, sites.target)).look
+                return look is not None and look.failed == 1 and "CLUSTER_AUTHORIZATION_FAILED" in look.failure
+
+            await eventually(is_counted, "the missing right to be written down")
+        assert await sites.at_target() == set(), "nothing is allowed without its denial"
+        assert (await read_record(sites.link.acls_topic, sites.target)).made == frozenset()
+        assert told.count(Event.RESTARTING) == 0
