@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from broker.access.acls import AclBinding, Acls
 from broker.client.acl_bindings import Acl
-from broker.client.acls import FREEZE_MARK, THAW_MARK
+from broker.client.acls import WriteDenial
 from broker.wire.vocabulary import AclOperation, AclPattern, AclPermission, AclResource
+from failover.denials import leaving_mark_of, mark_of
 from mirror.acls.carrying import carry, without_freezes
 from mirror.link import TopicNames
 from tests.mirror.acls.acls import (
@@ -143,10 +144,11 @@ def test_where_a_denial_is_written_out_an_allowance_is_not_wider_than_it() -> No
 def test_what_a_freeze_made_is_nobodys_right() -> None:
     """It would close the target as the source was closed, in the middle of a switchover."""
     denial = deny("*", WRITE, "orders")
-    mark = denial._replace(principal=f"{FREEZE_MARK}switchover-1/User:*")
+    made = WriteDenial("orders", "User:*")
+    mark = denial._replace(principal=mark_of(made, "switchover-1").principal)
     other = denial._replace(principal="User:bob")
     assert without_freezes([denial, mark, other]) == {other}
-    leaving = denial._replace(principal=f"{THAW_MARK}switchover-1/User:*")
+    leaving = denial._replace(principal=leaving_mark_of(made, "switchover-1").principal)
     assert without_freezes([denial, leaving, other]) == {other}
     assert without_freezes([denial, other]) == {denial, other}
 
