@@ -11,7 +11,7 @@ import click
 from broker.base.documents import to_document
 from deploy.cli.gate_words import reason_of
 from deploy.cli.lines import filled, with_command
-from deploy.cli.next_steps import NextStep, name_back, table_back
+from deploy.cli.next_steps import NextStep, held_rights, name_back, table_back
 from deploy.cli.tables import counted, print_table
 from deploy.cli.terminal import AppContext, CommandRefused, ExitCode
 from failover.failback.plan import FailbackPlan, FailbackRefusal, StandsStill
@@ -213,11 +213,14 @@ def _told_still(places: Sequence[StandsStill]) -> str:
     return ", ".join([*told, *more])
 
 
-def steps_at_end(link: Link, stands: Sequence[SourceParting] = (), *, is_run: bool | None) -> tuple[NextStep, ...]:
-    """Where all is back, and the link may run. `is_run` None: it is not known whether a worker does that. `stands`:
-    where its source is another log than was mirrored, so that it asks.
+def steps_at_end(
+    link: Link, stands: Sequence[SourceParting] = (), back: Link | None = None, *, is_run: bool | None
+) -> tuple[NextStep, ...]:
+    """Where all is back along `back`, and the link may run. `is_run` None: it is not known whether a worker does that.
+    `stands`: where its source is another log than was mirrored, so that it asks.
     """
-    start = NextStep(f"start producers and consumers at {link.source.name}: {link.source.bootstrap_servers}")
+    start = [*(held_rights(back) if back is not None else ())]
+    start += [NextStep(f"start producers and consumers at {link.source.name}: {link.source.bootstrap_servers}")]
     asks = []
     if stands:
         gaps = " ".join(f"--gap {one.topic}:{one.partition}" for one in stands[:NAMES_SHOWN])
@@ -228,12 +231,12 @@ def steps_at_end(link: Link, stands: Sequence[SourceParting] = (), *, is_run: bo
         what += "; `farshore status` names the others" if more else ""
         asks = [NextStep(what, f"farshore link resume --link {link.name} {gaps}")]
     if is_run:
-        return (start, *asks)
+        return (*start, *asks)
     brings = f"link {link.name}, which brings to {link.target.name} what is written there"
     what = f"no worker runs {brings}"
     if is_run is None:
         what = f"{link.target.name} does not say whether a worker runs {brings}: unless one does"
-    return (start, NextStep(what, f"farshore mirror run --link {link.name}"), *asks)
+    return (*start, NextStep(what, f"farshore mirror run --link {link.name}"), *asks)
 
 
 def told_partings(partings: Sequence[SourceParting], source: str) -> str:

@@ -156,12 +156,17 @@ def _starting(result: OperationResult, link: Link, staying: Sequence[str]) -> It
         groups = " ".join(f"--group {shlex.quote(one)}" for one in sorted({late.group for late in result.late_commits}))
         what = f"stop what reads at {here} as these groups without joining them; then, before it starts at {there}"
         yield NextStep(what, f"farshore {result.operation.value} --link {link.name} {groups}{_consent(result)}")
-    if link.sync_acls:
-        what = f"give the rights that were held back while {there} stood by: nothing may write there before"
-        yield NextStep(what, f"farshore acls apply --link {link.name} --promote")
+    yield from held_rights(link)
     but = f"; but not what reads or writes along {', '.join(staying)}: that stays at {here}" if staying else ""
     yield NextStep(f"start producers and consumers at {there}: {link.target.bootstrap_servers}{but}")
     yield from _groups_behind(result, link)
+
+
+def held_rights(link: Link) -> Iterable[NextStep]:
+    """Behind a move to the link's target, where the link carries ACLs."""
+    if link.sync_acls:
+        what = f"give the rights that were held back while {link.target.name} stood by: nothing may write there before"
+        yield NextStep(what, f"farshore acls apply --link {link.name} --promote")
 
 
 def _closing(result: OperationResult, link: Link, *, is_own_source: bool) -> Iterable[NextStep]:
@@ -260,5 +265,11 @@ def table_back(link: Link, name: str) -> str:
         "topics": link.topics,
         "topic_names": link.topic_names,
         "groups": link.groups,
+        **({"sync_acls": True} if link.sync_acls else {}),
     }
-    return "\n".join(["[[links]]", *(f"{key} = {json.dumps(value)}" for key, value in written.items())])
+    lines = ["[[links]]", *(f"{key} = {json.dumps(value)}" for key, value in written.items())]
+    back = {there: here for here, there in link.acl_principals}
+    if link.sync_acls and back and len(back) == len(link.acl_principals):  # two who are one at the target stay so
+        pairs = (f"{json.dumps(there)} = {json.dumps(here)}" for there, here in sorted(back.items()))
+        lines.append(f"acl_principals = {{ {', '.join(pairs)} }}")
+    return "\n".join(lines)

@@ -86,6 +86,16 @@ def test_rights_that_were_held_back_are_given_before_applications_start() -> Non
     assert all("acls" not in step.command for step in next_steps(LOST, LINK, (BACK,), {}))
 
 
+def test_a_link_back_that_is_to_be_declared_carries_acls_as_this_one_does() -> None:
+    link = replace(LINK, sync_acls=True, acl_principals=(("User:a", "User:a2"), ("User:b", 'User:b"2')))
+    (table,) = [step.toml for step in next_steps(MOVED, link, (), {}) if step.toml]
+    (declared,) = tomllib.loads(table)["links"]
+    assert (declared["sync_acls"], declared["acl_principals"]) == (True, {"User:a2": "User:a", 'User:b"2': "User:b"})
+    joined = replace(link, acl_principals=(("User:a", "User:c"), ("User:b", "User:c")))
+    (table,) = [step.toml for step in next_steps(MOVED, joined, (), {}) if step.toml]
+    assert "acl_principals" not in tomllib.loads(table)["links"][0], "who of the two User:c is nobody knows"
+
+
 def test_what_is_stranded_is_told_before_anything_is_started() -> None:
     stranded = replace(MOVED, stranded=(StrandedRange("flights", 0, 50, 53, 3), StrandedRange("a.b", 1, 7, 9, None)))
     assert stranded_line(stranded) == (

@@ -35,6 +35,15 @@ async def test_a_target_that_goes_away_at_the_end_takes_no_result_with_it() -> N
     assert run.command == "farshore mirror run --link east-west"
 
 
+def test_the_rights_that_the_link_back_held_are_given_before_applications_start() -> None:
+    link = Link("east-west", Site("east", "e:1"), Site("west", "w:1"), (".*",))
+    back = replace(link, name="west-east", source=link.target, target=link.source, sync_acls=True)
+    given, start = steps_at_end(link, (), back, is_run=True)
+    assert given.command == "farshore acls apply --link west-east --promote"
+    assert start.what.startswith("start producers and consumers at east")
+    assert len(steps_at_end(link, (), replace(back, sync_acls=False), is_run=True)) == 1
+
+
 def test_what_the_link_back_does_not_bring_is_refused_with_the_commands_that_end_that() -> None:
     gap = StandsStill("flights", 0, "truncated_start", is_gap=True, command="farshore link resume --gap flights:0")
     held = StandsStill("flights", 1, "no_leader_at_source", is_gap=False, command="farshore link retry --link back")
