@@ -87,7 +87,7 @@ _REFUSALS: dict[RefusalReason, tuple[str, str]] = {
         "the link was already moved: its target is promoted",
         "farshore link describe --link {link}",
     ),
-    RefusalReason.LINK_MOVED_BACK: (
+    RefusalReason.TARGET_WAS_LEFT: (
         "the link is promoted from an earlier move, and {detail} was left since and refuses writes: what came to its "
         "source behind that was not mirrored",
         "farshore link resume --link {link}",

@@ -75,7 +75,7 @@ RUN = LinkRun(RunState.PAUSED, "pause-1", NOW_MS)
 FORESEEN: dict[RefusalReason, tuple[dict[str, Any], str]] = {
     RefusalReason.SOURCE_UNREACHABLE: ({"live": None, "seen": status(answers=(False, True))}, "site_lost"),
     RefusalReason.LINK_NOT_RUNNING: ({"blind": PROMOTED}, "link_not_running"),
-    RefusalReason.LINK_MOVED_BACK: ({"blind": PROMOTED, "gates": CLOSED}, "link_moved_back"),
+    RefusalReason.TARGET_WAS_LEFT: ({"blind": PROMOTED, "gates": CLOSED}, "target_was_left"),
     RefusalReason.MOVED_BACK: ({"blind": replace(PROMOTED, moved_back_by=("back",))}, "moved_back"),
     RefusalReason.LINK_PAUSED: ({"seen": paused(run=RUN)}, "paused"),
     RefusalReason.TOPIC_PAUSED: (
