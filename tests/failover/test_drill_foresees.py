@@ -192,6 +192,7 @@ NOT_FORESEEN_BACK: dict[FailbackRefusal, str] = {
         FailbackRefusal.NOTHING_TO_BRING,
         FailbackRefusal.OFFSETS_IN_DOUBT,
         FailbackRefusal.GROUP_NOT_MOVABLE,
+        FailbackRefusal.GROUPS_IN_USE,
     ),
     LATER,
 )

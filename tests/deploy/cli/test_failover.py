@@ -298,9 +298,8 @@ def test_the_name_of_a_group_that_nobody_knows_is_a_wrong_use_and_an_empty_one_i
 
 def test_a_datetime_without_a_zone_is_refused(shell: Shell) -> None:
     before = shell.operations
-    refused = shell.run(
-        "failover --to-datetime 2013-06-01T00:00:00 --allow-data-loss --even-if-source-answers --yes", ExitCode.USAGE
-    )
+    line = "failover --to-datetime 2013-06-01T00:00:00 --allow-data-loss --even-if-source-answers --yes"
+    refused = shell.run(line, ExitCode.USAGE)
     assert "names no time zone" in refused.stderr
     for text in ("", "1960-01-01T00:00:00Z"):
         shell.run(f"failover --to-datetime={text} --dry-run", ExitCode.USAGE)

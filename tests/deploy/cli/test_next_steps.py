@@ -10,7 +10,6 @@ import pytest
 from broker.client.site import Site
 from deploy.cli.failover_tables import summary
 from deploy.cli.late_lines import late_commits_line, read_on_line, stranded_line, unwatched_line
-from deploy.cli.loss_lines import headline
 from deploy.cli.next_steps import back_at_once, merged, name_back, next_steps
 from failover.contact import SiteFinding
 from failover.late_commits import LateCommit
@@ -202,129 +201,6 @@ def test_no_way_back_is_promised_that_is_none() -> None:
     assert [step.command for step in next_steps(MOVED, prefixed, (), {})] == ["", f"farshore {RESUME}"]
     (only,) = next_steps(replace(MOVED, verified=False), LINK, (BACK,), {})
     assert "not verified" in only.what
-
-
-@pytest.mark.parametrize(
-    ("total", "said"),
-    [
-        (LOSS, "only at the source: 0 records"),
-        (replace(LOSS, offsets=7, records=5, partitions_with_loss=2), "only at the source: 5 records in 2 partitions"),
-        (
-            LossTotal(0, 0, 0, Certainty.AT_LEAST, SEEN_AT_MS, 0, SEEN_AT_MS + 4_200),
-            "lost: nothing of what was seen at east, and whatever was written at east after it was last seen "
-            "(2023-11-14T22:13:20.000Z, 4.2 s ago): how much that is cannot be known from here",
-        ),
-        (
-            LossTotal(9, None, 1, Certainty.AT_LEAST, SEEN_AT_MS, 3, SEEN_AT_MS),
-            "lost: at least 9 offsets in 1 partition, which are at most as many records, and whatever was written at "
-            "east after it was last seen (2023-11-14T22:13:20.000Z, 0 ms ago): how much that is cannot be known from "
-            "here; of 3 partitions nothing is known",
-        ),
-        (
-            LossTotal(
-                *(11_464, None, 2, Certainty.AT_LEAST, SEEN_AT_MS, 0, SEEN_AT_MS + 4_200),
-                likely_offsets=12_900,
-                seen_seconds=3.1,
-                unanswered_at_ms=SEEN_AT_MS + 300,
-                fastest_per_s=4_786.4,
-            ),
-            "lost: likely 11,464 to 12,900 offsets. Seen at east (2023-11-14T22:13:20.000Z, 4.2 s ago): 11,464 offsets "
-            "in 2 partitions, which are at most as many records, what east wrote in 3.1 s; 300 ms later it did not "
-            "answer. In the fastest second of the minute before, 4,786 came. What it wrote after that look cannot be "
-            "known from here, nor topics and partitions made there since",
-        ),
-        (
-            LossTotal(
-                *(0, 0, 0, Certainty.AT_LEAST, SEEN_AT_MS, 3, SEEN_AT_MS + 4_200),
-                likely_offsets=0,
-                seen_seconds=0.0,
-                fastest_per_s=0.0,
-            ),
-            "lost: likely 0 offsets. Seen at east (2023-11-14T22:13:20.000Z, 4.2 s ago): 0 records; nothing says when "
-            "it ceased to answer. In the fastest second of the minute before, 0 came. What it wrote after that look "
-            "cannot be known from here, nor topics and partitions made there since; of 3 partitions nothing is known",
-        ),
-        (
-            LossTotal(
-                *(0, None, 0, Certainty.AT_LEAST, SEEN_AT_MS, 0, SEEN_AT_MS + 52_200),
-                likely_offsets=0,
-                seen_seconds=0.0,
-                fastest_per_s=0.0,
-            ),
-            "lost: how much is not known: nobody was watching east since 2023-11-14T22:13:20.000Z, 52.2 s ago, and "
-            "what it wrote then, or which topics and partitions were made there, cannot be known from here. Seen "
-            "before that: 0 offsets, records unknown. In the fastest second of its last minute, 0 came; had it gone on "
-            "so until now, 0 offsets would be lost",
-        ),
-        (
-            LossTotal(
-                *(3, None, 1, Certainty.AT_LEAST, SEEN_AT_MS, 2, SEEN_AT_MS + 20_000),
-                likely_offsets=2_003,
-                seen_seconds=0.1,
-                fastest_per_s=100.0,
-            ),
-            "lost: how much is not known: nobody was watching east since 2023-11-14T22:13:20.000Z, 20.0 s ago, and "
-            "what it wrote then, or which topics and partitions were made there, cannot be known from here. Seen "
-            "before that: 3 offsets in 1 partition, which are at most as many records, what east wrote in 100 ms. In "
-            "the fastest second of its last minute, 100 came; had it gone on so until now, 3 to 2,003 offsets would be "
-            "lost; of 2 partitions nothing is known",
-        ),
-        (
-            LossTotal(*(7, 5, 1, Certainty.AT_LEAST, SEEN_AT_MS), likely_offsets=7, fastest_per_s=0.5),
-            "lost: likely 7 offsets. Seen at east (2023-11-14T22:13:20.000Z): 5 records in 1 partition, more than east "
-            "wrote in the minute before; nothing says when it ceased to answer. In the fastest second of the minute "
-            "before, 0 came. What it wrote after that look cannot be known from here, nor topics and partitions made "
-            "there since",
-        ),
-        (
-            LossTotal(*(7, 5, 1, Certainty.AT_LEAST, SEEN_AT_MS, 0, SEEN_AT_MS - 3_600_000), fastest_per_s=0.5),
-            "lost: at least 5 records in 1 partition, and whatever was written at east after it was last seen "
-            "(2023-11-14T22:13:20.000Z, by a clock 1 h 0 min ahead of this one): how much that is cannot be known from "
-            "here",
-        ),
-        (
-            LossTotal(
-                *(20, None, 1, Certainty.AT_LEAST, SEEN_AT_MS, 0, SEEN_AT_MS + 4_200),
-                likely_offsets=6_500,
-                seen_seconds=3.1,
-                fastest_per_s=100.0,
-                unclear_offsets=6_366,
-            ),
-            "lost: likely 20 to 6,500 offsets. Seen at east (2023-11-14T22:13:20.000Z, 4.2 s ago): 20 offsets in 1 "
-            "partition, which are at most as many records; 6,366 offsets more may be lost, or hold what a link back "
-            "had brought there: nobody here can tell; what came to east in 3.1 s; nothing says when it ceased to "
-            "answer. In the fastest second of the minute before, 100 came. What it wrote after that look cannot be "
-            "known from here, nor topics and partitions made there since",
-        ),
-        (
-            LossTotal(*(0, None, 0, Certainty.AT_LEAST, SEEN_AT_MS, 0, SEEN_AT_MS), unclear_offsets=1),
-            "lost: nothing of what was seen at east for certain; 1 offset more may be lost, or hold what a link back "
-            "had brought there: nobody here can tell, and whatever was written at east after it was last seen "
-            "(2023-11-14T22:13:20.000Z, 0 ms ago): how much that is cannot be known from here",
-        ),
-        (
-            LossTotal(*(0, 0, 0, Certainty.AT_LEAST, SEEN_AT_MS, 0, SEEN_AT_MS), open_offsets=8),
-            "lost: no record of those that are committed at east; 8 offsets more stand there behind the start of a "
-            "transaction that is open, and how many of them are records that count nobody can tell before it ends, and "
-            "whatever was written at east after it was last seen (2023-11-14T22:13:20.000Z, 0 ms ago): how much that "
-            "is cannot be known from here",
-        ),
-        (
-            LossTotal(*(12, 9, 1, Certainty.AT_LEAST, SEEN_AT_MS, 0, SEEN_AT_MS), open_offsets=1),
-            "lost: at least 9 records in 1 partition; 1 offset more stand there behind the start of a transaction that "
-            "is open, and how many of them are records that count nobody can tell before it ends, and whatever was "
-            "written at east after it was last seen (2023-11-14T22:13:20.000Z, 0 ms ago): how much that is cannot be "
-            "known from here",
-        ),
-        (
-            LossTotal(0, 0, 0, Certainty.AT_LEAST, None, 3),
-            "lost: how much cannot be known: of 3 partitions it was never seen where it ended at east, or nobody can "
-            "tell what the other site has of it",
-        ),
-    ],
-)
-def test_a_loss_that_is_not_exact_says_since_when_nothing_is_known(total: LossTotal, said: str) -> None:
-    assert headline(total, "east") == said
 
 
 def test_a_failback_wants_one_link_back_that_leaves_out_nothing() -> None:
