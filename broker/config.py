@@ -10,10 +10,11 @@ from typing import Final
 from broker.access.authorizer import Authorizer
 from broker.access.known_users import KnownUsers
 from broker.access.listeners import EVERY_INTERFACE, Listener, SecurityProtocol, named_listeners
-from broker.access.logins import SERVED_MECHANISMS, Logins
+from broker.access.logins import OF_PASSWORDS, SERVED_MECHANISMS, Logins
 from broker.access.principals import DEFAULT_RULES, PrincipalRules
 from broker.access.reloaded import Reloaded
 from broker.access.tls import ClientAuth, ServerTls
+from broker.access.tokens import TokenRules, Tokens
 from broker.access.users import read_users
 from broker.base.address import Address
 from broker.base.clock import Clock
@@ -28,6 +29,12 @@ DEFAULT_PORT: Final = 9092
 FRAMING: Final = "framing"
 FULL: Final = "full"
 RECORD_VALIDATIONS: Final = (FRAMING, FULL)
+_OF_TOKENS: Final = (
+    "sasl_oauthbearer_jwks_file",
+    "sasl_oauthbearer_expected_issuer",
+    "sasl_oauthbearer_expected_audience",
+    "sasl_oauthbearer_required_scope",
+)
 
 
 def cluster_defaults(brokers: int) -> dict[str, int]:
@@ -70,6 +77,14 @@ class BrokerConfig:
     sasl_enabled_mechanisms: tuple[str, ...] = ()
     sasl_users_file: Path | None = None
     connections_max_reauth_ms: int = 0
+    # OAUTHBEARER: which tokens let in. The file has the issuer's public keys, and is read again when it changes.
+    sasl_oauthbearer_jwks_file: Path | None = None
+    sasl_oauthbearer_expected_issuer: str | None = None
+    sasl_oauthbearer_expected_audience: tuple[str, ...] = ()
+    sasl_oauthbearer_required_scope: tuple[str, ...] = ()
+    sasl_oauthbearer_sub_claim_name: str = "sub"
+    sasl_oauthbearer_scope_claim_name: str = "scope"
+    sasl_oauthbearer_clock_skew_seconds: int = 30
     # Whether it is asked what who came may do: by ACLs, which stand in the metadata. Super users may do everything.
     authorizer_enable: bool = False
     super_users: tuple[str, ...] = ()
@@ -245,11 +260,25 @@ class BrokerConfig:
         return KnownUsers(None if file is None else Reloaded([file], lambda: read_users(file)))
 
     def logins(self, users: KnownUsers, clock: Clock) -> Logins | None:
-        """What listeners with logins have in common; None: there are none."""
+        """What listeners with logins have in common; None: there are none. Raises AccessInvalid."""
         if not self.sasl_enabled_mechanisms:
             return None
         mechanisms = [Mechanism(each) for each in self.sasl_enabled_mechanisms]
-        return Logins(mechanisms, users, self.connections_max_reauth_ms, clock)
+        return Logins(mechanisms, users, self.connections_max_reauth_ms, clock, self._tokens())
+
+    def _tokens(self) -> Tokens | None:
+        file, issuer = self.sasl_oauthbearer_jwks_file, self.sasl_oauthbearer_expected_issuer
+        if file is None or issuer is None:
+            return None
+        rules = TokenRules(
+            issuer,
+            self.sasl_oauthbearer_expected_audience,
+            self.sasl_oauthbearer_required_scope,
+            self.sasl_oauthbearer_sub_claim_name,
+            self.sasl_oauthbearer_scope_claim_name,
+            self.sasl_oauthbearer_clock_skew_seconds,
+        )
+        return Tokens(file, rules)
 
     def _check_logins(self) -> None:
         for mechanism in self.sasl_enabled_mechanisms:
@@ -259,11 +288,40 @@ class BrokerConfig:
         if self.connections_max_reauth_ms < 0:
             raise ValueError(f"connections_max_reauth_ms {self.connections_max_reauth_ms} is below 0")
         with_login = [each.name for each in self.client_listeners() if each.protocol.has_login]
-        for name in ("sasl_enabled_mechanisms", "sasl_users_file"):
-            if with_login and not getattr(self, name):
-                raise ValueError(f"{name} is missing; listener {with_login[0]} needs it")
+        for name in ("sasl_enabled_mechanisms", "sasl_users_file", *_OF_TOKENS):
             if getattr(self, name) and not with_login:
                 raise ValueError(f"{name} is there, and no listener asks for a login: it would lock nothing")
+        if with_login and not self.sasl_enabled_mechanisms:
+            raise ValueError(f"sasl_enabled_mechanisms is missing; listener {with_login[0]} needs it")
+        has_passwords = any(each in OF_PASSWORDS for each in self.sasl_enabled_mechanisms)
+        if has_passwords and self.sasl_users_file is None:
+            raise ValueError(f"sasl_users_file is missing; listener {with_login[0]} needs it")
+        if with_login and not has_passwords and self.sasl_users_file is not None:
+            raise ValueError("sasl_users_file is there, and sasl_enabled_mechanisms has no login by a password")
+        self._check_tokens()
+
+    def _check_tokens(self) -> None:
+        if Mechanism.OAUTHBEARER not in self.sasl_enabled_mechanisms:
+            for name in _OF_TOKENS:
+                if getattr(self, name):
+                    raise ValueError(f"{name} is there, and sasl_enabled_mechanisms has no OAUTHBEARER")
+            return
+        for name in ("sasl_oauthbearer_jwks_file", "sasl_oauthbearer_expected_issuer"):
+            if not getattr(self, name):
+                raise ValueError(f"{name} is missing; OAUTHBEARER needs it")
+        if not self.sasl_oauthbearer_expected_audience and not self.sasl_oauthbearer_required_scope:
+            raise ValueError(
+                "sasl_oauthbearer_expected_audience is missing, or sasl_oauthbearer_required_scope: every token of the "
+                "issuer would let in, whatever it was given out for"
+            )
+        for name in ("sasl_oauthbearer_expected_audience", "sasl_oauthbearer_required_scope"):
+            if any(not each or each.split() != [each] for each in getattr(self, name)):
+                raise ValueError(f"{name} has one that is empty, or has blanks in it: write one text for each")
+        for name in ("sasl_oauthbearer_sub_claim_name", "sasl_oauthbearer_scope_claim_name"):
+            if not getattr(self, name):
+                raise ValueError(f"{name} is empty")
+        if (skew_seconds := self.sasl_oauthbearer_clock_skew_seconds) < 0:
+            raise ValueError(f"sasl_oauthbearer_clock_skew_seconds {skew_seconds} is below 0")
 
     def authorizer(self, clock: Clock) -> Authorizer | None:
         """None: nobody is asked for his rights."""

@@ -83,6 +83,8 @@ TLS_HANDSHAKE_MS = 30 * 1000
 STRANGERS_MAX = 1000
 LOGIN_REQUEST_BYTES_MAX = 512 * KIB
 LOGIN_MS = 30 * 1000
+# A signed token that tells of many groups has a few KiB.
+TOKEN_BYTES_MAX = 32 * KIB
 # Kafka's connection.failed.authentication.delay.ms; and how long its answer may take to be taken.
 LOGIN_REFUSED_MS = 100
 CLOSE_MS = 1000

@@ -239,8 +239,11 @@ def _tell_who_is_let_in(config: BrokerConfig) -> None:
                 "%s asks for neither TLS nor a login: whoever reaches it may read, write and delete everything",
                 listener,
             )
-        elif not listener.protocol.has_tls and Mechanism.PLAIN in config.sasl_enabled_mechanisms:
-            log.warning("%s lets clients log in by PLAIN without TLS: their passwords pass unencrypted", listener)
+        elif listener.protocol is SecurityProtocol.SASL_PLAINTEXT:
+            for mechanism, what in ((Mechanism.PLAIN, "passwords"), (Mechanism.OAUTHBEARER, "tokens")):
+                if mechanism in config.sasl_enabled_mechanisms:
+                    said = "%s lets clients log in by %s without TLS: their %s pass unencrypted"
+                    log.warning(said, listener, mechanism, what)
 
 
 _Bound = tuple[asyncio.Server, Address]

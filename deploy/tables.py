@@ -116,6 +116,13 @@ class AccessTable(Table):
     sasl_enabled_mechanisms: tuple[Mechanism, ...] | None = None
     sasl_users_file: FilePath | None = None
     connections_max_reauth_ms: int | None = Field(None, ge=0)
+    sasl_oauthbearer_jwks_file: FilePath | None = None
+    sasl_oauthbearer_expected_issuer: str | None = Field(None, min_length=1)
+    sasl_oauthbearer_expected_audience: tuple[str, ...] | None = Field(None, min_length=1)
+    sasl_oauthbearer_required_scope: tuple[str, ...] | None = Field(None, min_length=1)
+    sasl_oauthbearer_sub_claim_name: str | None = Field(None, min_length=1)
+    sasl_oauthbearer_scope_claim_name: str | None = Field(None, min_length=1)
+    sasl_oauthbearer_clock_skew_seconds: int | None = Field(None, ge=0, le=3600)
     authorizer_enable: bool | None = None
     super_users: tuple[str, ...] | None = None
     allow_everyone_if_no_acl_found: bool | None = None

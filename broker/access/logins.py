@@ -9,8 +9,10 @@ from collections.abc import Sequence
 from math import inf
 from typing import Final, NamedTuple, Protocol
 
+from broker.access.bearer import BearerServer
 from broker.access.known_users import KnownUsers
 from broker.access.scram import LoginRefused, ScramServer
+from broker.access.tokens import Tokens
 from broker.access.users import ITERATIONS, Credential
 from broker.base.clock import Clock
 from broker.client.security.scram import HASHES
@@ -19,7 +21,8 @@ from broker.limits import LOGIN_REFUSED_MS
 from broker.wire.api import ApiKey
 from broker.wire.errors import ErrorCode
 
-SERVED_MECHANISMS: Final = (Mechanism.PLAIN, *HASHES)
+OF_PASSWORDS: Final = (Mechanism.PLAIN, *HASHES)
+SERVED_MECHANISMS: Final = (*OF_PASSWORDS, Mechanism.OAUTHBEARER)
 NONCE_BYTES: Final = 24
 _OF_LOGINS: Final = (ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE)
 
@@ -30,6 +33,10 @@ class Exchange(Protocol):
     @property
     def user(self) -> str | None:
         """Who has proven who he is."""
+
+    @property
+    def ends_ms(self) -> int | None:
+        """Until when that holds (Unix time); None: for as long as the broker lets a session last."""
 
     async def step(self, message: bytes) -> bytes:
         """What to answer. Raises LoginRefused."""
@@ -47,9 +54,17 @@ class Answer(NamedTuple):
 class Logins:
     """What the connections of the listeners with logins share."""
 
-    def __init__(self, mechanisms: Sequence[Mechanism], users: KnownUsers, session_ms: int, clock: Clock) -> None:
+    def __init__(
+        self,
+        mechanisms: Sequence[Mechanism],
+        users: KnownUsers,
+        session_ms: int,
+        clock: Clock,
+        tokens: Tokens | None = None,
+    ) -> None:
+        """`tokens` is there where OAUTHBEARER is one of the mechanisms."""
         self.mechanisms, self.session_ms, self.clock = tuple(mechanisms), session_ms, clock
-        self._users = users
+        self._users, self._tokens = users, tokens
         self._made_up = secrets.token_bytes()
         self._turn = asyncio.Lock()
 
@@ -59,6 +74,10 @@ class Logins:
     def exchange(self, mechanism: Mechanism) -> Exchange:
         if mechanism is Mechanism.PLAIN:
             return _Plain(self)
+        if mechanism is Mechanism.OAUTHBEARER:
+            tokens = self._tokens
+            assert tokens is not None, "the configuration was checked"
+            return BearerServer(lambda token: tokens.bearer(token, self.clock.now_ms()), tokens.rules.scopes)
         return ScramServer(mechanism, lambda user: self.credential(mechanism, user), secrets.token_urlsafe(NONCE_BYTES))
 
     def credential(self, mechanism: Mechanism, user: str) -> Credential:
@@ -81,6 +100,8 @@ class Logins:
 
 class _Plain:
     """RFC 4616, in one message."""
+
+    ends_ms = None
 
     def __init__(self, logins: Logins) -> None:
         self._logins = logins
@@ -127,12 +148,12 @@ class Login:
             raise LoginRefused(f"a request with API key {api_key} in the middle of a login")
         if self.principal is None and api_key != ApiKey.API_VERSIONS:
             raise LoginRefused(f"a request with API key {api_key} before a login")
-        if self._clock.monotonic() >= self._ends_s:
+        if self._clock.boottime() >= self._ends_s:
             raise LoginRefused(f"the session of {self.principal} is over, and no new login came")
 
     async def handshake(self, mechanism: str, version: int) -> ErrorCode:
         """`mechanism` is what the client wants to log in by; again, where a session is to go on."""
-        if self._exchange is None and self.principal is not None and not self._logins.session_ms:
+        if self._exchange is None and self.principal is not None and self._ends_s == inf:
             return ErrorCode.ILLEGAL_SASL_STATE
         is_another = self._mechanism is not None and mechanism != self._mechanism
         if self._exchange is not None or is_another:
@@ -152,19 +173,23 @@ class Login:
             return Answer(error, "SaslAuthenticate request received before a SaslHandshake", b"", 0)
         try:
             answer = await exchange.step(token)
-            lifetime_ms = 0 if exchange.user is None else self._logged_in(f"User:{exchange.user}")
+            lifetime_ms = 0 if exchange.user is None else self._logged_in(f"User:{exchange.user}", exchange.ends_ms)
         except LoginRefused as refused:
             return Answer(await self._refused(refused.error_code), str(refused), b"", 0)
         return Answer(ErrorCode.NONE, None, answer, lifetime_ms)
 
-    def _logged_in(self, principal: str) -> int:
+    def _logged_in(self, principal: str, ends_ms: int | None) -> int:
+        """-> how long the session is, in milliseconds; 0: it has no end."""
         if self.principal not in (None, principal):
             raise LoginRefused("Authentication failed: Cannot change principals during re-authentication")
         self.principal = principal
         self._exchange, self.is_bare = None, False
-        if self._logins.session_ms:
-            self._ends_s = self._clock.monotonic() + self._logins.session_ms / 1000
-        return self._logins.session_ms
+        limits_ms = [self._logins.session_ms] if self._logins.session_ms else []
+        if ends_ms is not None:
+            limits_ms.append(max(1, ends_ms - self._clock.now_ms()))
+        lifetime_ms = min(limits_ms, default=0)
+        self._ends_s = self._clock.boottime() + lifetime_ms / 1000 if lifetime_ms else inf
+        return lifetime_ms
 
     async def _refused(self, error: ErrorCode) -> ErrorCode:
         """Later than it is known: who guesses passwords guesses slowly."""

@@ -31,6 +31,8 @@ class LoginRefused(BrokerError):
 class ScramServer:
     """One exchange. `nonce` is new and random each time. `credential` gives a made-up one for who is not known."""
 
+    ends_ms = None
+
     def __init__(self, mechanism: Mechanism, credential: Callable[[str], Credential], nonce: str) -> None:
         self._mechanism, self._hash = mechanism, HASHES[mechanism]
         self._credential_of, self._nonce = credential, nonce

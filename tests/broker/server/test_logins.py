@@ -46,6 +46,12 @@ class Ahead(SystemClock):
     def monotonic(self) -> float:
         return super().monotonic() + self.ahead_s
 
+    def boottime(self) -> float:
+        return super().boottime() + self.ahead_s
+
+    def now_ms(self) -> int:
+        return super().now_ms() + int(self.ahead_s * 1000)
+
 
 @asynccontextmanager
 async def guarded(tmp_path: Path, clock: Ahead | None = None, **settings: Any) -> AsyncIterator[Server]:
@@ -312,6 +318,7 @@ async def test_passwords_that_pass_unencrypted_are_told(
             "sasl_users_file is missing; listener SASL_PLAINTEXT needs it",
         ),
         ({"sasl_users_file": Path("u")}, "sasl_users_file is there, and no listener asks for a login"),
+        ({"sasl_oauthbearer_jwks_file": Path("k")}, "sasl_oauthbearer_jwks_file is there, and no listener asks"),
         ({"sasl_enabled_mechanisms": ("GSSAPI",)}, "sasl_enabled_mechanisms has 'GSSAPI', which is none of PLAIN"),
         ({"connections_max_reauth_ms": -1}, "connections_max_reauth_ms -1 is below 0"),
     ],

@@ -1,0 +1,69 @@
+"""The broker's side of OAUTHBEARER (RFC 7628): a token in one message, and why it is refused in another."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from typing import Final
+
+from broker.access.scram import LoginRefused
+from broker.access.tokens import Bearer, TokenRefused
+
+_SEPARATOR: Final = b"\x01"
+_HEADER: Final = re.compile(rb"[ny],(?:a=([^,\x00\x01]+))?,")
+_PAIR: Final = re.compile(rb"([A-Za-z]+)=([\x21-\x7e \t\r\n]*)")
+_BEARER: Final = re.compile(rb"bearer +([\x21-\x7e]+)", re.IGNORECASE)
+
+
+class BearerServer:
+    """One exchange. Who is refused is told why as the RFC has it, and then has to say that he has understood."""
+
+    def __init__(self, bearer: Callable[[bytes], Bearer], scopes: tuple[str, ...]) -> None:
+        """`bearer` says who shows a token, and raises TokenRefused."""
+        self._bearer, self._scopes = bearer, scopes
+        self._refused: TokenRefused | None = None
+        self.user: str | None = None
+        self.ends_ms: int | None = None
+
+    async def step(self, message: bytes) -> bytes:
+        """What to answer: nothing where the token holds. Raises LoginRefused."""
+        if self._refused is not None:
+            why = str(self._refused) if message == _SEPARATOR else "a refusal was answered by another token"
+            raise LoginRefused(f"Authentication failed: {why}")
+        for_whom, token = _parts(message)
+        try:
+            found = self._bearer(token)
+        except TokenRefused as refused:
+            self._refused = refused
+            scope = {"scope": " ".join(self._scopes)} if self._scopes else {}
+            return json.dumps({"status": refused.status, **scope}).encode()
+        if for_whom not in ("", found.user):
+            raise LoginRefused("Authentication failed: the authorization id is another one than the token's")
+        self.user, self.ends_ms = found
+        return b""
+
+
+def _parts(message: bytes) -> tuple[str, bytes]:
+    """-> for whom ("": for who shows it), and the token. Extensions are passed over."""
+    header, _, rest = message.partition(_SEPARATOR)
+    begun = _HEADER.fullmatch(header)
+    if begun is None or not rest.endswith(_SEPARATOR * 2):
+        raise _malformed()
+    pairs: dict[bytes, bytes] = {}
+    for text in rest[:-2].split(_SEPARATOR):
+        pair = _PAIR.fullmatch(text)
+        if pair is None or pair[1] in pairs:
+            raise _malformed()
+        pairs[pair[1]] = pair[2]
+    shown = _BEARER.fullmatch(pairs.get(b"auth", b""))
+    if shown is None:
+        raise _malformed()
+    try:
+        return (begun[1] or b"").decode().replace("=2C", ",").replace("=3D", "="), shown[1]
+    except UnicodeDecodeError:
+        raise _malformed() from None
+
+
+def _malformed() -> LoginRefused:
+    return LoginRefused("Authentication failed: what was sent is not OAUTHBEARER")
