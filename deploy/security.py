@@ -6,7 +6,17 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
-from broker.client.security.settings import PLAINTEXT, Sasl, Secret, Security, Tls, TlsVersion, TokenEndpoint
+from broker.client.security.settings import (
+    PLAINTEXT,
+    AwsIdentity,
+    Sasl,
+    Secret,
+    SecretSource,
+    Security,
+    Tls,
+    TlsVersion,
+    TokenEndpoint,
+)
 from deploy.client_properties import security_of_properties
 from deploy.tables import SecurityTable
 
@@ -60,7 +70,9 @@ def _sasl(table: SecurityTable, path: PathOf) -> Sasl | None:
     return Sasl(table.mechanism, table.username or "", _secret(table, path))
 
 
-def _secret(table: SecurityTable, path: PathOf) -> Secret | TokenEndpoint:
+def _secret(table: SecurityTable, path: PathOf) -> SecretSource:
+    if table.token_aws_region is not None:
+        return AwsIdentity(table.token_aws_region, table.token_aws_profile)
     if table.token_file is not None:
         return Secret(file=path(table.token_file))
     password = _password(table.password_file, table.password_env, table.password_command, path)

@@ -193,6 +193,8 @@ class SecurityTable(Table):
     token_scope: str | None = Field(None, min_length=1)
     token_ca_file: FilePath | None = None
     client_id: str | None = Field(None, min_length=1)
+    token_aws_region: str | None = Field(None, pattern=r"^[a-z]+(-[a-z0-9]+)+$")
+    token_aws_profile: str | None = Field(None, min_length=1)
 
     @property
     def has_tls(self) -> bool:
@@ -249,14 +251,21 @@ class SecurityTable(Table):
     def _check_token(self) -> None:
         if self.username is not None:
             raise ValueError("username is of no use with OAUTHBEARER: the token says who comes")
-        if (self.token_file is None) == (self.token_endpoint is None):
-            raise ValueError("write token_file, or token_endpoint with client_id and the client's secret")
+        sources = self._given(("token_file", "token_endpoint", "token_aws_region"))
+        if len(sources) != 1:
+            raise ValueError(
+                "write token_file, or token_endpoint with client_id and the client's secret, or token_aws_region"
+            )
+        if self.token_aws_profile is not None and self.token_aws_region is None:
+            raise ValueError(f"token_aws_profile is of no use with {sources[0]}")
+        if self.token_aws_region is not None and not self.has_tls:
+            raise ValueError("token_aws_region is for AWS MSK, which takes its tokens over SASL_SSL alone")
         if self.token_endpoint is not None:
             if self.client_id is None:
                 raise ValueError("client_id is missing: as whom to ask token_endpoint")
             self._check_password("which is the client's secret")
         elif given := self._given((*_ENDPOINT_KEYS, *_PASSWORD_KEYS)):
-            raise ValueError(f"{given[0]} is of no use with token_file")
+            raise ValueError(f"{given[0]} is of no use with {sources[0]}")
 
     def _check_password(self, whose: str) -> None:
         if len(self._given(_PASSWORD_KEYS)) != 1:
@@ -265,7 +274,8 @@ class SecurityTable(Table):
 
 _PASSWORD_KEYS: Final = ("password_file", "password_env", "password_command")
 _ENDPOINT_KEYS: Final = ("client_id", "token_scope", "token_ca_file")
-_TOKEN_KEYS: Final = ("token_file", "token_endpoint", *_ENDPOINT_KEYS)
+_AWS_KEYS: Final = ("token_aws_region", "token_aws_profile")
+_TOKEN_KEYS: Final = ("token_file", "token_endpoint", *_ENDPOINT_KEYS, *_AWS_KEYS)
 _SASL_KEYS: Final = ("mechanism", "username", *_PASSWORD_KEYS, *_TOKEN_KEYS)
 _CA_PASSWORD_KEYS: Final = tuple(f"ca_{key}" for key in _PASSWORD_KEYS)
 _KEY_PASSWORD_KEYS: Final = tuple(f"key_{key}" for key in _PASSWORD_KEYS)

@@ -7,14 +7,14 @@ from typing import Any
 
 from aiokafka.abc import AbstractTokenProvider
 
-from broker.client.security.settings import Mechanism, Sasl, Secret, TokenEndpoint
+from broker.client.security.settings import Mechanism, Sasl, SecretSource
 from broker.client.security.tls import context_of
 from broker.client.security.tokens import read_secret
 from broker.client.site import Site
 
 
 class _Token(AbstractTokenProvider):  # type: ignore[misc]  # aiokafka has no types
-    def __init__(self, secret: Secret | TokenEndpoint) -> None:
+    def __init__(self, secret: SecretSource) -> None:
         self._secret = secret
 
     async def token(self) -> str:

@@ -8,7 +8,17 @@ from pathlib import Path
 import pytest
 
 from broker.base.documents import to_document
-from broker.client.security.settings import PLAINTEXT, Mechanism, Sasl, Secret, Security, Tls, TlsVersion, TokenEndpoint
+from broker.client.security.settings import (
+    PLAINTEXT,
+    AwsIdentity,
+    Mechanism,
+    Sasl,
+    Secret,
+    Security,
+    Tls,
+    TlsVersion,
+    TokenEndpoint,
+)
 from deploy.config import parse
 from deploy.effective import effective_configuration
 from deploy.errors import ConfigError
@@ -73,6 +83,13 @@ def test_a_token_may_be_asked_for() -> None:
     assert found == Security(Tls(), Sasl(Mechanism.OAUTHBEARER, "", TokenEndpoint(*asked)))
 
 
+def test_a_token_may_be_signed_for_aws() -> None:
+    table = 'protocol = "SASL_SSL"\nmechanism = "OAUTHBEARER"\ntoken_aws_region = "eu-west-1"\n'
+    assert security(table).sasl == Sasl(Mechanism.OAUTHBEARER, "", AwsIdentity("eu-west-1"))
+    named = security(f'{table}token_aws_profile = "mirror"')
+    assert named.sasl == Sasl(Mechanism.OAUTHBEARER, "", AwsIdentity("eu-west-1", "mirror"))
+
+
 BEARER = 'protocol = "SASL_SSL"\nmechanism = "OAUTHBEARER"\n'
 ENDPOINT = BEARER + 'token_endpoint = "https://login.example/token"\n'
 
@@ -104,6 +121,15 @@ ENDPOINT = BEARER + 'token_endpoint = "https://login.example/token"\n'
         (BEARER + 'token_file = "t"\nusername = "u"', "the token says who comes"),
         (BEARER + 'token_file = "t"\npassword_env = "P"', "password_env is of no use with token_file"),
         (ENDPOINT + 'token_file = "t"', "token_file, or token_endpoint"),
+        (ENDPOINT + 'token_aws_region = "eu-west-1"', "token_file, or token_endpoint"),
+        (BEARER + 'token_aws_region = "eu-west-1"\nclient_id = "c"', "client_id is of no use with token_aws_region"),
+        (BEARER + 'token_aws_region = "eu-west-1.evil.example/"', "token_aws_region"),
+        (BEARER + 'token_file = "t"\ntoken_aws_profile = "p"', "token_aws_profile is of no use with token_file"),
+        (
+            BEARER.replace("SASL_SSL", "SASL_PLAINTEXT") + 'token_aws_region = "eu-west-1"',
+            "takes its tokens over SASL_SSL alone",
+        ),
+        (SCRAM + 'password_env = "P"\ntoken_aws_region = "eu-west-1"', "token_aws_region is for OAUTHBEARER"),
         (ENDPOINT, "client_id is missing"),
         (ENDPOINT + 'client_id = "c"', "which is the client's secret"),
         (BEARER + 'token_endpoint = "http://login.example/"\nclient_id = "c"\npassword_env = "P"', "token_endpoint"),

@@ -104,6 +104,21 @@ class TokenEndpoint:
 
 
 @dataclass(frozen=True, slots=True)
+class AwsIdentity:
+    """Tokens for AWS MSK, signed by the credentials that AWS's own tools find; `profile` None: the default ones."""
+
+    region: str
+    profile: str | None = None
+
+    def __str__(self) -> str:
+        whose = "" if self.profile is None else f" of profile {self.profile}"
+        return f"the token for AWS MSK in {self.region}{whose}"
+
+
+SecretSource = Secret | TokenEndpoint | AwsIdentity
+
+
+@dataclass(frozen=True, slots=True)
 class Tls:
     """`ca_file` None: the system's authorities. Certificate and key are this client's, for brokers that ask.
 
@@ -130,10 +145,12 @@ class Sasl:
 
     mechanism: Mechanism
     username: str
-    secret: Secret | TokenEndpoint
+    secret: SecretSource
 
     @property
     def principal(self) -> str:
+        if isinstance(self.secret, AwsIdentity):
+            return f"the bearer of {self.secret}"
         return f"user {self.username}" if self.username else f"the bearer of the token of {self.secret}"
 
 

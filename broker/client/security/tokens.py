@@ -1,4 +1,4 @@
-"""Tokens for OAUTHBEARER from an endpoint, by client credentials (RFC 6749, section 4.4)."""
+"""What a login needs of secrets; tokens for OAUTHBEARER from an endpoint, by client credentials (RFC 6749, 4.4)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from urllib.parse import quote, urlencode
 from urllib.request import HTTPRedirectHandler, HTTPSHandler, Request, build_opener
 
 from broker.client.errors import SecretUnreadable
-from broker.client.security.settings import Secret, Tls, TokenEndpoint
+from broker.client.security.aws import signed_token
+from broker.client.security.settings import AwsIdentity, Secret, SecretSource, Tls, TokenEndpoint
 from broker.client.security.tls import context_of
 
 TOKEN_TIMEOUT_S: Final = 10.0
@@ -19,8 +20,10 @@ ANSWER_MAX_BYTES: Final = 1024 * 1024
 _HINT: Final = "check token_endpoint, client_id, the client's secret and scope in the site's security"
 
 
-def read_secret(secret: Secret | TokenEndpoint) -> str:
+def read_secret(secret: SecretSource) -> str:
     """A password, or a token that was given out for this login. Blocks. Raises SecretUnreadable, SecurityInvalid."""
+    if isinstance(secret, AwsIdentity):
+        return signed_token(secret)
     return secret.read() if isinstance(secret, Secret) else _given_out(secret)
 
 
