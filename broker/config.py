@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Final
 
 from broker.access.authorizer import Authorizer
+from broker.access.bearer import TokenCheck
 from broker.access.known_users import KnownUsers
 from broker.access.listeners import EVERY_INTERFACE, Listener, SecurityProtocol, named_listeners
 from broker.access.logins import OF_PASSWORDS, SERVED_MECHANISMS, Logins
 from broker.access.principals import DEFAULT_RULES, PrincipalRules
 from broker.access.reloaded import Reloaded
 from broker.access.tls import ClientAuth, ServerTls
-from broker.access.tokens import TokenRules, Tokens
 from broker.access.users import read_users
 from broker.base.address import Address
 from broker.base.clock import Clock
@@ -266,10 +266,12 @@ class BrokerConfig:
         mechanisms = [Mechanism(each) for each in self.sasl_enabled_mechanisms]
         return Logins(mechanisms, users, self.connections_max_reauth_ms, clock, self._tokens())
 
-    def _tokens(self) -> Tokens | None:
+    def _tokens(self) -> TokenCheck | None:
         file, issuer = self.sasl_oauthbearer_jwks_file, self.sasl_oauthbearer_expected_issuer
         if file is None or issuer is None:
             return None
+        from broker.access.tokens import TokenRules, Tokens
+
         rules = TokenRules(
             issuer,
             self.sasl_oauthbearer_expected_audience,

@@ -5,15 +5,47 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
-from typing import Final
+from typing import Final, NamedTuple, Protocol
 
 from broker.access.scram import LoginRefused
-from broker.access.tokens import Bearer, TokenRefused
+from broker.errors import BrokerError
+from broker.wire.errors import ErrorCode
 
+INVALID_TOKEN: Final = "invalid_token"
+INSUFFICIENT_SCOPE: Final = "insufficient_scope"
 _SEPARATOR: Final = b"\x01"
 _HEADER: Final = re.compile(rb"[ny],(?:a=([^,\x00\x01]+))?,")
 _PAIR: Final = re.compile(rb"([A-Za-z]+)=([\x21-\x7e \t\r\n]*)")
 _BEARER: Final = re.compile(rb"bearer +([\x21-\x7e]+)", re.IGNORECASE)
+
+
+class TokenRefused(BrokerError):
+    """Its text says why, and nothing of the token that is not signed. `status` is of RFC 6750, section 3.1."""
+
+    error_code = ErrorCode.SASL_AUTHENTICATION_FAILED
+    hint = "compare the token's claims and key with the broker's sasl_oauthbearer settings"
+
+    def __init__(self, message: str, status: str = INVALID_TOKEN) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class Bearer(NamedTuple):
+    """Who shows a token, and until when it holds (Unix milliseconds)."""
+
+    user: str
+    ends_ms: int
+
+
+class TokenCheck(Protocol):
+    """What says of all who show tokens who they are: `tokens.py`."""
+
+    @property
+    def scopes(self) -> tuple[str, ...]:
+        """All that a token has to have."""
+
+    def bearer(self, token: bytes, now_ms: int) -> Bearer:
+        """Raises TokenRefused."""
 
 
 class BearerServer:

@@ -9,10 +9,9 @@ from collections.abc import Sequence
 from math import inf
 from typing import Final, NamedTuple, Protocol
 
-from broker.access.bearer import BearerServer
+from broker.access.bearer import BearerServer, TokenCheck
 from broker.access.known_users import KnownUsers
 from broker.access.scram import LoginRefused, ScramServer
-from broker.access.tokens import Tokens
 from broker.access.users import ITERATIONS, Credential
 from broker.base.clock import Clock
 from broker.client.security.scram import HASHES
@@ -60,7 +59,7 @@ class Logins:
         users: KnownUsers,
         session_ms: int,
         clock: Clock,
-        tokens: Tokens | None = None,
+        tokens: TokenCheck | None = None,
     ) -> None:
         """`tokens` is there where OAUTHBEARER is one of the mechanisms."""
         self.mechanisms, self.session_ms, self.clock = tuple(mechanisms), session_ms, clock
@@ -77,7 +76,7 @@ class Logins:
         if mechanism is Mechanism.OAUTHBEARER:
             tokens = self._tokens
             assert tokens is not None, "the configuration was checked"
-            return BearerServer(lambda token: tokens.bearer(token, self.clock.now_ms()), tokens.rules.scopes)
+            return BearerServer(lambda token: tokens.bearer(token, self.clock.now_ms()), tokens.scopes)
         return ScramServer(mechanism, lambda user: self.credential(mechanism, user), secrets.token_urlsafe(NONCE_BYTES))
 
     def credential(self, mechanism: Mechanism, user: str) -> Credential:

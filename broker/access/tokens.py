@@ -7,7 +7,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from joserfc import jwt
 from joserfc.errors import (
@@ -22,29 +22,15 @@ from joserfc.jwk import ECKey, GuestProtocol, RSAKey
 from joserfc.jws import JWSRegistry
 from joserfc.jwt import ClaimsOption
 
+from broker.access.bearer import INSUFFICIENT_SCOPE, Bearer, TokenRefused
 from broker.access.jwks import ALGORITHMS, Keys, read_keys
 from broker.access.reloaded import Reloaded
-from broker.errors import BrokerError
 from broker.limits import TOKEN_BYTES_MAX
-from broker.wire.errors import ErrorCode
 
-INVALID_TOKEN: Final = "invalid_token"
-INSUFFICIENT_SCOPE: Final = "insufficient_scope"
 PRINCIPAL_CHARACTERS_MAX: Final = 255
 _LAST_SECOND: Final = 253_402_300_799
 """Of the year 9999: a token that ends later is one without an end to us."""
 _SHOWN_CHARACTERS_MAX: Final = 100
-
-
-class TokenRefused(BrokerError):
-    """Its text says why, and nothing of the token that is not signed. `status` is of RFC 6750, section 3.1."""
-
-    error_code = ErrorCode.SASL_AUTHENTICATION_FAILED
-    hint = "compare the token's claims and key with the broker's sasl_oauthbearer settings"
-
-    def __init__(self, message: str, status: str = INVALID_TOKEN) -> None:
-        super().__init__(message)
-        self.status = status
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,13 +45,6 @@ class TokenRules:
     clock_skew_seconds: int = 0
 
 
-class Bearer(NamedTuple):
-    """Who shows a token, and until when it holds (Unix milliseconds)."""
-
-    user: str
-    ends_ms: int
-
-
 class _Registry(JWSRegistry):
     """The library's limits are for headers without a certificate in them; ours is on the token as a whole."""
 
@@ -78,12 +57,12 @@ class Tokens:
 
     def __init__(self, keys_file: Path, rules: TokenRules) -> None:
         """Raises AccessInvalid."""
-        self.rules = rules
+        self._rules, self.scopes = rules, rules.scopes
         self._keys: Reloaded[Keys] = Reloaded([keys_file], lambda: read_keys(keys_file))
 
     def bearer(self, token: bytes, now_ms: int) -> Bearer:
         """Raises TokenRefused."""
-        return bearer_of(token, self._keys.current(), self.rules, now_ms)
+        return bearer_of(token, self._keys.current(), self._rules, now_ms)
 
 
 def bearer_of(token: bytes, keys: Keys, rules: TokenRules, now_ms: int) -> Bearer:

@@ -6,9 +6,8 @@ import json
 
 import pytest
 
-from broker.access.bearer import BearerServer
+from broker.access.bearer import Bearer, BearerServer, TokenRefused
 from broker.access.scram import LoginRefused
-from broker.access.tokens import Bearer, TokenRefused
 from tests.issuer import said
 
 GOOD = said("a.good.token")

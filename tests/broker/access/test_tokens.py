@@ -13,9 +13,10 @@ from typing import Any
 import pytest
 from joserfc.jwk import ECKey, Key, OctKey, RSAKey
 
+from broker.access.bearer import Bearer, TokenRefused
 from broker.access.jwks import RSA_BITS_MIN, Keys, read_keys
 from broker.access.reloaded import AccessInvalid
-from broker.access.tokens import Bearer, TokenRefused, TokenRules, Tokens, bearer_of
+from broker.access.tokens import TokenRules, Tokens, bearer_of
 from broker.limits import TOKEN_BYTES_MAX
 from tests.issuer import AUDIENCE, ISSUER, claims_of, ec_key, rsa_key, signed, unsigned, write_keys
 
