@@ -76,10 +76,46 @@ def test_brokers_of_a_cluster_share_who_may_come_and_each_has_its_certificate() 
     assert (tls.client_ca_file, tls.client_auth) == (FILE.parent / "ca.pem", "required")
 
 
+OF_TOKENS = """\
+sasl_enabled_mechanisms = ["OAUTHBEARER"]
+sasl_oauthbearer_jwks_file = "jwks.json"
+sasl_oauthbearer_expected_issuer = "https://login.example"
+sasl_oauthbearer_expected_audience = ["kafka"]
+sasl_oauthbearer_required_scope = ["write"]
+sasl_oauthbearer_sub_claim_name = "azp"
+sasl_oauthbearer_scope_claim_name = "scp"
+sasl_oauthbearer_clock_skew_seconds = 5
+"""
+OF_PASSWORDS = 'sasl_enabled_mechanisms = ["SCRAM-SHA-512"]\nsasl_users_file = "users.json"\n'
+
+
+@pytest.mark.parametrize(("text", "site"), [(ALONE, "east"), (CLUSTER, "north")])
+def test_tokens_are_taken_by_a_broker_that_is_alone_and_by_all_of_a_cluster(text: str, site: str) -> None:
+    file = parse(text.replace(OF_PASSWORDS, OF_TOKENS), FILE)
+    for node_id in (1, 2) if site == "north" else (None,):
+        config = file.broker_config(site, node_id)
+        assert (config.sasl_enabled_mechanisms, config.sasl_users_file) == (("OAUTHBEARER",), None)
+        assert config.sasl_oauthbearer_jwks_file == FILE.parent / "jwks.json"
+        assert config.sasl_oauthbearer_expected_issuer == "https://login.example"
+        assert (config.sasl_oauthbearer_expected_audience, config.sasl_oauthbearer_required_scope) == (
+            ("kafka",),
+            ("write",),
+        )
+        assert (config.sasl_oauthbearer_sub_claim_name, config.sasl_oauthbearer_scope_claim_name) == ("azp", "scp")
+        assert config.sasl_oauthbearer_clock_skew_seconds == 5
+
+
 @pytest.mark.parametrize(
     ("text", "change", "told"),
     [
         (ALONE, ('sasl_users_file = "users.json"\n', ""), "sasl_users_file is missing"),
+        (
+            ALONE,
+            (OF_PASSWORDS, OF_TOKENS.replace('issuer = "https://login.example"', 'issuer = ""')),
+            "expected_issuer",
+        ),
+        (ALONE, (OF_PASSWORDS, OF_TOKENS.replace("seconds = 5", "seconds = 3601")), "clock_skew_seconds"),
+        (ALONE, (OF_PASSWORDS, OF_TOKENS.replace("_issuer", "_isuer")), "expected_isuer: there is no such key"),
         (ALONE, ('super_users = ["User:farshore"]', ""), "sites.east.broker: super_users is missing"),
         (ALONE, ("authorizer_enable = true", ""), "super_users is there without authorizer_enable"),
         (ALONE, ('"User:farshore"', '"farshore"'), "super_users has 'farshore': write principals as User:NAME"),

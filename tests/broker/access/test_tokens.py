@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
 from joserfc.jwk import ECKey, Key, OctKey, RSAKey
 
 from broker.access.bearer import Bearer, TokenRefused
@@ -187,6 +189,20 @@ def test_which_key_is_asked_is_for_the_file_to_say_and_not_for_the_token(keys: K
 )
 def test_what_is_no_token_is_told_in_plain_words(keys: Keys, token: bytes) -> None:
     assert str(refusal(token, keys)).startswith(("what was sent is no token", "the token is signed by none of"))
+
+
+ONE = signed(RSA, "RS256", claims()).encode()
+
+
+@given(at=st.integers(0, len(ONE) - 1), byte=st.integers(0, 255), cut=st.integers(0, 3), twice=st.booleans())
+@settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+def test_no_token_that_was_changed_on_its_way_lets_in(keys: Keys, at: int, byte: int, cut: int, twice: bool) -> None:
+    """Changed, cut out and repeated, anywhere: it is refused in words, and nothing else is raised."""
+    changed = ONE[:at] + (ONE[at : at + 1] if twice else b"") + bytes([byte]) + ONE[at + cut :]
+    assume(changed != ONE)
+    refused = refusal(changed, keys)
+    assert refused.status == "invalid_token"
+    assert str(refused).isprintable()
 
 
 def test_a_token_that_is_too_long_is_not_looked_at(keys: Keys) -> None:

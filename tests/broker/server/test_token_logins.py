@@ -20,6 +20,7 @@ from broker.client.site import Site
 from broker.client.topics import NewTopic, create_topics
 from broker.config import BrokerConfig
 from broker.server import Server
+from broker.wire.errors import ErrorCode
 from broker.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from broker.wire.messages.metadata import MetadataRequest
 from broker.wire.messages.sasl_authenticate import SaslAuthenticateResponse
@@ -246,6 +247,18 @@ async def test_a_scope_that_is_lacking_is_named_as_the_rfc_has_it(tmp_path: Path
         async with connect(server.address) as client:
             assert (await log_in(client, a_token(scope="other kafka", azp="mirror"))).error_code == 0
             assert {each.principal for each in server.connections} == {"User:mirror"}
+
+
+async def test_rights_are_those_of_whom_the_token_names(tmp_path: Path) -> None:
+    asked: dict[str, Any] = {"authorizer_enable": True, "super_users": ("User:farshore",)}
+    async with guarded(tmp_path, **asked) as server:
+        async with Cluster(site(server, tmp_path, a_token("farshore"))) as cluster:
+            assert not await create_topics(cluster, [NewTopic("t", 1)])
+        async with Cluster(site(server, tmp_path, a_token("shop"))) as cluster:
+            refused = await create_topics(cluster, [NewTopic("u", 1)])
+            assert {topic: error.code for topic, error in refused.items()} == {
+                "u": ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            }
 
 
 async def test_what_is_offered_is_named(tmp_path: Path) -> None:
