@@ -19,7 +19,7 @@ beside_commands := $(patsubst %,tests/interop/test_%.py,acl_freeze acl_sync acls
 beside_services := $(patsubst %,tests/interop/test_%.py,delete_horizon kafka_znodes mirror_truncated old_formats older_copy \
   three_brokers tutorial zookeeper zookeeper_tool)
 # Users, rights and quotas: tools of Kafka's, one Java after the other; and what computes while these wait.
-locked := $(patsubst %,tests/interop/test_%.py,client_quotas kafka_acls kafka_configs_users locked locked_broker token_broker) \
+locked := $(patsubst %,tests/interop/test_%.py,client_quotas kafka_acls kafka_configs_users locked locked_broker token_broker tokens_beside_kafka) \
   $(wildcard tests/mirror/simulation/test_planted*.py)
 servers := $(filter-out $(locked) $(beside_commands) $(beside_services),$(wildcard tests/interop/test_*.py)) tests/interop/side_by_side
 # Moves wait, for what comes late among others, more than they compute: they take turns with each other in lanes of their own.

@@ -16,7 +16,9 @@ from joserfc.errors import (
     ExpiredTokenError,
     JoseError,
     MissingClaimError,
+    MissingCritHeaderError,
     UnsupportedAlgorithmError,
+    UnsupportedHeaderError,
 )
 from joserfc.jwk import ECKey, GuestProtocol, RSAKey
 from joserfc.jws import JWSRegistry
@@ -31,6 +33,7 @@ PRINCIPAL_CHARACTERS_MAX: Final = 255
 _LAST_SECOND: Final = 253_402_300_799
 """Of the year 9999: a token that ends later is one without an end to us."""
 _SHOWN_CHARACTERS_MAX: Final = 100
+_EXTENDED: Final = "the token asks for extensions (crit), and this broker knows none"
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +86,7 @@ def _signed_claims(token: bytes, keys: Keys) -> dict[str, Any]:
     def key_of(signed: GuestProtocol) -> RSAKey | ECKey:
         header = signed.headers()
         if "crit" in header:
-            raise TokenRefused("the token asks for extensions (crit), and this broker knows none")
+            raise TokenRefused(_EXTENDED)
         kid, algorithm = header.get("kid"), header["alg"]
         if not isinstance(kid, str):
             raise TokenRefused("the token does not say by which key it is signed (kid)")
@@ -99,6 +102,8 @@ def _signed_claims(token: bytes, keys: Keys) -> dict[str, Any]:
         return jwt.decode(token, key_of, registry=registry).claims
     except BadSignatureError:
         raise TokenRefused("the token's signature is wrong") from None
+    except (MissingCritHeaderError, UnsupportedHeaderError):
+        raise TokenRefused(_EXTENDED) from None
     except UnsupportedAlgorithmError:
         raise TokenRefused(f"the token is signed by none of {', '.join(ALGORITHMS)}") from None
     except (JoseError, ValueError, TypeError, AttributeError, RecursionError):

@@ -8,6 +8,7 @@ from pathlib import Path
 from broker.access.users import new_credentials, write_users
 from tests.certificates import Authority, KeyPair
 from tests.interop.servers import FarshoreBroker, KafkaServer
+from tests.issuer import AUDIENCE, ISSUER, ec_key, rsa_key, write_keys
 from tests.ports import free_port
 
 USER = "farshore"
@@ -15,6 +16,7 @@ OTHERS = ("shop", "reader", "limited")
 PASSWORD = "canary-secret-7Qw"
 SCRAM = ("SCRAM-SHA-256", "SCRAM-SHA-512")
 REAUTHENTICATE_MS = 3_000
+_CHECKS_TOKENS = "org.apache.kafka.common.security.oauthbearer.OAuthBearerValidatorCallbackHandler"
 _LOGIN_MODULES = {
     "plain": f'org.apache.kafka.common.security.plain.PlainLoginModule required user_{USER}="{PASSWORD}";',
     "scram-sha-256": "org.apache.kafka.common.security.scram.ScramLoginModule required;",
@@ -24,13 +26,18 @@ _LOGIN_MODULES = {
 
 
 class LockedKafkaServer(KafkaServer):
-    """TLS asks for a client's certificate, LOCKED is TLS with a login, WORDS a login alone."""
+    """TLS asks for a client's certificate, LOCKED is TLS with a login, WORDS a login alone, also by signed tokens."""
 
     def __init__(self, version: str, folder: Path, overrides: Mapping[str, str] | None = None) -> None:
         super().__init__(version, folder, overrides)
         self.ports = {name: free_port() for name in ("TLS", "LOCKED", "WORDS")}
         self.authority = Authority(folder / "ca")
         self.client: KeyPair = self.authority.sign("client")
+        self.keys = f"file://{write_keys(folder / 'jwks.json', rsa_key('rsa-1'), ec_key('ec-1'))}"
+
+    def command(self) -> Sequence[str]:
+        program, *arguments = super().command()
+        return [program, f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls={self.keys}", *arguments]
 
     def at(self, listener: str) -> str:
         return f"127.0.0.1:{self.ports[listener]}"
@@ -62,6 +69,11 @@ class LockedKafkaServer(KafkaServer):
             "listener.name.locked.sasl.enabled.mechanisms": mechanisms,
             "listener.name.words.sasl.enabled.mechanisms": mechanisms,
             "listener.name.locked.connections.max.reauth.ms": str(REAUTHENTICATE_MS),
+            # LOCKED takes tokens that nobody signed, as Kafka does for trials.
+            "listener.name.words.oauthbearer.sasl.server.callback.handler.class": _CHECKS_TOKENS,
+            "sasl.oauthbearer.jwks.endpoint.url": self.keys,
+            "sasl.oauthbearer.expected.issuer": ISSUER,
+            "sasl.oauthbearer.expected.audience": AUDIENCE,
             **logins,
         }
 

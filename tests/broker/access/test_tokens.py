@@ -165,6 +165,10 @@ def test_which_key_is_asked_is_for_the_file_to_say_and_not_for_the_token(keys: K
     token = signed(brought, "RS256", good, jwk=brought.as_dict(private=False), jku="https://evil.example/jwks")
     assert "does not know" in str(refusal(token, keys)), "the key that it brings along"
     assert "extensions (crit)" in str(refusal(signed(RSA, "RS256", good, crit=["b64"], b64=True), keys))
+    for crit in (["exp"], ["kid", "exp"]):
+        unknown = unsigned({"alg": "RS256", "kid": "rsa-1", "crit": crit, "exp": 1}, good)
+        assert "extensions (crit)" in str(refusal(unknown, keys))
+        assert "extensions (crit)" in str(refusal(unsigned({"alg": "RS256", "crit": crit}, good), keys))
 
 
 @pytest.mark.parametrize(
