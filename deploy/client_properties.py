@@ -252,6 +252,11 @@ class _Reading:
         known = ", ".join(Mechanism)
         if "sasl.mechanism" not in self._given:
             self.problems.append(f"sasl.mechanism is missing, for which Kafka takes GSSAPI: farshore speaks {known}")
+        elif name == "AWS_MSK_IAM":
+            self.problems.append(
+                "sasl.mechanism is AWS_MSK_IAM, which is of AWS's library for Java: give farshore the site's table "
+                "with token_aws_region in place of this file"
+            )
         elif name is not None:
             self.problems.append(f"sasl.mechanism is {name}: farshore speaks {known}")
         return None

@@ -168,6 +168,7 @@ def told(folder: Path, properties: str) -> list[str]:
             "ssl.keystore.certificate.chain is missing beside ssl.keystore.key",
         ),
         (LOGIN.replace("SCRAM-SHA-512", "GSSAPI"), "sasl.mechanism is GSSAPI: farshore speaks PLAIN"),
+        (LOGIN.replace("SCRAM-SHA-512", "AWS_MSK_IAM"), "table with token_aws_region in place of this file"),
         (LOGIN.replace("sasl.mechanism=SCRAM-SHA-512\n", ""), "for which Kafka takes GSSAPI"),
         (LOGIN.replace("SCRAM-SHA-512", ""), "sasl.mechanism is empty"),
         (LOGIN.replace("SCRAM-SHA-512", "PLAIN"), "has ScramLoginModule, which is not of sasl.mechanism=PLAIN"),
