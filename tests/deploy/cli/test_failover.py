@@ -250,8 +250,7 @@ def test_without_a_terminal_the_flag_is_named(shell: Shell) -> None:
     assert "--yes" in refused.stderr
     document = json.loads(refused.stdout)
     assert [refusal["reason"] for refusal in document["refusals"]] == ["no_consent"]
-    stated_at = document["loss"].pop("stated_at")
-    assert stated_at == document["snapshot"]["taken_at"]
+    assert document["loss"].pop("stated_at") == document["snapshot"]["taken_at"]
     assert document["loss"] == {
         "offsets": 0,
         "records": 0,
