@@ -29,8 +29,8 @@ commands := $(filter-out $(moves),$(wildcard tests/deploy/cli/test_*.py)) $(besi
 services := $(addprefix tests/,chaos chaos_runs monitoring deploy/demo deploy/local) $(wildcard tests/deploy/test_*.py) \
   $(beside_services)
 brokers := $(addprefix tests/,broker $(addprefix mirror/,coordinator fleet groups offsets topics)) $(wildcard tests/mirror/test_*.py)
-behind := $(wildcard tests/failover/test_[o-z]*.py)
-failover := $(filter-out $(behind),$(wildcard tests/failover/test_*.py)) tests/failover/failback
+behind := $(addprefix tests/failover/,drilling freezing journal losses planning)
+failover := $(addprefix tests/failover/,failback observing running)
 # The tests' files are small, and worth nothing after them: in memory, where it has so much room and what lies there may be run.
 MEMORY := /dev/shm
 MEMORY_ROOM_MB := 4096
@@ -158,7 +158,7 @@ chaos: tools
 	  tests/broker/replication/simulation/test_simulation.py tests/broker/controller/test_cluster_of_brokers.py \
 	  tests/broker/simulation/test_simulation.py \
 	  tests/mirror/simulation/test_circles.py::test_every_circle_ends_with_each_record_once_at_every_site
-	FARSHORE_SWITCHOVER_SEEDS="0:$(or $(MOVES),500)" $(PYTEST) --timeout 14400 tests/failover/test_moved_worlds.py
+	FARSHORE_SWITCHOVER_SEEDS="0:$(or $(MOVES),500)" $(PYTEST) --timeout 14400 tests/failover/running/test_moved_worlds.py
 	FARSHORE_CHAOS_SEEDS="$(or $(SEEDS),40)" FARSHORE_BROKERS_SEEDS="$(or $(BROKERS_SEEDS),100)" \
 	  FARSHORE_FLEET_ROUNDS="$(or $(FLEET_ROUNDS),100)" $(PYTEST) -m slow --timeout 7200
 

@@ -26,7 +26,7 @@ from deploy.errors import ConfigError
 from deploy.security import security_of, security_text
 from deploy.tables import FileModel, LinkTable, SiteTable, Table
 from deploy.topology import connect, topology_problems
-from failover.hooks import Hooks
+from failover.freezing.hooks import Hooks
 from mirror.fleet.settings import FleetAccess, FleetSettings
 from mirror.link import Link
 

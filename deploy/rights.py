@@ -15,8 +15,8 @@ from typing import Final, NamedTuple
 
 from broker.client.site import Site
 from broker.wire.vocabulary import CLUSTER_NAME, AclOperation, AclPattern, AclResource
-from failover.journal_log import transactional_id
-from failover.journal_topic import OPERATIONS_TOPIC
+from failover.journal.log import transactional_id
+from failover.journal.topic import OPERATIONS_TOPIC
 from mirror.link import PRODUCERS_TOPIC, Link
 
 OFFSETS_TOPIC: Final = "__consumer_offsets"

@@ -48,7 +48,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from broker.base.errors import FarshoreError
 from broker.client.site import Site
 from broker.wire.vocabulary import TopicPartition
-from failover.transaction_ends import how_they_end, told_starts
+from failover.observing.transaction_ends import how_they_end, told_starts
 
 
 class FailoverError(FarshoreError):

@@ -23,7 +23,7 @@ from broker.wire.vocabulary import ANY_HOST, AclOperation, AclPattern, AclPermis
 N = TypeVar("N", str, None)
 
 FREEZE_MARK: Final = "User:farshore-freeze/"
-"""How the principals begin that are nobody's: by them a denial is known to be a freeze's (`failover/denials.py`)."""
+"""How the principals begin that are nobody's: by them a freeze's denials are known (`failover/freezing/denials.py`)."""
 THAW_MARK: Final = "User:farshore-thaw/"
 ACLS_PER_REQUEST: Final = 1_000
 """As many at least, where there are so many, and all of one topic: what belongs together is made, and goes, at once."""

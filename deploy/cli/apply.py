@@ -8,7 +8,7 @@ import click
 
 from deploy.cli.moving import decide
 from deploy.cli.terminal import AppContext, dry_run_option, output_option, run_async, yes_option
-from failover.plan_file import read_plan
+from failover.planning.plan_file import read_plan
 
 
 @click.command("apply")

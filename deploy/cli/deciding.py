@@ -11,7 +11,7 @@ from broker.client.topics import list_topics
 from deploy.cli.next_steps import NextStep, name_back, table_back
 from failover.failback.looking import find_link_back
 from failover.failback.stranding import Stranded, open_starts
-from failover.transaction_ends import how_they_end, told_starts
+from failover.observing.transaction_ends import how_they_end, told_starts
 from mirror.api import Link, LinkCondition, is_later, read_entries, that_are_missing
 from mirror.offsets.promotions import promotion_of, went_back
 

@@ -18,13 +18,13 @@ from deploy.cli.lines import filled, next_line
 from deploy.cli.loss_lines import is_nothing_likely
 from deploy.cli.stay_lines import tell_stays
 from deploy.cli.terminal import AppContext, ExitCode, Output, audit_directory, emit, output_option, run_async
-from failover.contact import CLIENT_ID
-from failover.drill import AuditNote, LinkDrill
-from failover.drilling import drill_link
-from failover.losses import LossTotal, sum_losses
-from failover.planning import source_names
-from failover.site_plan import SourceNames, beside, with_links_stays
-from failover.staying import Stay
+from failover.drilling.drill import AuditNote, LinkDrill
+from failover.drilling.looks import drill_link
+from failover.losses.statements import LossTotal, sum_losses
+from failover.observing.contact import CLIENT_ID
+from failover.planning.links import source_names
+from failover.planning.site_plan import SourceNames, beside, with_links_stays
+from failover.planning.staying import Stay
 from mirror.api import STATUS_LIMITS
 from mirror.heartbeat import HeartbeatWatch
 from mirror.link import Link

@@ -37,12 +37,12 @@ from failover.failback.export import holds_other
 from failover.failback.looking import look_back
 from failover.failback.operation import Beginning, first_entry, open_failback, refuse_moves_back
 from failover.failback.plan import FailbackPlan, FailbackRefusal, FailbackStep
-from failover.intent import Intent
-from failover.journal import OperationLog
-from failover.planning import this_process
-from failover.sites import Sites
-from failover.standing import intent_of
-from failover.steps import Operation
+from failover.journal.standing import intent_of
+from failover.journal.values import OperationLog
+from failover.observing.sites import Sites
+from failover.planning.intent import Intent
+from failover.planning.links import this_process
+from failover.running.steps import Operation
 from mirror.api import Link
 
 COLUMNS = ("operation_id", "link", "stranded_records", "export_to", "switchover_exit_code", "groups_set_back")

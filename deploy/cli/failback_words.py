@@ -16,8 +16,8 @@ from deploy.cli.tables import counted, print_table
 from deploy.cli.terminal import AppContext, CommandRefused, ExitCode
 from failover.failback.plan import FailbackPlan, FailbackRefusal, StandsStill
 from failover.failback.stranding import RoleInTheWay, count_in, open_starts
-from failover.journal import OperationLog
-from failover.transaction_ends import how_they_end, told_starts
+from failover.journal.values import OperationLog
+from failover.observing.transaction_ends import how_they_end, told_starts
 from mirror.api import Link, SourceParting, StrandedTail
 
 NAMES_SHOWN = 10

@@ -20,8 +20,8 @@ from deploy.cli.terminal import (
     run_async,
     yes_option,
 )
-from failover.intent import Intent
-from failover.steps import Operation
+from failover.planning.intent import Intent
+from failover.running.steps import Operation
 
 
 class Asked(TypedDict):

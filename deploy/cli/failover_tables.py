@@ -31,16 +31,16 @@ from deploy.cli.next_steps import NextStep
 from deploy.cli.stay_lines import tell_stays
 from deploy.cli.tables import counted, print_table
 from deploy.cli.terminal import CommandRefused, Output, confirm_plan, emit, is_one_place
-from failover.contact import SiteFinding
-from failover.gates import GateRefusal, RefusalReason
-from failover.losses import Certainty, LossTotal, PartitionLoss
-from failover.moves import AS_BROUGHT, GroupMove
-from failover.operation import GroupsStand
-from failover.plan import OperationPlan
-from failover.result import OperationResult
-from failover.snapshot import Snapshot
-from failover.steps import Operation
-from failover.verification import DifferenceKind
+from failover.losses.statements import Certainty, LossTotal, PartitionLoss
+from failover.observing.contact import SiteFinding
+from failover.observing.snapshot import Snapshot
+from failover.planning.gates import GateRefusal, RefusalReason
+from failover.planning.moves import AS_BROUGHT, GroupMove
+from failover.planning.plan import OperationPlan
+from failover.running.operation import GroupsStand
+from failover.running.result import OperationResult
+from failover.running.steps import Operation
+from failover.running.verification import DifferenceKind
 from mirror.api import SourceParting
 
 LOSS_COLUMNS = (

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from deploy.cli.tables import counted
-from failover.plan import OperationPlan
-from failover.steps import Operation
+from failover.planning.plan import OperationPlan
+from failover.running.steps import Operation
 
 OTHERS_SHOWN = 10
 

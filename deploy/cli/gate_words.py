@@ -5,8 +5,8 @@ from __future__ import annotations
 import shlex
 
 from failover.errors import GateRefused, leave_options, leave_partition_options
-from failover.gates import GateRefusal, RefusalReason
-from failover.plan import OperationPlan
+from failover.planning.gates import GateRefusal, RefusalReason
+from failover.planning.plan import OperationPlan
 
 _REASONS: dict[RefusalReason, tuple[str, str]] = {
     RefusalReason.SOURCE_UNREACHABLE: (

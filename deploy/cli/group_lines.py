@@ -9,7 +9,7 @@ import click
 
 from deploy.cli.lines import filled
 from deploy.cli.tables import counted
-from failover.moves import GroupMove, GroupTotal, MoveKind
+from failover.planning.moves import GroupMove, GroupTotal, MoveKind
 
 MOVES_SHOWN = 60
 """Of a plan that is about to be carried out: nobody reads more than two screens of them, and printing takes seconds."""

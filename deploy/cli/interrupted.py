@@ -15,9 +15,9 @@ from broker.base.errors import FarshoreError
 from broker.client.cluster import Cluster
 from broker.client.site import Site
 from deploy.cli.lines import filled
-from failover.contact import CLIENT_ID
-from failover.standing import OperationStanding, OperationState, standing_of
-from failover.taking_up import find_operation
+from failover.journal.standing import OperationStanding, OperationState, standing_of
+from failover.observing.contact import CLIENT_ID
+from failover.running.taking_up import find_operation
 from mirror.api import STATUS_LIMITS
 
 LOOK_S = 10.0

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from deploy.cli.tables import counted
-from failover.result import OperationResult
-from failover.stranded import StrandedRange
+from failover.losses.stranded import StrandedRange
+from failover.running.result import OperationResult
 
 OTHERS_SHOWN = 10
 

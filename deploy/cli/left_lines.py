@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from deploy.cli.tables import counted
-from failover.journal import Event, OperationLog
-from failover.left import LeftPartition
-from failover.moves import MoveKind
-from failover.plan import OperationPlan
-from failover.result import OperationResult
-from failover.standing import OperationStanding
-from failover.staying import StayingLink
-from failover.verification import DifferenceKind
+from failover.journal.standing import OperationStanding
+from failover.journal.values import Event, OperationLog
+from failover.planning.left import LeftPartition
+from failover.planning.moves import MoveKind
+from failover.planning.plan import OperationPlan
+from failover.planning.staying import StayingLink
+from failover.running.result import OperationResult
+from failover.running.verification import DifferenceKind
 
 SHOWN = 20
 NAMED = 10

@@ -37,7 +37,7 @@ from deploy.cli.terminal import (
     run_async,
     yes_option,
 )
-from failover.to_datetime import first_record_at
+from failover.planning.to_datetime import first_record_at
 from mirror.description import declare_link, describe_link
 from mirror.errors import GapNotOpen
 from mirror.link import UNITS_MAX, Link

@@ -10,11 +10,11 @@ from typing import Any
 from broker.base.documents import to_document
 from deploy.cli import failover_tables as link_tables
 from deploy.cli import site_tables
-from failover.gates import GateRefusal
-from failover.intent import Intent
-from failover.link_run import LinkMove
-from failover.plan import OperationPlan
-from failover.site_plan import SitePlan
+from failover.planning.gates import GateRefusal
+from failover.planning.intent import Intent
+from failover.planning.plan import OperationPlan
+from failover.planning.site_plan import SitePlan
+from failover.running.link_run import LinkMove
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from broker.base.documents import iso_time
 from broker.base.durations import human_seconds
 from deploy.cli.tables import counted
-from failover.losses import Certainty, LossGrowth, LossTotal
+from failover.losses.statements import Certainty, LossGrowth, LossTotal
 from mirror.api import CLOCK_DIFFERENCE_MAX_MS
 from mirror.limits import HEARTBEAT_MAX_AGE_MS
 

@@ -9,9 +9,9 @@ from broker.base.clock import SystemClock
 from deploy.cli.drill import audit_notes
 from deploy.cli.parameters import HostPort
 from deploy.cli.terminal import AppContext, audit_directory, run_async
-from failover.drill import AuditNote
-from failover.drill_findings import counts_by_kind
-from failover.drilling import drill_link
+from failover.drilling.drill import AuditNote
+from failover.drilling.findings import counts_by_kind
+from failover.drilling.looks import drill_link
 from mirror.heartbeat import HeartbeatWatch
 from mirror.link import Link
 from monitoring.metrics.readiness import Drill, Readiness

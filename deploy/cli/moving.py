@@ -27,21 +27,21 @@ from deploy.cli.refusals import refusals_of
 from deploy.cli.terminal import AppContext, ExitCode
 from deploy.cli.unknown_groups import refuse_unknown_groups
 from failover.errors import GateRefused, OperationUnderWay, WorldChanged
-from failover.gates import GateRefusal, RefusalReason
-from failover.intent import Intent
-from failover.losses import LossGrowth, growth
-from failover.opposite import refuse_opposite
-from failover.plan import OperationPlan
-from failover.plan_file import ANEW, PlanFile, check_holds, write_plan
-from failover.planning import enter_links, plan_link, plan_links, source_names, this_process
-from failover.result import OperationResult
-from failover.site_plan import plan_site
-from failover.sites import Sites
-from failover.standing import refuse_second
-from failover.stated_losses import counted
-from failover.steps import Operation
-from failover.taking_up import begin
-from failover.world import ChangeKind, world_of
+from failover.journal.opposite import refuse_opposite
+from failover.journal.standing import refuse_second
+from failover.losses.stated_losses import counted
+from failover.losses.statements import LossGrowth, growth
+from failover.observing.sites import Sites
+from failover.planning.gates import GateRefusal, RefusalReason
+from failover.planning.intent import Intent
+from failover.planning.links import enter_links, plan_link, plan_links, source_names, this_process
+from failover.planning.plan import OperationPlan
+from failover.planning.plan_file import ANEW, PlanFile, check_holds, write_plan
+from failover.planning.site_plan import plan_site
+from failover.planning.world import ChangeKind, world_of
+from failover.running.result import OperationResult
+from failover.running.steps import Operation
+from failover.running.taking_up import begin
 
 AGAIN = "type the same again, and look at the plan as it is now; --yes goes on without a question"
 

@@ -15,11 +15,11 @@ from broker.client.fanout import both
 from broker.client.topics import list_topics
 from deploy.cli.left_lines import groups_not_moved, groups_to_move, groups_unknown
 from deploy.cli.terminal import AppContext
-from failover.contact import SiteFinding
 from failover.failback.looking import find_link_back
-from failover.result import OperationResult
-from failover.steps import Operation
-from failover.verification import DifferenceKind
+from failover.observing.contact import SiteFinding
+from failover.running.result import OperationResult
+from failover.running.steps import Operation
+from failover.running.verification import DifferenceKind
 from mirror.api import STATUS_LIMITS, CarriedBack, Link, LinkCondition, carried_back
 from mirror.offsets.state import read_entries
 from mirror.status import condition_of

@@ -34,16 +34,11 @@ from deploy.cli.terminal import (
     run_async,
     yes_option,
 )
-from failover.aborting import AbortFinding, AbortKind, abort, plan_abort
-from failover.contact import CLIENT_ID
 from failover.failback.aborting import abort_failback, plan_failback_abort
 from failover.failback.operation import link_back_of
-from failover.hearing import Hearing, is_carried_on, is_doubtful, is_heard
-from failover.journal import OperationLog, as_told
-from failover.journal_log import load_operations
-from failover.limits import HEARTBEAT_S
-from failover.planning import this_process
-from failover.standing import (
+from failover.journal.hearing import Hearing, is_carried_on, is_doubtful, is_heard
+from failover.journal.log import load_operations
+from failover.journal.standing import (
     OPEN_STATES,
     OperationStanding,
     OperationState,
@@ -53,6 +48,11 @@ from failover.standing import (
     told_standing,
     way_on,
 )
+from failover.journal.values import OperationLog, as_told
+from failover.limits import HEARTBEAT_S
+from failover.observing.contact import CLIENT_ID
+from failover.planning.links import this_process
+from failover.running.aborting import AbortFinding, AbortKind, abort, plan_abort
 from mirror.api import STATUS_LIMITS, Link
 
 LIST_COLUMNS = ("operation_id", "state", "started_at", "who")

@@ -10,7 +10,7 @@ import click
 from broker.base.address import Address, AddressInvalid, parse_address
 from broker.base.durations import DurationInvalid, parse_duration_ms
 from failover.errors import FailoverError
-from failover.to_datetime import parse_datetime
+from failover.planning.to_datetime import parse_datetime
 from mirror.resumption import GapName
 
 

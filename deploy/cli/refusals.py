@@ -25,7 +25,7 @@ from failover.errors import (
     SwitchoverOpen,
     WorldChanged,
 )
-from failover.gates import GateRefusal, RefusalReason
+from failover.planning.gates import GateRefusal, RefusalReason
 
 NO_CONSENT: Final = (GateRefusal(RefusalReason.NO_CONSENT, ""),)
 _REASONS: dict[type[GateRefused], RefusalReason] = {

@@ -14,11 +14,11 @@ from broker.client.cluster import Cluster
 from broker.client.errors import ClientError
 from broker.wire.site_role import SiteRole
 from deploy.cli.lines import filled
-from failover.acl_freeze import AclFreeze, open_again
-from failover.acl_looking import denials_to_make, look, may_make_acls, named_topics
-from failover.closing import standing_in_words
-from failover.denials import Denials, denials_of, is_named
 from failover.errors import FreezeNotAllowed, LockedOut, NotClosed
+from failover.freezing.acl_freeze import AclFreeze, open_again
+from failover.freezing.acl_rights import denials_to_make, look, may_make_acls, named_topics
+from failover.freezing.closing import standing_in_words
+from failover.freezing.denials import Denials, denials_of, is_named
 
 
 async def change_denials(

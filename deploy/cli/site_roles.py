@@ -31,9 +31,9 @@ from deploy.cli.terminal import (
     run_async,
     yes_option,
 )
-from failover.acl_looking import look
-from failover.denials import Denials, is_named, names_of
 from failover.errors import FreezeNotAllowed, GateRefused
+from failover.freezing.acl_rights import look
+from failover.freezing.denials import Denials, is_named, names_of
 from failover.limits import SOURCE_ROLE_S
 
 

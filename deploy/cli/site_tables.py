@@ -31,17 +31,17 @@ from deploy.cli.stay_lines import tell_stays
 from deploy.cli.tables import counted, print_table
 from deploy.cli.terminal import CommandRefused, Output, confirm_plan, emit
 from failover.errors import GateRefused
-from failover.freezing import joined
-from failover.gates import GateRefusal, RefusalReason
-from failover.intent import Intent
-from failover.losses import LossTotal, sum_losses
-from failover.moves import GroupMove, group_totals
-from failover.plan import OperationPlan
-from failover.result import OperationResult
-from failover.site_plan import SitePlan
-from failover.standing import OperationState
-from failover.staying import Stay, StayKind, StayReason
-from failover.steps import Operation, OperationStep
+from failover.freezing.choice import joined
+from failover.journal.standing import OperationState
+from failover.losses.statements import LossTotal, sum_losses
+from failover.planning.gates import GateRefusal, RefusalReason
+from failover.planning.intent import Intent
+from failover.planning.moves import GroupMove, group_totals
+from failover.planning.plan import OperationPlan
+from failover.planning.site_plan import SitePlan
+from failover.planning.staying import Stay, StayKind, StayReason
+from failover.running.result import OperationResult
+from failover.running.steps import Operation, OperationStep
 
 LINK_COLUMNS = ("link", "outcome", "groups", "moves", "offsets", "records", "certainty")
 

@@ -10,7 +10,7 @@ import click
 from deploy.cli.late_lines import OTHERS_SHOWN
 from deploy.cli.lines import filled
 from deploy.cli.tables import counted
-from failover.staying import StayReason
+from failover.planning.staying import StayReason
 
 _WORDS = {
     StayReason.OTHER_SITES: "it goes between other sites",

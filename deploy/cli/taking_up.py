@@ -15,13 +15,13 @@ from deploy.cli.interrupted import told_where_interrupted
 from deploy.cli.moving import Ended, now_ms
 from deploy.cli.terminal import AppContext
 from failover.errors import FailoverError
-from failover.journal import OperationLog
-from failover.planning import enter_links, this_process
-from failover.result import OperationResult
-from failover.sites import Sites
-from failover.standing import given_up_links, intent_of, within
-from failover.staying import Stay, StayKind, StayReason
-from failover.taking_up import find_operation, resume
+from failover.journal.standing import given_up_links, intent_of, within
+from failover.journal.values import OperationLog
+from failover.observing.sites import Sites
+from failover.planning.links import enter_links, this_process
+from failover.planning.staying import Stay, StayKind, StayReason
+from failover.running.result import OperationResult
+from failover.running.taking_up import find_operation, resume
 
 REASONS_S = 10.0
 """Who waits for the result of an operation that has ended waits no longer for why links were left."""

@@ -36,8 +36,8 @@ from deploy.cli.streams import is_gone
 from deploy.cli.tables import print_table
 from deploy.errors import ConfigError
 from failover.errors import GateRefused
-from failover.gates import GateRefusal
-from failover.hooks import Hooks
+from failover.freezing.hooks import Hooks
+from failover.planning.gates import GateRefusal
 from mirror.fleet.settings import FleetAccess
 from mirror.link import Link
 

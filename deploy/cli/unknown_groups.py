@@ -11,8 +11,8 @@ from broker.client.errors import ClientError
 from broker.client.fanout import both
 from broker.client.groups import list_groups
 from deploy.cli.terminal import CommandRefused, ExitCode
-from failover.gates import GateRefusal, RefusalReason
 from failover.limits import SOURCE_ROLE_S
+from failover.planning.gates import GateRefusal, RefusalReason
 
 
 async def refuse_unknown_groups(refusals: Iterable[GateRefusal], source: Cluster | None, target: Cluster) -> None:

@@ -23,12 +23,12 @@ from failover.failback.operation import Beginning, come_back, open_switchover
 from failover.failback.plan import FailbackPlan
 from failover.failback.stranding import Report
 from failover.failback.way_back import CameBack, Hands, SwitchoverEnd, WayBack
-from failover.intent import Intent
-from failover.journal import OperationLog
-from failover.journal_log import OperationJournal, load_operations
-from failover.observe import observe
-from failover.sites import Sites
-from failover.steps import Operation
+from failover.journal.log import OperationJournal, load_operations
+from failover.journal.values import OperationLog
+from failover.observing.observe import observe
+from failover.observing.sites import Sites
+from failover.planning.intent import Intent
+from failover.running.steps import Operation
 from mirror.api import STATUS_LIMITS, Link, Pulse, SourceParting, judge_heartbeat, read_entries
 from mirror.worker.parted import source_partings
 

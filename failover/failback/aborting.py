@@ -15,14 +15,14 @@ from broker.base.documents import to_document
 from broker.base.errors import FarshoreError
 from broker.client.errors import ClientError
 from broker.client.site_role import site_standing
-from failover.aborting import AbortFinding, AbortKind, is_denied
 from failover.errors import JournalUnanswered, NotAborted, SwitchoverOpen
 from failover.failback.plan import FailbackStep
-from failover.journal import Event, OperationLog
-from failover.journal_log import OperationJournal, claim, load_operations
-from failover.sites import Sites
-from failover.standing import OPEN_STATES, intent_of, standing_of, within
-from failover.taking_up import begun_steps, still, until_unheard
+from failover.journal.log import OperationJournal, claim, load_operations
+from failover.journal.standing import OPEN_STATES, intent_of, standing_of, within
+from failover.journal.values import Event, OperationLog
+from failover.observing.sites import Sites
+from failover.running.aborting import AbortFinding, AbortKind, is_denied
+from failover.running.taking_up import begun_steps, still, until_unheard
 from mirror.api import Link, LinkRun, MirrorError, RunState, fence_groups, read_entries, refuse_promotion
 
 

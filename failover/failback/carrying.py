@@ -16,10 +16,10 @@ from broker.wire.vocabulary import TopicPartition
 from failover.errors import NotDrained
 from failover.failback.stranding import Check
 from failover.limits import DRAIN_POLL_S
-from failover.moving import Committing, FencedCommits
-from failover.observe import observe
-from failover.open_transactions import Holding, open_transactions
-from failover.snapshot import Snapshot
+from failover.observing.observe import observe
+from failover.observing.open_transactions import Holding, open_transactions
+from failover.observing.snapshot import Snapshot
+from failover.running.moving import Committing, FencedCommits
 from mirror.api import Due, Link, complete_link, fence_groups, in_doubt_now, load_group_map, load_link_state
 
 Report = Callable[[int, int], None]

@@ -6,10 +6,10 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from failover.failback.waves import GroupsBack
-from failover.gates import GateRefusal
-from failover.moves import MoveKind, plan_moves
-from failover.plan import in_use, is_coming
-from failover.snapshot import Snapshot
+from failover.observing.snapshot import Snapshot
+from failover.planning.gates import GateRefusal
+from failover.planning.moves import MoveKind, plan_moves
+from failover.planning.plan import in_use, is_coming
 from mirror.api import RunState
 
 

@@ -9,7 +9,6 @@ from functools import partial
 from broker.client.cluster import Cluster
 from broker.client.fanout import both
 from broker.client.topics import list_topics
-from failover.elsewhere import look_elsewhere
 from failover.errors import WorldChanged
 from failover.failback.foreseen import foreseen
 from failover.failback.plan import (
@@ -24,11 +23,12 @@ from failover.failback.plan import (
 from failover.failback.stranding import look_for_stranded
 from failover.failback.through import reads_through
 from failover.failback.waves import GroupsBack, groups_back, moved_along
-from failover.journal import OperationLog
-from failover.journal_log import load_operations
-from failover.observe import observe
-from failover.snapshot import Snapshot
-from failover.standing import is_verified
+from failover.journal.log import load_operations
+from failover.journal.standing import is_verified
+from failover.journal.values import OperationLog
+from failover.observing.elsewhere import look_elsewhere
+from failover.observing.observe import observe
+from failover.observing.snapshot import Snapshot
 from mirror.api import (
     CarriedBack,
     HoldReason,

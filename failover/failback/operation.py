@@ -1,8 +1,8 @@
 """A failback as an operation: one at a time for a link and its link back, in the journal at the link's target.
 
 That journal is the one of moves along the link, so that none begins meanwhile; a move along the link back looks there
-before it begins, and behind its own first entry (`failover/opposite.py`), as a failback looks at that one's. The
-switchover among a failback's steps is an operation of its own, at the link back's target, and names the failback.
+before it begins, and behind its own first entry (`failover/journal/opposite.py`), as a failback looks at that one's.
+The switchover among a failback's steps is an operation of its own, at the link back's target, and names the failback.
 """
 
 from __future__ import annotations
@@ -15,14 +15,11 @@ from typing import Any
 from broker.base.ending import to_its_end
 from broker.base.errors import FarshoreError
 from broker.client.cluster import Cluster
-from failover.declared import check_declared, declared
 from failover.errors import JournalUnanswered, OperationTakenUp, Overtaken
 from failover.failback.way_back import WayBack
-from failover.journal import Event, OperationLog
-from failover.journal_log import OperationJournal, claim, load_operations
-from failover.silence import told_who_went_on
-from failover.sites import Sites
-from failover.standing import (
+from failover.journal.log import OperationJournal, claim, load_operations
+from failover.journal.silence import told_who_went_on
+from failover.journal.standing import (
     OPEN_STATES,
     OperationState,
     held_by,
@@ -33,7 +30,10 @@ from failover.standing import (
     told_standing,
     within,
 )
-from failover.taking_up import begun_steps, still, until_unheard, who_begins
+from failover.journal.values import Event, OperationLog
+from failover.observing.sites import Sites
+from failover.planning.declared import check_declared, declared
+from failover.running.taking_up import begun_steps, still, until_unheard, who_begins
 from mirror.api import Link
 
 

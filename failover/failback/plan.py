@@ -15,7 +15,7 @@ from failover.failback.foreseen import NOTHING_FORESEEN, Foreseen
 from failover.failback.stranding import Stranded
 from failover.failback.through import ReadsTail
 from failover.failback.waves import ALL_BACK, GroupsBack
-from failover.plan import Elsewhere
+from failover.planning.plan import Elsewhere
 from mirror.api import LinkCondition, LinkRun, RunState, SourceParting, StrandedTail
 
 

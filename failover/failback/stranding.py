@@ -11,8 +11,8 @@ from broker.client.cluster import Cluster
 from broker.client.site import Site
 from broker.wire.vocabulary import TopicPartition
 from failover.errors import StrandedUnknown, TailEndUnknown
-from failover.freezing import Freezing
-from failover.transaction_ends import how_they_end, told_starts
+from failover.freezing.choice import Freezing
+from failover.observing.transaction_ends import how_they_end, told_starts
 from mirror.api import Link, SourceParting, StrandedTail, TailReader, leave_stranded, resume_link
 
 Report: TypeAlias = Callable[[int, int], None]

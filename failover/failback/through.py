@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterable
 from dataclasses import dataclass
 
-from failover.snapshot import GroupView
+from failover.observing.snapshot import GroupView
 from mirror.api import StrandedTail
 
 

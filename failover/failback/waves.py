@@ -7,10 +7,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from failover.errors import JournalDamaged, NewerVersion
-from failover.journal import Event, OperationLog
-from failover.moves import MoveKind
-from failover.standing import NO_INTENT, done_moves, intent_of, is_verified
-from failover.steps import OperationStep
+from failover.journal.standing import NO_INTENT, done_moves, intent_of, is_verified
+from failover.journal.values import Event, OperationLog
+from failover.planning.moves import MoveKind
+from failover.running.steps import OperationStep
 from mirror.api import LinkRun, RunState
 
 

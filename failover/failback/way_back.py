@@ -31,11 +31,11 @@ from failover.failback.stranding import (
     resume_settled,
     role_in_the_way,
 )
-from failover.freezing import read_roles
-from failover.journal import Event, OperationLog
-from failover.journal_log import OperationJournal
+from failover.freezing.choice import read_roles
+from failover.journal.log import OperationJournal
+from failover.journal.values import Event, OperationLog
 from failover.limits import DRAIN_POLL_S, SET_TRIES_MAX
-from failover.observe import observe
+from failover.observing.observe import observe
 from mirror.api import Link, StrandedTail
 
 SET_BACK: Final = "groups_set_back"

@@ -39,8 +39,8 @@ from broker.client.topics import NewTopic, create_topics
 from broker.wire.records import Record, encode_batch
 from broker.wire.vocabulary import TopicPartition
 from chaos.toxics import Latency, connect, latency, proxied
-from failover.journal import Event
-from failover.journal_log import load_operations
+from failover.journal.log import load_operations
+from failover.journal.values import Event
 from tests.bench.clusters import StartedBroker, service
 from tests.bench.measure import ROOT
 from tests.interop.servers import FarshoreBroker, Toxiproxy

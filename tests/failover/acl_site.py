@@ -43,7 +43,7 @@ from broker.wire.messages.produce import (
     TopicProduceResponse,
 )
 from broker.wire.vocabulary import CLUSTER_OPERATIONS, AclOperation, AclPermission
-from failover.denials import LEAVING_MARK, MARK
+from failover.freezing.denials import LEAVING_MARK, MARK
 
 OWN = "User:farshore"
 NOT_ASKED = -(2**31)

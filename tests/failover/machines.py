@@ -15,14 +15,14 @@ from broker.client.errors import ConnectionLost
 from broker.wire.messages.produce import ProduceRequest
 from broker.wire.schema import Message
 from failover.errors import GateRefused, JournalUnanswered
-from failover.gates import GateRefusal
-from failover.hooks import Hooks
-from failover.intent import Intent
-from failover.operation import Tell, tell_nobody
-from failover.planning import plan_link
-from failover.result import OperationResult
-from failover.sites import Sites
-from failover.taking_up import begin
+from failover.freezing.hooks import Hooks
+from failover.observing.sites import Sites
+from failover.planning.gates import GateRefusal
+from failover.planning.intent import Intent
+from failover.planning.links import plan_link
+from failover.running.operation import Tell, tell_nobody
+from failover.running.result import OperationResult
+from failover.running.taking_up import begin
 from mirror.link import Link
 from tests.failover.stage import Stage, now_ms
 
@@ -184,8 +184,8 @@ async def until_death(intent: Intent, stage: Stage, operation_id: str, hooks: Ho
 
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Shorter waits, as on a machine with a short patience."""
-    monkeypatch.setattr("failover.link_run.LATE_WRITES_S", 0.3)
-    monkeypatch.setattr("failover.draining.QUIET_S", 0.2)
-    monkeypatch.setattr("failover.draining.DRAIN_POLL_S", 0.05)
-    monkeypatch.setattr("failover.taking_up.LEASE_S", 0.4)
-    monkeypatch.setattr("failover.taking_up.UNHEARD_S", 0.5)
+    monkeypatch.setattr("failover.running.link_run.LATE_WRITES_S", 0.3)
+    monkeypatch.setattr("failover.running.draining.QUIET_S", 0.2)
+    monkeypatch.setattr("failover.running.draining.DRAIN_POLL_S", 0.05)
+    monkeypatch.setattr("failover.running.taking_up.LEASE_S", 0.4)
+    monkeypatch.setattr("failover.running.taking_up.UNHEARD_S", 0.5)

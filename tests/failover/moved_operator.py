@@ -15,16 +15,16 @@ import pytest
 from broker.base.errors import FarshoreError, first_of
 from broker.client.site_role import site_standing
 from broker.wire.vocabulary import TopicPartition
-from failover.aborting import abort, plan_abort
 from failover.errors import GateRefused
-from failover.hooks import Hooks
-from failover.intent import Intent
-from failover.journal import OperationLog
-from failover.journal_log import load_operations
-from failover.late_commits import LateCommit
-from failover.standing import OPEN_STATES, OperationState, intent_of, results_of, standing_of
-from failover.steps import Operation
-from failover.taking_up import resume
+from failover.freezing.hooks import Hooks
+from failover.journal.log import load_operations
+from failover.journal.standing import OPEN_STATES, OperationState, intent_of, results_of, standing_of
+from failover.journal.values import OperationLog
+from failover.planning.intent import Intent
+from failover.running.aborting import abort, plan_abort
+from failover.running.late_commits import LateCommit
+from failover.running.steps import Operation
+from failover.running.taking_up import resume
 from mirror.api import RunState, read_entries
 from tests.failover.machines import VICTIM, Death, is_death, machine, mortal, operate
 from tests.failover.moved_refusals import (

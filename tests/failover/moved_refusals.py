@@ -17,7 +17,7 @@ from failover.errors import (
     Overtaken,
     PromotedMeanwhile,
 )
-from failover.gates import RefusalReason
+from failover.planning.gates import RefusalReason
 from tests.failover.machines import PlanRefused
 
 REFUSED_MAX = 4

@@ -19,8 +19,8 @@ from broker.client.model import CommittedOffset
 from broker.client.offsets import log_end_offsets
 from broker.wire.records import Record
 from broker.wire.vocabulary import TopicPartition
-from failover.intent import Intent
-from failover.steps import Operation
+from failover.planning.intent import Intent
+from failover.running.steps import Operation
 from mirror.api import load_link_state, load_observation
 from tests.failover.failback.stage import transaction
 from tests.failover.moved_refusals import MovedWrongly, Reach

@@ -13,9 +13,9 @@ from broker.client.log import read_records
 from broker.client.model import CommittedOffset
 from broker.wire.site_role import SiteStanding
 from broker.wire.vocabulary import TopicPartition
-from failover.journal import OperationLog
-from failover.journal_log import load_operations
-from failover.sites import Sites
+from failover.journal.log import load_operations
+from failover.journal.values import OperationLog
+from failover.observing.sites import Sites
 from mirror.link import Link
 from mirror.offsets.state import read_entries
 from tests.broker.running import running_broker

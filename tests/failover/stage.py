@@ -18,14 +18,14 @@ from broker.client.log import read_records
 from broker.client.model import CommittedOffset
 from broker.client.offsets import log_end_offsets
 from broker.wire.vocabulary import TopicPartition
-from failover.intent import Intent
-from failover.journal import Event, OperationLog
-from failover.journal_log import OperationJournal, claim, load_operations
-from failover.link_run import LinkMove
-from failover.operation import Opening, Tell, carry_out, tell_nobody
-from failover.plan import OperationPlan
-from failover.result import OperationResult
-from failover.sites import Sites
+from failover.journal.log import OperationJournal, claim, load_operations
+from failover.journal.values import Event, OperationLog
+from failover.observing.sites import Sites
+from failover.planning.intent import Intent
+from failover.planning.plan import OperationPlan
+from failover.running.link_run import LinkMove
+from failover.running.operation import Opening, Tell, carry_out, tell_nobody
+from failover.running.result import OperationResult
 from mirror.link import Link
 from mirror.offsets.source_ends import load_observation
 from mirror.offsets.state import load_link_state

@@ -30,7 +30,7 @@ from broker.wire.errors import ErrorCode
 from broker.wire.messages.create_acls import AclCreation, CreateAclsRequest
 from broker.wire.records import Record, encode_batch
 from broker.wire.vocabulary import CLUSTER_OPERATIONS, AclOperation, AclPermission, TopicPartition
-from failover.denials import mark_of
+from failover.freezing.denials import mark_of
 from tests.broker.running import running_server
 from tests.failover.acl_site import Authorizer, authorized
 from tests.interop.locked import PASSWORD, USER, AuthorizingBroker, AuthorizingKafkaServer

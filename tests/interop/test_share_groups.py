@@ -17,9 +17,9 @@ from kio.static.primitive import i32
 from broker.client.cluster import Cluster
 from broker.client.groups import SHARE_TYPE, DescribedConsumerGroup, committed_offsets, describe_groups
 from broker.wire.vocabulary import TopicPartition
-from failover.gates import GateRefusal, RefusalReason
-from failover.observe import observe
-from failover.plan import active_at_source
+from failover.observing.observe import observe
+from failover.planning.gates import GateRefusal, RefusalReason
+from failover.planning.plan import active_at_source
 from tests.interop.servers import KafkaServer
 from tests.mirror.harness import eventually, link_between, make_topic, running, some_records, wait_for_records, write
 

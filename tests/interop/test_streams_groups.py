@@ -21,9 +21,9 @@ from broker.client.errors import KafkaError
 from broker.client.groups import DescribedConsumerGroup, commit_offsets, committed_offsets, describe_groups
 from broker.client.model import CommittedOffset
 from broker.wire.vocabulary import GroupState, TopicPartition
-from failover.gates import RefusalReason
-from failover.observe import observe
-from failover.plan import active_at_source
+from failover.observing.observe import observe
+from failover.planning.gates import RefusalReason
+from failover.planning.plan import active_at_source
 from mirror.offsets.group_entries import GroupAction
 from mirror.offsets.state import load_link_state, read_entries
 from tests.interop.servers import KafkaServer

@@ -25,10 +25,10 @@ from broker.client.topics import NewTopic, create_topics
 from broker.wire.compression import Compression
 from broker.wire.records import Record, encode_batch
 from broker.wire.vocabulary import TopicPartition
-from failover.journal import OperationLog
-from failover.journal_log import load_operations
-from failover.standing import StepStanding, standing_of
-from failover.steps import OperationStep
+from failover.journal.log import load_operations
+from failover.journal.standing import StepStanding, standing_of
+from failover.journal.values import OperationLog
+from failover.running.steps import OperationStep
 from tests.chaos_runs.warm_commands import warm_commands
 from tests.forking import FARSHORE, ForkedProcess, start_farshore
 from tests.interop.servers import ROOT, KafkaServer, wait_until

@@ -8,8 +8,8 @@ from pathlib import Path
 from broker.base.clock import SystemClock
 from broker.client.site_role import set_site_role, site_standing
 from broker.wire.site_role import SiteRole
-from failover.drill import AuditNote
-from failover.drilling import drill_link
+from failover.drilling.drill import AuditNote
+from failover.drilling.looks import drill_link
 from mirror.heartbeat import HeartbeatWatch
 from mirror.link import Link
 from mirror.link_finding import LinkFinding, LinkFindingKind

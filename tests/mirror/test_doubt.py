@@ -18,7 +18,7 @@ from broker.client.cluster import Cluster
 from broker.client.site import Site
 from broker.client.topics import delete_topics
 from broker.wire.vocabulary import TopicPartition
-from failover.observe import observe
+from failover.observing.observe import observe
 from mirror.errors import OffsetDeclined
 from mirror.lag import partial_lag
 from mirror.link import Link

@@ -11,10 +11,10 @@ import pytest
 from broker.client.cluster import Cluster
 from deploy.cli.terminal import ExitCode
 from failover.failback.operation import first_entry
-from failover.intent import Intent
-from failover.journal import Event
-from failover.journal_log import OperationJournal, claim
-from failover.steps import Operation
+from failover.journal.log import OperationJournal, claim
+from failover.journal.values import Event
+from failover.planning.intent import Intent
+from failover.running.steps import Operation
 from tests.deploy.cli.test_failback import lose_both_in_turn
 from tests.deploy.cli.test_stranded import Operator
 from tests.interop.servers import FarshoreBroker

@@ -24,8 +24,8 @@ from broker.client.topics import list_topics
 from broker.wire.records import Record
 from broker.wire.vocabulary import TopicPartition
 from deploy.cli.terminal import ExitCode
-from failover.journal_log import load_operations
-from failover.standing import OperationStanding, standing_of
+from failover.journal.log import load_operations
+from failover.journal.standing import OperationStanding, standing_of
 from tests.chaos_runs.warm_commands import warm_commands
 from tests.forking import FARSHORE, ForkedProcess, start_farshore
 from tests.interop.servers import FarshoreBroker, wait_until

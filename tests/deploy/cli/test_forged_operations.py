@@ -14,10 +14,10 @@ from broker.client.log import append
 from broker.client.site import Site
 from broker.wire.records import Record, encode_batch
 from deploy.cli.terminal import ExitCode
-from failover.journal_log import claim
-from failover.journal_topic import WHERE
+from failover.journal.log import claim
+from failover.journal.topic import WHERE
 from tests.deploy.cli.test_failover import Shell, two_sites
-from tests.failover.test_forged_journal import FORGED
+from tests.failover.journal.test_forged_journal import FORGED
 
 STATES = {"no JSON in the middle": "damaged", "nested without end": "damaged", "a newer version's": "newer_version"}
 

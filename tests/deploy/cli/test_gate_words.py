@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from deploy.cli.gate_words import of_a_step, refusal_of
-from failover.contact import SiteFinding
-from failover.gates import GateRefusal, RefusalReason
-from failover.plan import OperationPlan
-from failover.snapshot import Snapshot
-from failover.steps import Operation
+from failover.observing.contact import SiteFinding
+from failover.observing.snapshot import Snapshot
+from failover.planning.gates import GateRefusal, RefusalReason
+from failover.planning.plan import OperationPlan
+from failover.running.steps import Operation
 
 SNAPSHOT = Snapshot("west-east", "west", "east", 9, SiteFinding.ALIVE, "running", "", (), ())
 

@@ -12,11 +12,11 @@ import pytest
 from broker.client.site import Site
 from deploy.cli.interrupted import told_where_interrupted
 from deploy.cli.terminal import ExitCode
-from failover.steps import OperationStep
+from failover.running.steps import OperationStep
 from tests.deploy.cli.draining import drain_held_up
 from tests.deploy.cli.test_failover import DEADLINE_S, is_draining, role_of_east, two_sites
 from tests.failover.machines import VICTIM, machine, operate, quick
-from tests.failover.test_taking_up import ID, SWITCHOVER, _is_begun, ready
+from tests.failover.running.test_taking_up import ID, SWITCHOVER, _is_begun, ready
 from tests.interop.servers import wait_until
 from tests.mirror.harness import eventually
 from tests.ports import free_port

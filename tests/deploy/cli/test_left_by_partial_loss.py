@@ -16,13 +16,13 @@ from broker.wire.api import ApiKey
 from broker.wire.errors import ErrorCode
 from deploy.cli.failover import failover
 from deploy.cli.next_steps import next_steps
-from failover.contact import SiteFinding
-from failover.moves import MoveKind
-from failover.plan import OperationPlan, plan_failover
-from failover.sites import Sites
+from failover.observing.contact import SiteFinding
+from failover.observing.sites import Sites
+from failover.planning.moves import MoveKind
+from failover.planning.plan import OperationPlan, plan_failover
 from tests.broker.faults import Faults, injected
+from tests.failover.observing.test_leaderless_source import IMPATIENT, is_held
 from tests.failover.stage import PARTITIONS, RARE, RECORDS, mirrored, two_sites
-from tests.failover.test_leaderless_source import IMPATIENT, is_held
 from tests.mirror.harness import eventually, read_all, some_records, write
 
 GONE = PARTITIONS[1]

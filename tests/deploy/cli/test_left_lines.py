@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from deploy.cli.left_lines import but_not
-from failover.staying import StayingLink, staying_links
+from failover.planning.staying import StayingLink, staying_links
 
 GROUPS = [f"g{number:02}" for number in range(12)]
 TEN = ", ".join(GROUPS[:10])

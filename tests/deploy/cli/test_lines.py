@@ -11,11 +11,11 @@ from deploy.cli.failover_tables import show_plan, tell_next
 from deploy.cli.lines import WIDTH, filled, filled_for_people, with_command
 from deploy.cli.next_steps import next_steps
 from deploy.cli.terminal import CommandRefused
-from failover.contact import BrokerAnswer, SiteFinding
-from failover.moves import MoveKind
-from failover.plan import plan_failover
+from failover.observing.contact import BrokerAnswer, SiteFinding
+from failover.planning.moves import MoveKind
+from failover.planning.plan import plan_failover
 from tests.deploy.cli.test_next_steps import BACK, LINK, LOST
-from tests.failover.test_unknown_moves import SNAPSHOT, UNKNOWN
+from tests.failover.planning.test_unknown_moves import SNAPSHOT, UNKNOWN
 
 RESUME = "farshore operation resume switchover-east-west-20261126T114100430888"
 LONG = f"when west answers for it and what stopped it is seen to, from any machine: `{RESUME}` goes on, or so"

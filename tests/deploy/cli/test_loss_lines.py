@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from deploy.cli.loss_lines import headline
-from failover.losses import Certainty, LossTotal
+from failover.losses.statements import Certainty, LossTotal
 
 LOSS = LossTotal(0, 0, 0, Certainty.EXACT)
 SEEN_AT_MS = 1_700_000_000_000

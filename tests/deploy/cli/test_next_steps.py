@@ -11,16 +11,16 @@ from broker.client.site import Site
 from deploy.cli.failover_tables import summary
 from deploy.cli.late_lines import late_commits_line, read_on_line, stranded_line, unwatched_line
 from deploy.cli.next_steps import back_at_once, merged, name_back, next_steps
-from failover.contact import SiteFinding
-from failover.late_commits import LateCommit
-from failover.left import LeftPartition
-from failover.losses import Certainty, LossTotal
-from failover.moves import GroupMove, MoveKind
-from failover.read_on import ReadOn
-from failover.result import OperationResult
-from failover.steps import Operation
-from failover.stranded import StrandedRange
-from failover.verification import DifferenceKind, VerificationDifference
+from failover.losses.statements import Certainty, LossTotal
+from failover.losses.stranded import StrandedRange
+from failover.observing.contact import SiteFinding
+from failover.planning.left import LeftPartition
+from failover.planning.moves import GroupMove, MoveKind
+from failover.running.late_commits import LateCommit
+from failover.running.read_on import ReadOn
+from failover.running.result import OperationResult
+from failover.running.steps import Operation
+from failover.running.verification import DifferenceKind, VerificationDifference
 from mirror.link import Link
 from mirror.status import LinkCondition
 

@@ -14,16 +14,16 @@ from broker.wire.api import ApiKey
 from broker.wire.vocabulary import TopicPartition
 from deploy.cli.operation import Found, _wait, _watched
 from deploy.cli.terminal import ExitCode
-from failover.standing import OperationState
-from failover.steps import OperationStep
+from failover.journal.standing import OperationState
+from failover.running.steps import OperationStep
 from mirror.api import STATUS_LIMITS
 from mirror.link import Link
 from tests.broker.faults import SPARED, Faults, injected
 from tests.deploy.cli.draining import drain_held_up
 from tests.deploy.cli.test_failover import DEADLINE_S, Shell, is_draining, role_of_east, two_sites
 from tests.failover.machines import VICTIM, machine, operate, quick
+from tests.failover.running.test_taking_up import ID, SWITCHOVER, _is_begun, ready
 from tests.failover.stage import now_ms
-from tests.failover.test_taking_up import ID, SWITCHOVER, _is_begun, ready
 from tests.interop.servers import wait_until
 from tests.mirror.harness import eventually
 
@@ -144,8 +144,8 @@ async def test_a_list_takes_no_living_one_for_silent_and_no_dead_one_for_living_
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, off_by_ms: int
 ) -> None:
     quick(monkeypatch)
-    monkeypatch.setattr("failover.journal_log.HEARTBEAT_S", 0.3)
-    monkeypatch.setattr("failover.draining.QUIET_S", 30.0)
+    monkeypatch.setattr("failover.journal.log.HEARTBEAT_S", 0.3)
+    monkeypatch.setattr("failover.running.draining.QUIET_S", 30.0)
     monkeypatch.setattr("deploy.cli.operation.now_ms", lambda: now_ms() + off_by_ms)
     monkeypatch.setattr("deploy.cli.operation.LOOK_AGAIN_S", 0.2)
     async with ready(tmp_path) as stage, machine(VICTIM, stage.link) as mine:
@@ -157,7 +157,7 @@ async def test_a_list_takes_no_living_one_for_silent_and_no_dead_one_for_living_
             return found
 
         assert (await listed()).standing().state is OperationState.UNDER_WAY
-        monkeypatch.setattr("failover.journal_log.HEARTBEAT_S", 30.0)
+        monkeypatch.setattr("failover.journal.log.HEARTBEAT_S", 30.0)
 
         async def is_dead() -> bool:
             return (await listed()).standing().state is OperationState.CUT_SHORT
@@ -183,8 +183,8 @@ async def test_a_wait_goes_on_when_the_target_does_not_answer_for_a_while(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     quick(monkeypatch)
-    monkeypatch.setattr("failover.journal_log.HEARTBEAT_S", 0.1)
-    monkeypatch.setattr("failover.draining.QUIET_S", 30.0)
+    monkeypatch.setattr("failover.journal.log.HEARTBEAT_S", 0.1)
+    monkeypatch.setattr("failover.running.draining.QUIET_S", 30.0)
     monkeypatch.setattr("deploy.cli.operation.LOOK_AGAIN_S", 0.2)
     limits = replace(STATUS_LIMITS, retry_timeout_ms=300, partition_patience_ms=300, retry_backoff_max_ms=100)
     monkeypatch.setattr("deploy.cli.operation.STATUS_LIMITS", limits)

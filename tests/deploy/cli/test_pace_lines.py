@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from deploy.cli.loss_lines import headline
-from failover.losses import Certainty, LossTotal
+from failover.losses.statements import Certainty, LossTotal
 
 AT_MS = 1_700_000_000_000
 AT = "2023-11-14T22:13:20.000Z"

@@ -16,7 +16,7 @@ from broker.base.children import die_with_parent
 from broker.client.cluster import Cluster
 from broker.client.site import Site
 from deploy.cli.terminal import ExitCode
-from failover.standing import OPEN_STATES
+from failover.journal.standing import OPEN_STATES
 from mirror.link import Link
 from mirror.offsets.source_ends import load_observation
 from tests.deploy.cli.test_failover import (

@@ -37,7 +37,7 @@ from failover.errors import (
     TailEndUnknown,
     WorldChanged,
 )
-from failover.gates import GateRefusal, RefusalReason
+from failover.planning.gates import GateRefusal, RefusalReason
 from tests.deploy.cli.test_failover import Shell, two_sites
 from tests.deploy.cli.test_operation import kill_while_it_drains
 

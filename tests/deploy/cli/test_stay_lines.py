@@ -5,7 +5,7 @@ from __future__ import annotations
 from broker.base.documents import to_document
 from deploy.cli.late_lines import OTHERS_SHOWN
 from deploy.cli.stay_lines import stay_lines
-from failover.staying import Stay, StayKind, StayReason, topics_detail
+from failover.planning.staying import Stay, StayKind, StayReason, topics_detail
 
 
 def lines(*stays: Stay) -> list[str]:

@@ -13,11 +13,11 @@ from deploy.cli.failover_tables import show_plan, show_result
 from deploy.cli.operation import LIST_COLUMNS
 from deploy.cli.table_layout import NAME_CHARS, column_widths
 from deploy.cli.tables import print_table
-from failover.contact import SiteFinding
-from failover.plan import OperationPlan, plan_switchover
-from failover.result import OperationResult
-from failover.snapshot import GroupPartitionView, GroupView, PartitionView, Snapshot
-from failover.verification import DifferenceKind, VerificationDifference
+from failover.observing.contact import SiteFinding
+from failover.observing.snapshot import GroupPartitionView, GroupView, PartitionView, Snapshot
+from failover.planning.plan import OperationPlan, plan_switchover
+from failover.running.result import OperationResult
+from failover.running.verification import DifferenceKind, VerificationDifference
 
 LINK: dict[str, Any] = {
     "link": "east-west",

@@ -14,13 +14,13 @@ from deploy.cli import taking_up
 from deploy.cli.moving import exit_code
 from deploy.cli.taking_up import UNREAD_REASON, _ended, take_up
 from deploy.cli.terminal import ExitCode
-from failover.hooks import Hooks
-from failover.result import OperationResult
-from failover.taking_up import resume
+from failover.freezing.hooks import Hooks
+from failover.running.result import OperationResult
+from failover.running.taking_up import resume
 from mirror.link import Link
 from tests.broker.faults import Faults, injected
 from tests.failover.machines import quick
-from tests.failover.test_taking_up import ID, die_in, ready
+from tests.failover.running.test_taking_up import ID, die_in, ready
 
 
 @dataclass

@@ -14,15 +14,15 @@ from broker.wire.api import ApiKey
 from broker.wire.errors import ErrorCode
 from deploy.cli.next_steps import next_steps
 from deploy.cli.terminal import ExitCode
-from failover.journal import Event
-from failover.verification import DifferenceKind
+from failover.journal.values import Event
+from failover.running.verification import DifferenceKind
 from tests.chaos_runs.warm_commands import Said, warm_commands
 from tests.deploy.cli.test_failover import CONFIG
 from tests.failover.machines import quick
+from tests.failover.observing.test_target_in_part import OTHER, stage_with
+from tests.failover.running.test_read_on import FAILOVER as INTENT
+from tests.failover.running.test_read_on import Told, die_behind_verify, taken_up
 from tests.failover.stage import GROUP, PARTITIONS
-from tests.failover.test_read_on import FAILOVER as INTENT
-from tests.failover.test_read_on import Told, die_behind_verify, taken_up
-from tests.failover.test_target_in_part import OTHER, stage_with
 
 FAILOVER = "failover --allow-data-loss --even-if-source-answers"
 

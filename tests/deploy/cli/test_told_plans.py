@@ -14,11 +14,11 @@ from broker.base.children import die_with_parent
 from deploy.cli.failover_tables import show_plan, show_result
 from deploy.cli.lines import WIDTH, next_line
 from deploy.cli.loss_lines import is_nothing_likely
-from failover.losses import Certainty, LossTotal
-from failover.plan import OperationPlan, plan_failover, plan_switchover
-from failover.result import OperationResult
+from failover.losses.statements import Certainty, LossTotal
+from failover.planning.plan import OperationPlan, plan_failover, plan_switchover
+from failover.running.result import OperationResult
 from tests.deploy.cli.test_failover import ROOT, two_sites
-from tests.failover.test_plan import BEHIND, MIRRORED, NOW_MS, SNAPSHOT, source_gone
+from tests.failover.planning.test_plan import BEHIND, MIRRORED, NOW_MS, SNAPSHOT, source_gone
 
 MIRRORED_NOW = replace(SNAPSHOT, partitions=(MIRRORED,))
 

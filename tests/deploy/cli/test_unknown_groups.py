@@ -10,7 +10,7 @@ from broker.client.groups import commit_offsets
 from broker.client.model import CommittedOffset
 from deploy.cli.terminal import CommandRefused, ExitCode
 from deploy.cli.unknown_groups import refuse_unknown_groups
-from failover.gates import GateRefusal, RefusalReason
+from failover.planning.gates import GateRefusal, RefusalReason
 from tests.failover.stage import GROUP, PARTITIONS, TOPIC, two_sites
 from tests.mirror.harness import make_topic
 

@@ -14,7 +14,7 @@ from deploy.cli.terminal import CommandRefused
 from deploy.cli.way_back import is_taken_up
 from failover.failback.plan import BackLink, StandsStill, plan_failback
 from failover.failback.stranding import Stranded
-from failover.journal import OperationLog
+from failover.journal.values import OperationLog
 from mirror.api import LinkCondition, LinkRun, RunState
 from mirror.link import Link
 

@@ -18,14 +18,14 @@ from broker.client.site_role import site_standing
 from failover.failback.looking import groups_to_come, look_back
 from failover.failback.operation import Beginning, come_back, first_entry, open_failback, open_switchover
 from failover.failback.way_back import CameBack, Hands, SwitchoverEnd, WayBack
-from failover.hooks import Hooks
-from failover.intent import Intent
-from failover.journal import Event, JournalEntry, OperationLog
-from failover.journal_log import OperationJournal, load_operations
-from failover.planning import plan_link
-from failover.standing import OperationState, standing_of
-from failover.steps import Operation
-from failover.taking_up import begin, resume
+from failover.freezing.hooks import Hooks
+from failover.journal.log import OperationJournal, load_operations
+from failover.journal.standing import OperationState, standing_of
+from failover.journal.values import Event, JournalEntry, OperationLog
+from failover.planning.intent import Intent
+from failover.planning.links import plan_link
+from failover.running.steps import Operation
+from failover.running.taking_up import begin, resume
 from mirror.offsets.state import read_entries
 from tests.failover.failback.stage import Lost, lost_and_back
 from tests.failover.machines import VICTIM, Death, PlanRefused, is_death, machine, mortal, quick

@@ -10,13 +10,13 @@ import pytest
 from broker.client.site_role import site_standing
 from broker.wire.site_role import SiteRole
 from deploy.cli.site_roles import changed
-from failover.aborting import AbortKind, abort, plan_abort
 from failover.errors import GateRefused, NotAborted, OperationEnded, SwitchoverOpen
 from failover.failback.aborting import abort_failback, plan_failback_abort
-from failover.hooks import Hooks
-from failover.journal import Event
-from failover.journal_log import load_operations
-from failover.standing import OperationState, standing_of
+from failover.freezing.hooks import Hooks
+from failover.journal.log import load_operations
+from failover.journal.standing import OperationState, standing_of
+from failover.journal.values import Event
+from failover.running.aborting import AbortKind, abort, plan_abort
 from mirror.api import read_entries
 from mirror.offsets.operations import pause_link
 from tests.failover.failback.returning import (
@@ -31,8 +31,8 @@ from tests.failover.failback.returning import (
 )
 from tests.failover.failback.stage import Lost
 from tests.failover.machines import HEIR, machine
+from tests.failover.running.test_late_promotions import no_fence
 from tests.failover.stage import now_ms
-from tests.failover.test_late_promotions import no_fence
 
 TAIL, GROUPS = (AbortKind.TAIL_LEFT, "east"), (AbortKind.GROUPS_SET_BACK, "east")
 

@@ -12,7 +12,7 @@ from broker.client.topics import delete_topics
 from broker.wire.vocabulary import TopicPartition
 from failover.failback.looking import look_back
 from failover.failback.plan import FailbackPlan, FailbackRefusal, FailbackStep
-from failover.standing import OperationState, standing_of
+from failover.journal.standing import OperationState, standing_of
 from mirror.offsets.operations import promote_link
 from tests.failover.failback.returning import go_back, is_run, log_of
 from tests.failover.failback.stage import Lost, lost_and_back

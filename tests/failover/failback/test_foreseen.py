@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from failover.contact import SiteFinding
 from failover.failback.foreseen import Foreseen, foreseen
 from failover.failback.plan import BackLink, FailbackRefusal, FailbackStep, plan_failback
 from failover.failback.stranding import Stranded
 from failover.failback.waves import ALL_BACK, GroupsBack
-from failover.gates import GateRefusal, RefusalReason
-from failover.snapshot import GroupView, Snapshot
+from failover.observing.contact import SiteFinding
+from failover.observing.snapshot import GroupView, Snapshot
+from failover.planning.gates import GateRefusal, RefusalReason
 from mirror.api import LinkCondition, LinkRun, RunState
 
 READER = GroupView("reader", "Stable", "Empty", 2, 0, None, ())

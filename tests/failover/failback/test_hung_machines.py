@@ -24,8 +24,8 @@ from broker.wire.messages.txn_offset_commit import TxnOffsetCommitRequest
 from broker.wire.schema import Message
 from failover.errors import OperationTakenUp
 from failover.failback.aborting import abort_failback, plan_failback_abort
-from failover.journal import Event, JournalEntry
-from failover.journal_log import OperationJournal
+from failover.journal.log import OperationJournal
+from failover.journal.values import Event, JournalEntry
 from mirror.api import fence_groups, promote_link, read_entries
 from mirror.link import Link
 from mirror.offsets.operations import pause_link
@@ -87,8 +87,8 @@ def hanging(
     with monkeypatch.context() as patched:
         patched.setattr(OperationJournal, "record_all", record_all)
         patched.setattr(Connection, "send", send)
-        patched.setattr("failover.journal_log.LEASE_S", 600.0)  # its clocks stand still meanwhile, and it goes on
-        patched.setattr("failover.journal_log.HEARTBEAT_S", 600.0)  # where it hung, before it says that it lives
+        patched.setattr("failover.journal.log.LEASE_S", 600.0)  # its clocks stand still meanwhile, and it goes on
+        patched.setattr("failover.journal.log.HEARTBEAT_S", 600.0)  # where it hung, before it says that it lives
         yield hung
 
 

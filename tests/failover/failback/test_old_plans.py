@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from failover.errors import WorldChanged
-from failover.journal import Event
-from failover.standing import OperationState, standing_of
+from failover.journal.standing import OperationState, standing_of
+from failover.journal.values import Event
 from mirror.offsets.entries import RunState
 from mirror.offsets.operations import resume_link
 from mirror.offsets.state import read_entries

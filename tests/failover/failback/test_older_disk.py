@@ -8,16 +8,16 @@ from pathlib import Path
 import pytest
 
 from broker.client.topics import delete_records, delete_topics
-from failover.drill import AuditNote
-from failover.drilling import drill_link
+from failover.drilling.drill import AuditNote
+from failover.drilling.looks import drill_link
 from failover.failback.stranding import leave_at_source, look_for_stranded
-from failover.gates import RefusalReason
-from failover.hooks import Hooks
-from failover.intent import Intent
-from failover.plan import OperationPlan
-from failover.planning import plan_link
-from failover.sites import Sites
-from failover.steps import Operation
+from failover.freezing.hooks import Hooks
+from failover.observing.sites import Sites
+from failover.planning.gates import RefusalReason
+from failover.planning.intent import Intent
+from failover.planning.links import plan_link
+from failover.planning.plan import OperationPlan
+from failover.running.steps import Operation
 from mirror.heartbeat import HeartbeatWatch
 from mirror.offsets.operations import promote_link, resume_link
 from mirror.worker import parted

@@ -14,14 +14,14 @@ import pytest
 from broker.client.site_role import site_standing
 from failover.errors import OperationUnderWay
 from failover.failback.operation import refuse_amid_failback
-from failover.hooks import Hooks
-from failover.intent import Intent
-from failover.journal import Event, JournalEntry
-from failover.journal_log import OperationJournal, claim, load_operations
-from failover.planning import plan_link
-from failover.standing import OperationState, standing_of, within
-from failover.steps import Operation
-from failover.taking_up import begin, resume
+from failover.freezing.hooks import Hooks
+from failover.journal.log import OperationJournal, claim, load_operations
+from failover.journal.standing import OperationState, standing_of, within
+from failover.journal.values import Event, JournalEntry
+from failover.planning.intent import Intent
+from failover.planning.links import plan_link
+from failover.running.steps import Operation
+from failover.running.taking_up import begin, resume
 from mirror.link import Link
 from tests.failover.failback.returning import ID, INNER, die_in_step, expected, go_back, log_of, ready, stands
 from tests.failover.failback.stage import Lost
@@ -65,7 +65,7 @@ async def test_who_moves_either_link_meanwhile_is_told_who_has_them_and_changes_
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A second operator was told nothing, and both acted."""
-    monkeypatch.setattr("failover.journal_log.HEARTBEAT_S", 0.1)
+    monkeypatch.setattr("failover.journal.log.HEARTBEAT_S", 0.1)
     async with ready(tmp_path, monkeypatch) as lost:
         wanted = await expected(lost)
         async with carrying(lost, tmp_path, monkeypatch):

@@ -11,9 +11,9 @@ import pytest
 from failover.errors import OtherFile
 from failover.failback.plan import FailbackStep
 from failover.failback.way_back import TO_SET
-from failover.journal import Event
-from failover.journal_log import load_operations
-from failover.standing import standing_of
+from failover.journal.log import load_operations
+from failover.journal.standing import standing_of
+from failover.journal.values import Event
 from tests.failover.failback.returning import (
     ID,
     at_death,

@@ -11,7 +11,7 @@ from broker.client.groups import commit_offsets
 from broker.client.model import CommittedOffset
 from failover.failback.looking import look_back
 from failover.failback.plan import FailbackRefusal
-from failover.observe import observe
+from failover.observing.observe import observe
 from mirror.link import Link
 from mirror.offsets.fence import fence_link
 from mirror.offsets.hold_entries import Hold, HoldReason

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from broker.wire.site_role import SiteRole, SiteStanding
 from failover.failback.plan import BackLink, FailbackRefusal, FailbackStep, is_back, nothing_left, plan_failback
 from failover.failback.stranding import RoleInTheWay, Stranded, count_in, role_in_the_way
-from failover.freezing import Freezing
-from failover.plan import Elsewhere
+from failover.freezing.choice import Freezing
+from failover.planning.plan import Elsewhere
 from mirror.api import LinkCondition, LinkRun, RunState, StrandedTail
 
 CLOSED = SiteStanding(SiteRole.STANDBY, topics=("flights",))

@@ -13,8 +13,8 @@ from broker.client.offsets import log_end_offsets
 from broker.client.site import Site
 from broker.wire.site_role import SiteRole, SiteStanding
 from broker.wire.vocabulary import TopicPartition
-from failover.ends_at_fence import stood_for
 from failover.failback.stranding import look_for_stranded
+from failover.observing.ends_at_fence import stood_for
 from mirror.link import Link
 from mirror.offsets.fence_ends import FenceEnd
 from mirror.offsets.operations import promote_link, resume_link

@@ -12,7 +12,7 @@ from broker.client.offsets import log_end_offsets
 from failover.failback.looking import look_back
 from failover.failback.stranding import leave_at_source
 from failover.failback.through import ReadsTail, reads_through
-from failover.snapshot import GroupPartitionView, GroupView
+from failover.observing.snapshot import GroupPartitionView, GroupView
 from mirror.api import StrandedTail
 from tests.failover.failback.returning import go_back, ready
 from tests.failover.stage import GROUP, PARTITIONS

@@ -10,9 +10,9 @@ import pytest
 from broker.client.groups import commit_offsets
 from broker.client.model import CommittedOffset
 from failover.failback.way_back import SwitchoverEnd
-from failover.journal import Event, JournalEntry
-from failover.journal_log import OperationJournal
-from failover.standing import OperationState, standing_of
+from failover.journal.log import OperationJournal
+from failover.journal.standing import OperationState, standing_of
+from failover.journal.values import Event, JournalEntry
 from mirror.offsets.entries import RunState
 from mirror.offsets.state import read_entries
 from tests.failover.failback.returning import ID, INNER, die_in_step, expected, go_back, log_of, ready, stands

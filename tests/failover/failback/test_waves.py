@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from failover.failback.waves import MovedGroups, groups_back, moved_along
-from failover.intent import Intent
-from failover.journal import GENESIS_HASH, Event, JournalEntry, OperationLog
-from failover.moves import GroupMove, MoveKind
-from failover.steps import Operation, OperationStep
+from failover.journal.values import GENESIS_HASH, Event, JournalEntry, OperationLog
+from failover.planning.intent import Intent
+from failover.planning.moves import GroupMove, MoveKind
+from failover.running.steps import Operation, OperationStep
 from mirror.api import LinkRun, RunState
 
 

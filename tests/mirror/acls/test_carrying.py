@@ -12,7 +12,7 @@ from broker.access.acls import AclBinding, Acls
 from broker.client.acl_bindings import Acl
 from broker.client.acls import WriteDenial
 from broker.wire.vocabulary import AclOperation, AclPattern, AclPermission, AclResource
-from failover.denials import leaving_mark_of, mark_of
+from failover.freezing.denials import leaving_mark_of, mark_of
 from mirror.acls.carrying import carry, without_freezes
 from mirror.link import TopicNames
 from tests.mirror.acls.acls import (

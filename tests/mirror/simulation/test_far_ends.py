@@ -14,7 +14,7 @@ from typing import Any
 from broker.client.cluster import Cluster
 from broker.wire.records import Record, encode_batch
 from broker.wire.vocabulary import TopicPartition
-from failover.losses import Certainty, LossTotal, PartitionLoss, total_loss
+from failover.losses.statements import Certainty, LossTotal, PartitionLoss, total_loss
 from mirror.coordinator.current import Current
 from mirror.offsets.source_ends import Observation, load_observation
 from mirror.worker.events import Event

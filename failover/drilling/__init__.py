@@ -1,0 +1,1 @@
+"""What a failover would find if the source died now."""

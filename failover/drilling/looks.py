@@ -1,0 +1,147 @@
+"""The looks that a drill is judged from. It changes nothing at either site."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field, replace
+
+from broker.base.errors import FarshoreError
+from broker.client.cluster import Cluster
+from broker.client.durable_topics import FewReplicas
+from broker.client.fanout import both
+from broker.client.site_role import site_standing
+from broker.client.site_start import brokers_starting_active
+from failover.drilling.drill import NONE_PENDING, OPEN, AuditNote, LinkDrill, TargetGates, judge_drill
+from failover.drilling.foreseen import of_other_types, of_seen_by_worker, of_switchover, of_way_back
+from failover.drilling.own_topics import look_for_few_replicas, of_few_replicas
+from failover.errors import NewerVersion, OperationUnderWay
+from failover.freezing.choice import UNFROZEN, Freezing, read_roles, with_denials
+from failover.journal.log import load_operations
+from failover.journal.standing import refuse_second
+from failover.limits import DRILL_PENDING_S
+from failover.observing.contact import CLIENT_ID
+from failover.observing.elsewhere import look_elsewhere
+from failover.observing.moved_back import moved_back_by
+from failover.observing.observe import observe
+from failover.observing.open_transactions import PendingOffsets, pending_groups, watch_pending
+from failover.observing.partings import target_lacks
+from failover.observing.seen_by_worker import WorkersSight, watching
+from failover.observing.sites import Sites
+from failover.observing.snapshot import Snapshot
+from failover.observing.what_stays import OtherGroups, other_groups, what_stays
+from mirror.api import (
+    STATUS_LIMITS,
+    CarriedBack,
+    GroupSyncs,
+    HeartbeatWatch,
+    Link,
+    carried_back,
+    complete_link,
+    link_status,
+    read_entries,
+)
+
+
+async def drill_link(
+    link: Link, heartbeats: HeartbeatWatch, audit: AuditNote, now_ms: Callable[[], int], links: Sequence[Link] = ()
+) -> LinkDrill:
+    """Look at the link as it is, and as it would be seen if its source were dead. A lost site is a finding, and so is
+    what could not be looked at. `links`: all of the file.
+    """
+    status, looks = await both(link_status(link, heartbeats), _looks(link, links, now_ms))
+    seen = (looks.blind, looks.live, looks.syncs, audit, now_ms(), looks.trouble, looks.gates)
+    drill = judge_drill(status, *seen, returns_active=looks.returns_active, pending=looks.pending)
+    told = {(one.kind, one.subject) for one in drill.findings}
+    more = (
+        *(of_seen_by_worker(link) if looks.is_seen_by_worker else ()),
+        *of_other_types(looks.live),
+        *of_few_replicas(looks.few_replicas, link.target.name),
+        *of_switchover(looks.live, looks.freezing, looks.gates.elsewhere, told),
+        *of_way_back(link.name, link.source.name, looks.back),
+    )
+    seen_last = looks.live or looks.blind
+    stays = () if seen_last is None else what_stays(seen_last, looks.others)
+    return replace(drill, findings=(*drill.findings, *more), is_ready=drill.is_ready and not more, stays=stays)
+
+
+@dataclass(frozen=True, slots=True)
+class _Looks:
+    """With the source dead, and as it is; None where a site does not tell, and then why."""
+
+    blind: Snapshot | None = None
+    live: Snapshot | None = None
+    syncs: GroupSyncs = field(default_factory=GroupSyncs)
+    trouble: str = ""
+    gates: TargetGates = OPEN
+    returns_active: tuple[int, ...] = ()
+    pending: PendingOffsets = NONE_PENDING
+    is_seen_by_worker: bool = False
+    others: OtherGroups = field(default_factory=OtherGroups)
+    few_replicas: tuple[FewReplicas, ...] = ()
+    freezing: Freezing = UNFROZEN
+    back: CarriedBack = field(default_factory=CarriedBack)
+
+
+async def _looks(link: Link, links: Sequence[Link], now_ms: Callable[[], int]) -> _Looks:
+    async with AsyncExitStack() as stack:
+        try:
+            target = await stack.enter_async_context(_cluster(link, at_source=False))
+            blind = await observe(link, None, target, (), now_ms(), target_in_part=True)
+            entries, few = await both(read_entries(link, target), look_for_few_replicas(link, target))
+            gates = await _gates(link, links, target, blind, now_ms)
+            if blind.is_promoted:
+                blind = replace(blind, moved_back_by=await moved_back_by(Sites(link, None, target, (), now_ms)))
+            mirrored = {view.target_topic for view in blind.partitions if view.mirrored_source_next is not None}
+            back = carried_back(link, links, mirrored)
+            seen = _Looks(blind, None, entries.groups, "", gates, few_replicas=few, back=back)
+        except FarshoreError as error:
+            return _Looks(trouble=str(error))
+        sight = WorkersSight([link], target)
+        try:
+            async with watching(sight):
+                source = await stack.enter_async_context(_cluster(link, at_source=True))
+            looking = observe(link, source, target, (), now_ms(), target_in_part=True)
+            live, others = await both(looking, other_groups(link, source))
+            lacks = await target_lacks(await complete_link(link, source, target), source, target)
+            active = await _returning_active(link, source)
+            pending = await _pending(Sites(link, source, target, (), now_ms), live)
+            gates, freezing = replace(seen.gates, lacks=lacks), await read_roles(link, source, target)
+            seen = replace(seen, live=live, gates=gates, returns_active=active, pending=pending, others=others)
+            return replace(seen, freezing=freezing)
+        except FarshoreError as error:
+            return replace(seen, trouble=str(error), is_seen_by_worker=bool(sight.links))
+
+
+async def _pending(sites: Sites, live: Snapshot) -> PendingOffsets:
+    """As the drain of a switchover asks, which a moved link has no more."""
+    if live.is_promoted:
+        return PendingOffsets(frozenset(live.pending_groups))
+    return await watch_pending(
+        lambda groups: pending_groups(replace(sites, groups=tuple(groups)), live), DRILL_PENDING_S
+    )
+
+
+async def _returning_active(link: Link, source: Cluster) -> tuple[int, ...]:
+    """Brokers of the source that would take writes to the link's topics as soon as they are back from its loss."""
+    standing = await site_standing(source)
+    if standing is None or standing.covers(link.topics):
+        return ()
+    return await brokers_starting_active(source)
+
+
+async def _gates(
+    link: Link, links: Sequence[Link], target: Cluster, blind: Snapshot, now_ms: Callable[[], int]
+) -> TargetGates:
+    topics = {view.topic for view in blind.partitions}
+    elsewhere = await look_elsewhere(link, links, topics)
+    freezing = await with_denials(await read_roles(link, None, target), None, target)
+    try:
+        refuse_second(await load_operations(target), (link.source.name, link.target.name), now_ms())
+    except (OperationUnderWay, NewerVersion) as error:
+        return TargetGates(freezing, error, elsewhere)
+    return TargetGates(freezing, None, elsewhere)
+
+
+def _cluster(link: Link, *, at_source: bool) -> Cluster:
+    return Cluster(link.source if at_source else link.target, client_id=CLIENT_ID, limits=STATUS_LIMITS)

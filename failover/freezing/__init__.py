@@ -1,0 +1,1 @@
+"""No client writes at the source while it is moved away from, and none afterwards."""

@@ -1,0 +1,100 @@
+"""Who may write to topics of a site as its ACLs have it, and whether farshore may change that."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from broker.client.acls import WriteDenial, cluster_operations, known_denials, writable_topics
+from broker.client.cluster import Cluster
+from broker.client.errors import KafkaError
+from broker.client.site import Site
+from broker.client.topics import list_topics
+from broker.wire.errors import ErrorCode
+from broker.wire.vocabulary import CLUSTER_OPERATIONS, EVERYBODY, AclOperation
+from failover.errors import FreezeNotAllowed, LockedOut
+from failover.freezing.denials import Denials, SiteDenials, is_named, read_denials
+
+
+async def denials_to_make(cluster: Cluster, topics: Sequence[str]) -> SiteDenials | None:
+    """How a site stands that is to be closed to these topics (regular expressions; none: to all); None: not by ACLs.
+    Raises FreezeNotAllowed, also where it is known before that farshore would lock itself out; ClientError.
+    """
+    if not cluster.site.freeze_principals:
+        return None
+    await cluster.find_answering()
+    found = await look(cluster)
+    operations = await may_make_acls(cluster)
+    writable = await writable_topics(cluster, await named_topics(cluster, topics))
+    denials = SiteDenials(cluster.site.freeze_principals, found.marked, any(writable.values()), found.topics)
+    if denials.is_writable and EVERYBODY in denials.principals and not operations >= CLUSTER_OPERATIONS:
+        raise locked_out(cluster.site)
+    return denials
+
+
+async def denials_to_end(cluster: Cluster, topics: Sequence[str]) -> SiteDenials | None:
+    """As `denials_to_make`, of a site that is to be opened."""
+    if not cluster.site.freeze_principals:
+        return None
+    await cluster.find_answering()
+    found = await look(cluster)
+    denials = SiteDenials(cluster.site.freeze_principals, found.marked, closed=found.topics)
+    if denials.marks(topics):
+        await may_make_acls(cluster)
+    return denials
+
+
+async def may_make_acls(cluster: Cluster) -> frozenset[AclOperation]:
+    """What farshore may do to the cluster. Raises FreezeNotAllowed where that is not to make ACLs, ClientError."""
+    operations = await cluster_operations(cluster)
+    if AclOperation.ALTER not in operations:
+        raise _not_allowed(cluster.site, "may not make ACLs", "Alter on the cluster")
+    return operations
+
+
+async def look(cluster: Cluster, behind: Collection[WriteDenial] = ()) -> Denials:
+    """`behind`: as those brokers say that go by these, and so by all that was made before. Raises FreezeNotAllowed,
+    ClientError.
+    """
+    try:
+        return read_denials(await known_denials(cluster, behind))
+    except KafkaError as error:
+        if error.code is ErrorCode.SECURITY_DISABLED:
+            raise FreezeNotAllowed(
+                f"{cluster.site.name} has no authorizer, so that no ACL keeps anybody from writing there",
+                hint=f"take freeze_principals out of [sites.{cluster.site.name}]; a freeze_hook can do it otherwise",
+            ) from error
+        if error.code is ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
+            raise _not_allowed(cluster.site, "may not see ACLs", "Describe and Alter on the cluster") from error
+        raise
+
+
+def _not_allowed(site: Site, what: str, right: str) -> FreezeNotAllowed:
+    return FreezeNotAllowed(
+        f"{principal_of(site)} {what} at {site.name}",
+        hint=f"give it {right} (`kafka-acls --add --cluster`); or take freeze_principals out of [sites.{site.name}]: "
+        "a freeze_hook can do it otherwise",
+    )
+
+
+def principal_of(site: Site) -> str:
+    """As whom farshore comes, in words: how a cluster names it is the cluster's to say."""
+    security = site.security
+    if security.sasl is not None:
+        return f"farshore's user {security.sasl.username or 'of its token'}"
+    if security.tls is not None and security.tls.certificate_file is not None:
+        return f"the user of {security.tls.certificate_file}"
+    return "farshore, as which nobody logs in (User:ANONYMOUS)"
+
+
+async def named_topics(cluster: Cluster, topics: Sequence[str]) -> list[str]:
+    """Those that the expressions name and that are there now."""
+    return sorted(name for name in await list_topics(cluster) if is_named(name, topics))
+
+
+def locked_out(site: Site) -> LockedOut:
+    return LockedOut(
+        f"what {', '.join(site.freeze_principals)} is denied at {site.name} is denied to {principal_of(site)}, too: "
+        "nothing could be mirrored back",
+        hint=f"make it one of the cluster's super.users; or name those who write, in place of {EVERYBODY}, in "
+        f"freeze_principals of [sites.{site.name}]",
+    )

@@ -1,0 +1,1 @@
+"""The operations journal: its values, its topic at the target, and how an operation stands by it."""

@@ -1,0 +1,1 @@
+"""What a failover loses or leaves behind, and how sure that is."""

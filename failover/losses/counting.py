@@ -1,0 +1,106 @@
+"""The records of a loss, counted by reading what a source that answers still has of it, and their times."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Container, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import replace
+
+from broker.client.cluster import Cluster
+from broker.client.errors import ClientError
+from broker.client.fanout import both
+from broker.client.log import read_batches
+from broker.client.offsets import list_each_offset
+from broker.wire.errors import WireError
+from broker.wire.records import Record, decode_records
+from broker.wire.vocabulary import LATEST, IsolationLevel, TopicPartition
+from failover.limits import COUNT_MS, COUNTED_AT_ONCE
+from failover.losses.statements import PartitionLoss, counted_to, with_end, with_stable_end
+from failover.observing.edges import Span, first_records, last_records
+from mirror.api import CarriedCounter, MirrorError
+
+
+async def count_losses(
+    source: Cluster,
+    losses: Iterable[PartitionLoss],
+    shared: Container[TopicPartition],
+    carried: CarriedCounter | None = None,
+) -> tuple[PartitionLoss, ...]:
+    """The statements, with their records where these could be counted within COUNT_MS; exact only where nothing came
+    to the source meanwhile.
+
+    Of `shared` partitions some records came from the target, which has them: `carried` tells which do not count, and
+    without it none of these partitions is counted. What is behind the start of an open transaction is not: until it
+    ends nobody can read it as committed, or not.
+    """
+    turns = asyncio.Semaphore(COUNTED_AT_ONCE)
+    carried_turn = asyncio.Lock()
+    counted: dict[TopicPartition, PartitionLoss] = {}
+
+    async def count(where: TopicPartition, loss: PartitionLoss) -> None:
+        async with turns:
+            span = loss.first_offset or 0, min(stable[where], loss.end_offset or 0)
+            # It went in the meantime, or is damaged there, or whose records they are was lost: not counted.
+            with suppress(ClientError, WireError, MirrorError):
+                if where not in shared:
+                    counted[where] = counted_to(loss, stable[where], await count_records(source, where, *span))
+                elif carried is not None:
+                    async with carried_turn:
+                        counted[where] = counted_to(loss, stable[where], await carried.count(where, *span))
+
+    stated = {TopicPartition(loss.topic, loss.partition): loss for loss in losses}
+    stable = await _ends(source, list(stated), IsolationLevel.READ_COMMITTED)
+    stated = {where: with_stable_end(loss, stable.get(where)) for where, loss in stated.items()}
+    with suppress(TimeoutError):
+        async with asyncio.timeout(COUNT_MS / 1000), asyncio.TaskGroup() as tasks:
+            for where, loss in stated.items():
+                if loss.offsets and where in stable:
+                    tasks.create_task(count(where, loss))
+    ends = await _ends(source, list(stated), IsolationLevel.READ_UNCOMMITTED)
+    return tuple(with_end(counted.get(where, loss), ends.get(where)) for where, loss in stated.items())
+
+
+async def _ends(source: Cluster, wheres: list[TopicPartition], isolation: IsolationLevel) -> dict[TopicPartition, int]:
+    """Those that are told within the limit."""
+    with suppress(ClientError, TimeoutError):
+        async with asyncio.timeout(COUNT_MS / 1000):
+            found = await list_each_offset(source, dict.fromkeys(wheres, LATEST), isolation)
+            return {where: at.offset for where, at in found.items() if not isinstance(at, ClientError)}
+    return {}
+
+
+async def count_records(source: Cluster, where: TopicPartition, start: int, end: int) -> int:
+    """Committed ones with offsets in [start, end)."""
+    records = 0
+    async for header, batch in read_batches(source, where, start, end, IsolationLevel.READ_COMMITTED):
+        if start <= header.base_offset and header.next_offset <= end:
+            records += header.record_count
+        else:
+            records += sum(start <= record.offset < end for record in decode_records(batch))
+    return records
+
+
+async def with_edges(source: Cluster, losses: Sequence[PartitionLoss]) -> tuple[PartitionLoss, ...]:
+    """The statements with the times of their first and last records, where these could be read within COUNT_MS."""
+    spans = {
+        TopicPartition(loss.topic, loss.partition): Span(loss.first_offset, loss.end_offset)
+        for loss in losses
+        if loss.first_offset is not None and loss.end_offset is not None
+    }
+    with suppress(ClientError, TimeoutError):  # the source went in the meantime: then the times cannot be known
+        async with asyncio.timeout(COUNT_MS / 1000):
+            firsts, lasts = await both(first_records(source, spans), last_records(source, spans))
+            return tuple(
+                replace(
+                    loss,
+                    first_timestamp_ms=_timestamp(firsts.get(TopicPartition(loss.topic, loss.partition))),
+                    last_timestamp_ms=_timestamp(lasts.get(TopicPartition(loss.topic, loss.partition))),
+                )
+                for loss in losses
+            )
+    return tuple(losses)
+
+
+def _timestamp(found: Record | Exception | None) -> int | None:
+    return found.timestamp if isinstance(found, Record) else None

@@ -1,0 +1,106 @@
+"""What the target lacks, as far as the source can still be read."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import replace
+
+from broker.client.errors import ClientError
+from broker.client.offsets import log_spans
+from broker.wire.vocabulary import TopicPartition
+from failover.limits import BORN_ROUNDS, COUNT_MS
+from failover.losses.counting import count_losses, with_edges
+from failover.losses.statements import Certainty, PartitionLoss, state_loss, with_end, with_returns
+from failover.losses.stranded import carried_counter, source_partitions
+from failover.observing.sites import Sites
+from failover.observing.snapshot import Snapshot
+from failover.running.link_run import LinkMove
+from mirror.api import CarriedCounter
+
+
+async def stated_losses(sites: Sites, snapshot: Snapshot) -> tuple[PartitionLoss, ...]:
+    """What the target lacks, counted, and with first and last timestamps, where the source can still be read; of
+    partitions that were born there since the snapshot, too.
+    """
+    losses = tuple(state_loss(view, snapshot.taken_at_ms) for view in snapshot.partitions)
+    if sites.source is None:
+        return losses
+    returned = {TopicPartition(view.topic, view.partition): view.returned_at_most for view in snapshot.partitions}
+    shared = {where for where, at_most in returned.items() if at_most != 0}
+    carried = None
+    if any(loss.offsets for loss in losses if TopicPartition(loss.topic, loss.partition) in shared):
+        carried = await _carried(sites)
+    counted = await count_losses(sites.source, losses, shared, carried)
+    counted = tuple(with_returns(loss, returned[TopicPartition(loss.topic, loss.partition)]) for loss in counted)
+    counted = await _with_born(sites, counted)
+    dated = [loss for loss in counted if loss.records != 0 and loss.certainty is Certainty.EXACT]
+    edges = {(loss.topic, loss.partition): loss for loss in await with_edges(sites.source, dated)}
+    return tuple(edges.get((loss.topic, loss.partition), loss) for loss in counted)
+
+
+async def counted(move: LinkMove, *, always: bool) -> LinkMove:
+    """With its losses counted: `always`, or where offsets would say too much."""
+    if not always and not says_too_much(move.plan.losses, move.plan.snapshot):
+        return move
+    return replace(move, plan=replace(move.plan, losses=await stated_losses(move.sites, move.plan.snapshot)))
+
+
+def says_too_much(losses: Iterable[PartitionLoss], snapshot: Snapshot) -> bool:
+    """Whether offsets that a living source has, and the target has not, may hold what a link back brought from there:
+    then only counting tells how many records are at the source alone. Pure.
+    """
+    shared = {(view.topic, view.partition) for view in snapshot.partitions if view.returned_at_most != 0}
+    told = (loss for loss in losses if loss.offsets and loss.certainty is Certainty.EXACT)
+    return any((loss.topic, loss.partition) in shared for loss in told)
+
+
+async def _carried(sites: Sites) -> CarriedCounter | None:
+    """None: what came from the target cannot be told, and is not counted then."""
+    with suppress(ClientError):
+        if sites.source is not None:
+            return await carried_counter(sites.link, sites.source, sites.target)
+    return None
+
+
+async def _with_born(sites: Sites, counted: Sequence[PartitionLoss]) -> tuple[PartitionLoss, ...]:
+    """What was born is found behind the count of all else, so that nothing can come in between unseen. Where the source
+    does not say what it has, nothing is exact.
+    """
+    source, found = sites.source, list(counted)
+    for _ in range(BORN_ROUNDS):
+        known = {TopicPartition(loss.topic, loss.partition) for loss in found}
+        born = None
+        if source is not None:
+            with suppress(ClientError, TimeoutError):
+                async with asyncio.timeout(COUNT_MS / 1000):
+                    born = [at for at in await source_partitions(sites.link, source) if at not in known]
+        if source is None or born is None:
+            return tuple(with_end(loss, None) for loss in found)
+        if not born:
+            return tuple(found)
+        stated = await _stated_born(sites, born)
+        carried = await _carried(sites)
+        found += (with_returns(loss, None) for loss in await count_losses(source, stated, born, carried))
+    return tuple(with_end(loss, None) for loss in found)  # they come faster than they are counted
+
+
+async def _stated_born(sites: Sites, born: Iterable[TopicPartition]) -> list[PartitionLoss]:
+    """All that they hold is at the source alone."""
+    spans = {}
+    if sites.source is not None:
+        with suppress(ClientError, TimeoutError):
+            async with asyncio.timeout(COUNT_MS / 1000):
+                spans = await log_spans(sites.source, born)
+    now_ms = sites.now_ms()
+    stated = []
+    for at in born:
+        span = spans.get(at)
+        if span is None or isinstance(span, ClientError):
+            stated.append(PartitionLoss(*at, Certainty.UNKNOWN, None, None, 0, None))
+            continue
+        offsets = span.end - span.start
+        records = None if offsets else 0
+        stated.append(PartitionLoss(*at, Certainty.EXACT, offsets, records, span.start, span.end, seen_at_ms=now_ms))
+    return stated

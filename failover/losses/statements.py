@@ -1,0 +1,320 @@
+"""What a failover loses or leaves behind, stated per partition with how sure the statement is. Pure.
+
+The source's log end is known exactly only while it answers. When it is gone, the mirror's last look at it gives a
+lower bound: what was written after that look cannot be known, and is said to be unknown, never zero. How fast was
+written before tells how much is likely, and no more than that.
+Offsets are not records: transaction markers, aborted and compacted records take offsets, too. So records are stated
+only where they were counted by reading.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import TypeVar
+
+from failover.observing.snapshot import PartitionView
+from mirror.api import CLOCK_DIFFERENCE_MAX_MS, Ceased, LastLook
+
+N = TypeVar("N", int, float)
+
+
+class Certainty(StrEnum):
+    """How much is known of where a loss ends."""
+
+    EXACT = "exact"
+    AT_LEAST = "at_least"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionLoss:
+    """Source offsets [first_offset, end_offset) that the target does not have: so many `offsets`, at the least.
+
+    Where a link back writes there, too, `unclear_offsets` more may be of them, or hold records that it had brought from
+    the target, which has those: nobody can tell. What is no record takes an offset, too: markers, also those of that
+    link's fences. `records` are the committed ones, counted by reading; None where they were not counted. There are
+    never more than offsets. With certainty AT_LEAST more may have been written after `seen_at_ms`, or a transaction is
+    open there, which may end either way: what was counted ends where that begins, and `open_offsets` more are behind
+    it, of which nobody can tell how many are records that count. With UNKNOWN nothing is known of the source's end at
+    all. Timestamps are the records' own, Unix milliseconds, None where they cannot be known. `ceased`: the partition
+    ceased to tell its end while others of the source went on; None: the source tells all, or nothing.
+    """
+
+    topic: str
+    partition: int
+    certainty: Certainty
+    offsets: int | None
+    records: int | None
+    first_offset: int | None
+    end_offset: int | None
+    first_timestamp_ms: int | None = None
+    last_timestamp_ms: int | None = None
+    seen_at_ms: int | None = None
+    unclear_offsets: int = 0
+    open_offsets: int = 0
+    ceased: Ceased | None = None
+
+    @property
+    def is_none(self) -> bool:
+        """True only where it is known that nothing is lost."""
+        return self.certainty is Certainty.EXACT and self.records == 0
+
+
+def state_loss(view: PartitionView, taken_at_ms: int) -> PartitionLoss:
+    """The loss statement of one partition, without what only reading the source can give."""
+    if not view.trusted or view.unanswered:
+        return PartitionLoss(view.topic, view.partition, Certainty.UNKNOWN, None, None, None, view.source_end)
+    first = view.mirrored_source_next
+    if first is None:
+        first = view.source_start or 0
+    is_seen_now = view.source_end is not None
+    end = view.source_end if is_seen_now else view.seen_source_end
+    if end is None:
+        at = view.mirrored_source_next
+        return PartitionLoss(view.topic, view.partition, Certainty.UNKNOWN, None, None, at, None)
+    if not is_seen_now:
+        first = max(first, view.source_start or 0)  # what retention took before is not lost with the source
+    offsets = max(0, end - first)
+    loss = PartitionLoss(
+        topic=view.topic,
+        partition=view.partition,
+        certainty=Certainty.EXACT if is_seen_now else Certainty.AT_LEAST,
+        offsets=offsets,
+        records=None if offsets or not is_seen_now else 0,
+        first_offset=first,
+        end_offset=max(first, end),
+        last_timestamp_ms=view.seen_timestamp_ms if offsets and not is_seen_now else None,
+        seen_at_ms=taken_at_ms if is_seen_now else view.seen_at_ms,
+        ceased=None if is_seen_now else view.ceased,
+    )
+    return loss if is_seen_now else with_returns(loss, view.returned_at_most)
+
+
+def with_returns(loss: PartitionLoss, returned_at_most: int | None) -> PartitionLoss:
+    """So many of the offsets may hold records that the target has (None: any of them), unless they were counted: then
+    the records are known, and are all that is stated. One of which they were taken off before stays as it is.
+    """
+    if not loss.offsets or returned_at_most == 0 or loss.unclear_offsets:
+        return loss
+    if loss.records is not None:
+        return replace(loss, offsets=loss.records)
+    unclear = loss.offsets if returned_at_most is None else min(loss.offsets, returned_at_most)
+    return replace(loss, certainty=Certainty.AT_LEAST, offsets=loss.offsets - unclear, unclear_offsets=unclear)
+
+
+def with_end(loss: PartitionLoss, source_end: int | None) -> PartitionLoss:
+    """After a later look: a source that has gone on since, or does not tell (None), may have more than was seen."""
+    if loss.certainty is Certainty.EXACT and (source_end is None or source_end > (loss.end_offset or 0)):
+        return replace(loss, certainty=Certainty.AT_LEAST)
+    return loss
+
+
+def with_stable_end(loss: PartitionLoss, stable_end: int | None) -> PartitionLoss:
+    """A transaction that is open at the source, or not known not to be (None), may bring records there, or none."""
+    if loss.certainty is Certainty.EXACT and (stable_end is None or stable_end < (loss.end_offset or 0)):
+        return replace(loss, certainty=Certainty.AT_LEAST)
+    return loss
+
+
+def counted_to(loss: PartitionLoss, stable_end: int, records: int | None) -> PartitionLoss:
+    """The committed records up to where an open transaction begins; None: they could not be told."""
+    end, seen_end = max(loss.first_offset or 0, min(stable_end, loss.end_offset or 0)), loss.end_offset or 0
+    if records is None or end >= seen_end:
+        return replace(loss, records=records)
+    offsets = end - (loss.first_offset or 0)
+    return replace(loss, records=records, offsets=offsets, end_offset=end, open_offsets=seen_end - end)
+
+
+@dataclass(frozen=True, slots=True)
+class LossTotal:
+    """The sum over partitions, and whether more may be lost; `records` is None where those of one were not counted.
+
+    Where it is not exact, `offsets` are those of what was seen, and what was written after `seen_at_ms`, when each end
+    of the source was last seen, or later, is not among them; of `unseen_partitions` nothing is known. As of
+    `stated_at_ms`. `likely_offsets`: so many at most, if the source went on as in the fastest second of its last minute
+    (`fastest_per_s`) until it ceased to answer (`unanswered_at_ms`), or until now where nobody saw that; None where
+    clocks leave that open. Of a source that is there (`is_source_there`) all is told but of `ceased_partitions`: these
+    count with their own fastest second (`ceased_per_s`: of all of them) until they ceased to answer, which nobody may
+    have seen (None). `unclear_offsets` more were seen that may be lost, or that the target has: they count among the
+    likely ones. `seen_seconds`: the time in which all that was seen was written, None where that is longer than was
+    looked back. Where it is exact, and the source may write on, `fastest_per_s` alone is told. `open_offsets` more
+    stand behind transactions that are open at the source. The pace is that of `pace_seconds` before `pace_at_ms`: of
+    a worker that began within that minute they are fewer, and nobody knows what came before them.
+    """
+
+    offsets: int
+    records: int | None
+    partitions_with_loss: int
+    certainty: Certainty
+    seen_at_ms: int | None = None
+    unseen_partitions: int = 0
+    stated_at_ms: int | None = None
+    likely_offsets: int | None = None
+    seen_seconds: float | None = None
+    unanswered_at_ms: int | None = None
+    fastest_per_s: float | None = None
+    unclear_offsets: int = 0
+    open_offsets: int = 0
+    pace_seconds: float | None = None
+    pace_at_ms: int | None = None
+    ceased_per_s: float | None = None
+    ceased_partitions: int = 0
+    is_source_there: bool = False
+
+    @property
+    def is_nothing_known(self) -> bool:
+        """No partition was ever seen of a source that does not tell which it has."""
+        return self.certainty is Certainty.UNKNOWN
+
+    @property
+    def seen_offsets(self) -> int:
+        """All that were seen and that the mirror had not passed."""
+        return self.offsets + self.unclear_offsets + self.open_offsets
+
+
+def total_loss(
+    losses: Iterable[PartitionLoss],
+    stated_at_ms: int | None = None,
+    last_look: LastLook | None = None,
+    *,
+    is_source_there: bool = False,
+) -> LossTotal:
+    """Sum the statements; one partition that is not exact makes the sum a lower bound. `is_source_there`: it answers,
+    at least in part, and told all ends but those of what has `ceased`.
+    """
+    offsets = partitions = unseen = unclear = held = 0
+    records: int | None = 0
+    certainty = Certainty.EXACT
+    seen_at_ms: list[int] = []
+    is_any_known = is_any_stated = False
+    bounds: list[PartitionLoss] = []
+    for loss in losses:
+        is_any_stated = True
+        is_any_known |= loss.certainty is not Certainty.UNKNOWN
+        offsets += loss.offsets or 0
+        unclear += loss.unclear_offsets
+        held += loss.open_offsets
+        partitions += bool(loss.offsets) and loss.records != 0
+        unseen += loss.certainty is Certainty.UNKNOWN
+        if loss.offsets is not None:
+            records = None if records is None or loss.records is None else records + loss.records
+        if loss.certainty is not Certainty.EXACT:
+            certainty = Certainty.AT_LEAST
+            bounds.append(loss)
+            seen_at_ms += [loss.seen_at_ms] if loss.seen_at_ms is not None else []
+    if not is_any_stated and not is_source_there:
+        records, certainty = None, Certainty.UNKNOWN
+    total = LossTotal(offsets, records, partitions, certainty, min(seen_at_ms, default=None), unseen, stated_at_ms)
+    total = replace(total, unclear_offsets=unclear, open_offsets=held, is_source_there=is_source_there)
+    total = replace(total, ceased_partitions=sum(loss.ceased is not None for loss in bounds))
+    if last_look is None or not is_any_known:  # a pace says nothing of what is at the target
+        return total
+    if certainty is Certainty.EXACT:
+        return _with_pace(total, last_look)
+    return _with_likely(total, last_look, [loss for loss in bounds if loss.certainty is not Certainty.UNKNOWN])
+
+
+class LossGrowth(StrEnum):
+    """What became of a loss since it was shown to somebody."""
+
+    NONE = "none"
+    LIKELY = "likely"
+    """No more than the pace that was shown makes likely."""
+    BEYOND = "beyond"
+
+
+def growth(shown: LossTotal, now: LossTotal) -> LossGrowth:
+    """A source that is written to does not stand still while a person reads. Pure."""
+    if shown.certainty is Certainty.EXACT and now.certainty is not Certainty.EXACT:
+        return LossGrowth.BEYOND
+    if now.seen_offsets <= shown.seen_offsets:
+        return LossGrowth.NONE
+    if shown.fastest_per_s is None or shown.stated_at_ms is None or now.stated_at_ms is None:
+        return LossGrowth.BEYOND
+    likely = math.ceil(shown.fastest_per_s * max(0, now.stated_at_ms - shown.stated_at_ms) / 1000)
+    return LossGrowth.LIKELY if now.seen_offsets - shown.seen_offsets <= likely else LossGrowth.BEYOND
+
+
+def _with_pace(total: LossTotal, last: LastLook) -> LossTotal:
+    return replace(total, fastest_per_s=last.fastest_per_s, pace_seconds=last.watched_ms / 1000, pace_at_ms=last.at_ms)
+
+
+def _with_likely(total: LossTotal, last: LastLook, bounds: Sequence[PartitionLoss]) -> LossTotal:
+    """Between the last look and the first that was not answered, or now, the source may have written on: for how long
+    nobody can tell where the look is of the future, by the worker's clock; nor how fast, where the worker had looked
+    once. A partition whose broker is gone takes nothing, however long the others go on.
+    """
+    until_ms = last.unanswered_at_ms if last.unanswered_at_ms is not None else total.stated_at_ms
+    if until_ms is None:
+        return total
+    ceased = [loss for loss in bounds if loss.ceased is not None]
+    others = [loss.seen_at_ms for loss in bounds if loss.ceased is None]
+    seen_ms = [at_ms for at_ms in others if at_ms is not None]
+    if not total.is_source_there:  # a checkpoint may say so later, of what was fetched before
+        seen_ms.append(last.at_ms)
+    unseen_ms = until_ms - min(seen_ms, default=until_ms) if others or not bounds else 0
+    in_those = [_likely_where_ceased(loss) for loss in ceased]
+    more = None if None in in_those else math.ceil(sum(filter(None, in_those)))
+    is_open = unseen_ms < -CLOCK_DIFFERENCE_MAX_MS or not last.watched_ms or more is None
+    of_source = math.ceil(last.fastest_per_s * max(0, unseen_ms) / 1000)
+    all_seen_ms = [at_ms for at_ms in (total.seen_at_ms, *seen_ms) if at_ms is not None]
+    return replace(
+        _with_pace(total, last),
+        seen_at_ms=min(all_seen_ms, default=last.at_ms),
+        likely_offsets=None if is_open else total.seen_offsets + of_source + (more or 0),
+        seen_seconds=None if ceased else last.seconds_of(total.seen_offsets),
+        unanswered_at_ms=_ceased_at_ms(ceased) if ceased and not others else last.unanswered_at_ms,
+        ceased_per_s=_folded(sum, [loss.ceased.fastest_per_s for loss in ceased if loss.ceased]) if ceased else None,
+    )
+
+
+def _likely_where_ceased(loss: PartitionLoss) -> float | None:
+    """How many offsets came, likely, between the last look at its end and the first that was not answered."""
+    ceased = loss.ceased
+    if ceased is None or ceased.unanswered_at_ms is None or ceased.fastest_per_s is None or loss.seen_at_ms is None:
+        return None
+    return ceased.fastest_per_s * max(0, ceased.unanswered_at_ms - loss.seen_at_ms) / 1000
+
+
+def _ceased_at_ms(ceased: Iterable[PartitionLoss]) -> int | None:
+    return _folded(min, [loss.ceased.unanswered_at_ms for loss in ceased if loss.ceased])
+
+
+def sum_losses(totals: Iterable[LossTotal]) -> LossTotal:
+    """Over several links. Where one is a lower bound the sum is one, as of the link that was seen to its end first."""
+    found = list(totals)
+    bounds = [one for one in found if one.certainty is not Certainty.EXACT]
+    seconds = [one.seen_seconds for one in bounds if one.seen_offsets]
+    ceased = [one.ceased_per_s for one in bounds if one.ceased_per_s is not None]
+    return LossTotal(
+        offsets=sum(one.offsets for one in found),
+        records=_folded(sum, [one.records for one in found]),
+        partitions_with_loss=sum(one.partitions_with_loss for one in found),
+        certainty=Certainty.AT_LEAST if bounds else Certainty.EXACT,
+        seen_at_ms=_folded(min, [one.seen_at_ms for one in bounds]) if bounds else None,
+        unseen_partitions=sum(one.unseen_partitions for one in found),
+        stated_at_ms=_folded(max, [one.stated_at_ms for one in found]) if found else None,
+        likely_offsets=_folded(sum, [one.likely_offsets if one in bounds else one.offsets for one in found])
+        if bounds
+        else None,
+        seen_seconds=(_folded(max, seconds) if seconds else 0.0) if bounds else None,
+        unanswered_at_ms=_folded(min, [one.unanswered_at_ms for one in bounds]) if bounds else None,
+        fastest_per_s=_folded(sum, [one.fastest_per_s for one in bounds or found]) if found else None,
+        unclear_offsets=sum(one.unclear_offsets for one in found),
+        open_offsets=sum(one.open_offsets for one in found),
+        pace_seconds=_folded(min, [one.pace_seconds for one in bounds or found]) if found else None,
+        pace_at_ms=_folded(min, [one.pace_at_ms for one in bounds or found]) if found else None,
+        ceased_per_s=sum(ceased) if ceased else None,
+        ceased_partitions=sum(one.ceased_partitions for one in found),
+        is_source_there=bool(found) and all(one.is_source_there for one in found),
+    )
+
+
+def _folded(fold: Callable[[list[N]], N], values: Iterable[N | None]) -> N | None:
+    """None where one of them is not known."""
+    given = list(values)
+    known = [value for value in given if value is not None]
+    return fold(known) if len(known) == len(given) else None

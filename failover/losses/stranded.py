@@ -1,0 +1,97 @@
+"""What came to the source after the fence, so that it is only there: exactly, by reading it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+
+from broker.client.cluster import Cluster
+from broker.client.errors import ClientError
+from broker.client.offsets import log_end_offsets
+from broker.client.topics import list_topics
+from broker.wire.errors import WireError
+from broker.wire.vocabulary import IsolationLevel, TopicPartition
+from failover.limits import COUNT_MS
+from failover.observing.snapshot import Snapshot
+from mirror.api import CarriedCounter, Link, MirrorError, read_entries
+
+
+@dataclass(frozen=True, slots=True)
+class StrandedRange:
+    """Offsets [first_offset, end_offset) of the source, and the committed records in them, counted by reading.
+
+    None: they could not be counted, or a transaction is open there, or nobody can say where some of them came from.
+    `open_from_offset`: where such a transaction begins, which may still be committed; None: there is none.
+    """
+
+    topic: str
+    partition: int
+    first_offset: int
+    end_offset: int
+    records: int | None
+    open_from_offset: int | None = None
+
+
+async def stranded_ranges(link: Link, source: Cluster, target: Cluster, fenced: Snapshot) -> tuple[StrandedRange, ...]:
+    """What the source has beyond what was mirrored at the fence, in partitions that were born since, too.
+
+    Records that came from the target, by a link back say, do not count: it has them. Nor do those of which somebody
+    said that they stay there. Raises ClientError.
+    """
+    mirrored = {
+        TopicPartition(view.topic, view.partition): view.mirrored_source_next or 0 for view in fenced.partitions
+    }
+    left = (await read_entries(link, target)).left_at_source()
+    for gap in sorted(left, key=lambda gap: gap.source_from):
+        where = TopicPartition(gap.topic, gap.partition)
+        if gap.source_from <= mirrored.get(where, 0):
+            mirrored[where] = max(mirrored.get(where, 0), gap.source_to)
+    wanted = await source_partitions(link, source)
+    ends = await log_end_offsets(source, wanted)
+    stable = await log_end_offsets(source, wanted, IsolationLevel.READ_COMMITTED)
+    grown = [
+        StrandedRange(*where, mirrored.get(where, 0), end, None)
+        for where, end in sorted(ends.items())
+        if end > mirrored.get(where, 0)
+    ]
+    if not grown:
+        return ()
+    counted = await _counted(await carried_counter(link, source, target), grown, stable)
+    return tuple(stranded for stranded in counted if stranded.records != 0)
+
+
+async def source_partitions(link: Link, source: Cluster) -> list[TopicPartition]:
+    """All that the link selects, as the source lists them now. Raises ClientError."""
+    return [
+        TopicPartition(name, partition.partition)
+        for name, topic in (await list_topics(source)).items()
+        if link.selects_topic(name) and name != link.canary_topic
+        for partition in topic.partitions
+    ]
+
+
+async def carried_counter(link: Link, source: Cluster, target: Cluster) -> CarriedCounter | None:
+    """None where a registry is lost: then nobody can say whose records they are. Raises ClientError."""
+    try:
+        return await CarriedCounter.look(link, source, target)
+    except MirrorError:
+        return None
+
+
+async def _counted(
+    counter: CarriedCounter | None, grown: Iterable[StrandedRange], stable: Mapping[TopicPartition, int]
+) -> list[StrandedRange]:
+    """Markers are no records; what is in an open transaction may become some."""
+    counted = []
+    for stranded in grown:
+        where, records = TopicPartition(stranded.topic, stranded.partition), None
+        if counter is not None and stable.get(where, 0) >= stranded.end_offset:
+            with suppress(ClientError, MirrorError, WireError, TimeoutError):
+                async with asyncio.timeout(COUNT_MS / 1000):
+                    records = await counter.count(where, stranded.first_offset, stranded.end_offset)
+        begins = stable.get(where, stranded.end_offset)
+        open_from = max(begins, stranded.first_offset) if begins < stranded.end_offset else None
+        counted.append(replace(stranded, records=records, open_from_offset=open_from))
+    return counted

@@ -1,0 +1,146 @@
+"""The two ends of a link that is moved, and how they are looked at."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+
+from broker.client.cluster import Cluster
+from broker.client.errors import ClientError
+from failover.limits import DRAIN_POLL_S, LOOK_AGAIN_S, SOURCE_LOOK_MS, WHOLE_LOOK_S
+from failover.observing.contact import BrokerAnswer, SiteFinding, call_site
+from failover.observing.looking import is_asked
+from failover.observing.observe import observe
+from failover.observing.readers import Readers
+from failover.observing.snapshot import Snapshot
+from mirror.api import Link, MirrorError
+
+
+@dataclass(frozen=True, slots=True)
+class Sites:
+    """The two ends of the link; `source` is None when it does not answer, `answers` what its brokers said at first.
+
+    `in_part`: the source was found to be there in part, and is not asked for the whole again. `links`: all of the file.
+    `ahead`: what the target told while the source was called in vain, which serves for the first look. `seen_by`: links
+    whose workers saw the source meanwhile. `within`: the failback that the move is a step of.
+    """
+
+    link: Link
+    source: Cluster | None
+    target: Cluster
+    groups: tuple[str, ...]
+    now_ms: Callable[[], int]
+    answers: tuple[BrokerAnswer, ...] = ()
+    in_part: bool = False
+    links: tuple[Link, ...] = ()
+    readers: Readers = field(default_factory=Readers, compare=False)
+    ahead: Snapshot | None = None
+    within: str = ""
+    seen_by: tuple[str, ...] = ()
+
+    def selects_group(self, name: str) -> bool:
+        """Whether it is looked at."""
+        return is_asked(self.link, name, self.groups)
+
+    async def look(self) -> Snapshot:
+        """Both sites as they are. Raises ClientError when one of them does not answer wholly."""
+        return self._with_evidence(
+            await observe(self.link, self.source, self.target, self.groups, self.now_ms(), readers=self.readers),
+            self.answers,
+        )
+
+    async def look_past_source(
+        self, unanswered: Collection[tuple[str, str]] = (), patience_s: float | None = None
+    ) -> Snapshot:
+        """The same for a failover, which a source that answers slowly, in part or not at all does not hold up, nor does
+        a part of the target.
+
+        What a part of the source still tells is used; what cannot be read there is a part that does not. It is dead
+        only where none of its brokers answers anything, and farshore had all that it needs to ask; in part only where
+        it is the source that left out something. Partitions and groups of the target that do not answer are looked at
+        again for `patience_s` (None: LOOK_AGAIN_S), but for those that were `unanswered` before. Raises ClientError,
+        MirrorError for what the target does.
+        """
+        loop = asyncio.get_running_loop()
+        give_up_at_s = loop.time() + (LOOK_AGAIN_S if patience_s is None else patience_s)
+        while True:
+            seen = await self._look_past_source()
+            if seen.unanswered <= set(unanswered) or loop.time() >= give_up_at_s:
+                return seen
+            await asyncio.sleep(DRAIN_POLL_S)
+
+    async def _look_past_source(self) -> Snapshot:
+        answers = self.answers
+        if self.source is not None:
+            if self.in_part:  # who was silent then is waited for no more
+                answers = await call_site(self.source, self.now_ms, answers)
+            else:
+                self.source.set_aside(())
+                whole, called = await self._wholly_or_called(self.source)
+                if whole is not None:
+                    return self._with_evidence(whole, answers)
+                answers = called
+            if any(answer.may_live for answer in answers):
+                self.source.set_aside(answer.address for answer in answers if not answer.may_live)
+                if seen := await self._observed(self.source, in_part=True):
+                    return self._with_evidence(seen, answers)
+        return self._with_evidence(self.ahead or await self._observe(None, in_part=False), answers)
+
+    async def _wholly_or_called(self, source: Cluster) -> tuple[Snapshot | None, tuple[BrokerAnswer, ...]]:
+        """A look at all of it, or, where it does not tell all, what its brokers say when they are called, which begins
+        while the look takes long.
+        """
+        seen: Snapshot | None = None
+        async with asyncio.TaskGroup() as tasks:
+            looked = asyncio.Event()
+            calling = tasks.create_task(self._called(source, looked))
+            with suppress(ClientError, MirrorError):  # of either site: the looks that follow tell them apart
+                seen = await self._observed(source, in_part=False)
+            looked.set()
+            if seen is not None:
+                calling.cancel()
+        return seen, () if seen is not None else calling.result()
+
+    async def _called(self, source: Cluster, looked: asyncio.Event) -> tuple[BrokerAnswer, ...]:
+        with suppress(TimeoutError):
+            await asyncio.wait_for(looked.wait(), WHOLE_LOOK_S)
+        return await call_site(source, self.now_ms)
+
+    async def _observed(self, source: Cluster, *, in_part: bool) -> Snapshot | None:
+        """None where it takes too long. Raises ClientError and MirrorError, as `observe` does."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(SOURCE_LOOK_MS / 1000):
+                return await self._observe(source, in_part=in_part)
+        return None
+
+    async def _observe(self, source: Cluster | None, *, in_part: bool) -> Snapshot:
+        return await observe(
+            self.link,
+            source,
+            self.target,
+            self.groups,
+            self.now_ms(),
+            in_part=in_part,
+            target_in_part=True,
+            with_pace=True,
+            readers=self.readers,
+        )
+
+    def as_found(self, snapshot: Snapshot) -> Sites:
+        """The sites as the looks that follow may rely on them."""
+        found = snapshot.source_finding
+        if found.is_gone:  # another cluster in its place told nothing of it
+            return replace(self, source=None, ahead=None, answers=() if found is SiteFinding.REPLACED else self.answers)
+        in_part = found is SiteFinding.PARTLY_THERE
+        return replace(self, in_part=in_part, answers=snapshot.evidence if in_part else self.answers, ahead=None)
+
+    def _with_evidence(self, snapshot: Snapshot, answers: tuple[BrokerAnswer, ...]) -> Snapshot:
+        """A source of which nothing but a first word came is not dead, nor one that others see."""
+        finding = snapshot.source_finding
+        if finding is SiteFinding.DEAD and any(answer.may_live for answer in answers):
+            finding = SiteFinding.PARTLY_THERE
+        if finding is SiteFinding.DEAD and self.seen_by:
+            finding = SiteFinding.UNREACHABLE
+        return replace(snapshot, source_finding=finding, evidence=answers, seen_by=self.seen_by)

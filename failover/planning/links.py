@@ -1,0 +1,223 @@
+"""From what was asked for to a plan per link: both sites called, looked at, and judged."""
+
+from __future__ import annotations
+
+import asyncio
+import getpass
+import os
+import socket
+from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack, suppress
+from dataclasses import replace
+
+from broker.base.errors import FarshoreError, first_of
+from broker.client.cluster import Cluster
+from broker.client.errors import ClientError
+from broker.client.fanout import both, side_by_side
+from broker.client.groups import list_groups
+from broker.client.topics import list_topics
+from failover.freezing.away import with_kept
+from failover.freezing.choice import Freezing, read_roles, with_denials
+from failover.freezing.hooks import Hooks
+from failover.journal.standing import is_verified, under_way
+from failover.limits import SOURCE_ROLE_S
+from failover.observing.contact import CLIENT_ID, reach
+from failover.observing.elsewhere import look_elsewhere
+from failover.observing.moved_back import moved_back_by
+from failover.observing.observe import kept_brokers
+from failover.observing.partings import target_lacks
+from failover.observing.readers import Readers
+from failover.observing.seen_by_worker import WorkersSight
+from failover.observing.sites import Sites
+from failover.observing.snapshot import Snapshot
+from failover.observing.what_stays import others_beside, what_stays
+from failover.planning.intent import Intent
+from failover.planning.not_named import groups_not_named
+from failover.planning.plan import Elsewhere, plan_failover, plan_switchover
+from failover.planning.site_plan import SourceNames
+from failover.planning.to_datetime import moves_to
+from failover.running.link_run import LinkMove
+from failover.running.steps import Operation
+from mirror.api import Link, MirrorError, SourceParting
+
+
+async def mark_interrupted(snapshot: Snapshot, sites: Sites) -> Snapshot:
+    """The snapshot, marked where the operation that promoted the link never came to a verified end that its journal
+    tells of; one that is damaged tells of none. Of one that did, where its clients went back since. Raises
+    NewerVersion, ClientError, StateDamaged.
+    """
+    if not snapshot.is_promoted:
+        return snapshot
+    log = (await sites.readers.operations.read(sites.target)).get(snapshot.operation_id)
+    if log is not None:
+        log.check_version()
+    if log is not None and not is_verified(log):
+        return replace(snapshot, interrupted=True)
+    return replace(snapshot, interrupted=False, moved_back_by=await moved_back_by(sites))
+
+
+def this_process() -> str:
+    """Who carries an operation on, as other operators are told."""
+    return f"{getpass.getuser()} on {socket.gethostname()}, process {os.getpid()}"
+
+
+async def enter_sites(
+    stack: AsyncExitStack,
+    link: Link,
+    groups: tuple[str, ...],
+    now_ms: Callable[[], int],
+    *,
+    looks_ahead: bool = False,
+    beside: Sequence[Link] = (),
+) -> Sites:
+    """Both clusters; the source is None when none of its brokers lets it be asked, also of those that the link's worker
+    knew and the file does not name. `looks_ahead`: the target is looked at while the source is called. Meanwhile it is
+    watched whether the workers of the link, and of those `beside` it, see the source.
+
+    Raises ClientError where the target does not answer: nothing can be planned then, nor any journal be read.
+    """
+    target = await stack.enter_async_context(Cluster(link.target, client_id=CLIENT_ID))
+    readers = Readers()
+    alone = Sites(link, None, target, groups, now_ms, readers=readers)
+    sight = WorkersSight((link, *beside), target)
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            begun = tasks.create_task(readers.begin(link, target))
+            looking = tasks.create_task(_look_ahead(begun, alone)) if looks_ahead else None
+            watching = tasks.create_task(sight.watch())
+            source, answers = await reach(stack, link.source, now_ms, lambda: kept_brokers(link, target))
+            watching.cancel()
+            if source is not None and looking is not None:
+                looking.cancel()
+    except BaseExceptionGroup as errors:
+        raise first_of(errors) from None
+    if source is None and sight.links:  # it grows: what was told of it at first is old
+        return replace(alone, answers=answers, seen_by=sight.links)
+    ahead = looking.result() if looking is not None and source is None else None
+    return replace(alone, source=source, answers=answers, ahead=ahead)
+
+
+async def _look_ahead(begun: asyncio.Task[None], alone: Sites) -> Snapshot | None:
+    """None where the target does not tell all: whoever looks for good asks again, and is told why."""
+    await asyncio.wait([begun])
+    with suppress(ClientError, MirrorError):
+        seen = await alone.look_past_source(patience_s=0)
+        return None if seen.unanswered else seen
+    return None
+
+
+async def enter_links(
+    stack: AsyncExitStack,
+    links: Sequence[Link],
+    intent: Intent,
+    now_ms: Callable[[], int],
+    declared: tuple[Link, ...],
+) -> list[Sites]:
+    """As `enter_sites`, of the intent's links, which all go from one site to another: each is called once. `declared`:
+    all links.
+    """
+    if intent.no_groups:
+        links = [replace(link, groups=()) for link in links]
+    is_failover = intent.operation is Operation.FAILOVER
+    first = await enter_sites(stack, links[0], intent.groups, now_ms, looks_ahead=is_failover, beside=links[1:])
+    return [
+        replace(first, link=link, links=declared, ahead=first.ahead if link is links[0] else None) for link in links
+    ]
+
+
+async def plan_links(
+    intent: Intent, sites: Sequence[Sites], hooks: Hooks
+) -> tuple[list[LinkMove], dict[str, FarshoreError]]:
+    """Each link by itself, side by side -> their plans, and why one could not be looked at. Where none could, raises
+    what the first of them does.
+    """
+    looked = await side_by_side(_plan_or_error(intent, one, hooks) for one in sites)
+    failed = {
+        one.link.name: found for one, found in zip(sites, looked, strict=True) if isinstance(found, FarshoreError)
+    }
+    if len(failed) == len(sites):
+        raise next(iter(failed.values()))
+    return [found for found in looked if isinstance(found, LinkMove)], failed
+
+
+async def _plan_or_error(intent: Intent, sites: Sites, hooks: Hooks) -> LinkMove | FarshoreError:
+    try:
+        return await plan_link(intent, sites, hooks)
+    except FarshoreError as error:
+        return error
+
+
+async def source_names(source: Cluster | None) -> SourceNames:
+    """Its topics and groups, as far as it tells them in time."""
+    if source is not None:
+        with suppress(ClientError, TimeoutError):
+            async with asyncio.timeout(SOURCE_ROLE_S):
+                topics, groups = await both(list_topics(source), list_groups(source))
+                return SourceNames(frozenset(topics), frozenset(groups))
+    return SourceNames()
+
+
+async def plan_link(intent: Intent, sites: Sites, hooks: Hooks) -> LinkMove:
+    """Look, and say what would be done. Raises FreezeNotAllowed, ClientError, MirrorError, NewerVersion."""
+    if intent.operation is Operation.SWITCHOVER:
+        roles = await read_roles(sites.link, sites.source, sites.target, whole_site=intent.whole_site)
+        freezing = await with_denials(replace(roles, freezes=intent.freezes), sites.source, sites.target)
+        freezing = await with_kept(freezing, sites)
+        snapshot, others = await both(sites.look(), others_beside(sites))
+        snapshot = await mark_interrupted(snapshot, sites)
+        plan = plan_switchover(
+            snapshot,
+            left_groups=intent.left_groups,
+            set_back_groups=intent.set_back_groups,
+            freezing=replace(freezing, hooks=hooks),
+            elsewhere=await _elsewhere(sites, snapshot, freezing),
+            lacks=await _lacks(sites),
+        )
+        return LinkMove(
+            replace(plan, not_named=await groups_not_named(sites), stays=what_stays(snapshot, others)), sites
+        )
+    snapshot = await mark_interrupted(await sites.look_past_source(), sites)
+    sites = sites.as_found(snapshot)
+    moves = None
+    if intent.timestamp_ms is not None:
+        moves = await moves_to(snapshot, sites.target, intent.timestamp_ms)
+    freezing, others = await both(_freezing_source(sites, hooks, intent.whole_site), others_beside(sites))
+    plan = plan_failover(
+        snapshot,
+        allow_data_loss=intent.allow_data_loss,
+        even_if_source_answers=intent.even_if_source_answers,
+        even_if_source_partly_there=intent.even_if_source_partly_there,
+        moves=moves,
+        left_groups=intent.left_groups,
+        left_partitions=intent.left_partitions,
+        set_back_groups=intent.set_back_groups,
+        freezing=freezing,
+        elsewhere=await _elsewhere(sites, snapshot, freezing),
+        lacks=await _lacks(sites) if snapshot.source_answers else (),
+    )
+    not_named, stays = await groups_not_named(sites), what_stays(snapshot, others)
+    return LinkMove(replace(plan, not_named=not_named, stays=stays), sites)
+
+
+async def _lacks(sites: Sites) -> tuple[SourceParting, ...]:
+    """Behind a look, which has completed the link."""
+    if sites.source is None:
+        return ()
+    return await target_lacks(sites.readers.completed.get(sites.link.name, sites.link), sites.source, sites.target)
+
+
+async def _elsewhere(sites: Sites, snapshot: Snapshot, freezing: Freezing) -> tuple[Elsewhere, ...]:
+    """Where an operation is taken up, its own ACLs say that the source was left: who does not tell was asked before."""
+    found = await look_elsewhere(sites.link, sites.links, {view.topic for view in snapshot.partitions})
+    if freezing.source_denials is None or all(one.is_active is not None for one in found):
+        return found
+    operations = await sites.readers.operations.read(sites.target)
+    is_under_way = bool(under_way(sites.link.name, operations, sites.target.clock.now_ms()))
+    return tuple(one for one in found if one.is_active is not None or not is_under_way)
+
+
+async def _freezing_source(sites: Sites, hooks: Hooks, whole_site: bool) -> Freezing:
+    """A source that is left becomes the standby site, as far as it is there."""
+    roles = await read_roles(sites.link, sites.source, sites.target, whole_site=whole_site, even_without_source=True)
+    freezing = replace(roles, freezes=True, hooks=replace(hooks, freeze=(), thaw=()))
+    return await with_kept(await with_denials(freezing, sites.source, sites.target, even_without_source=True), sites)

@@ -1,0 +1,1 @@
+"""The steps of a switchover or failover, each announced, checked, and taken up elsewhere if need be."""

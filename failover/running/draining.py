@@ -1,0 +1,162 @@
+"""Waiting, before the fence, until the mirror has brought everything and nobody writes at the source any more."""
+
+from __future__ import annotations
+
+import asyncio
+import shlex
+from collections.abc import Sequence
+from functools import partial
+
+from broker.client.errors import ClientError
+from broker.client.fanout import both
+from failover.errors import NotDrained, OffsetsPending
+from failover.limits import DRAIN_POLL_S, QUIET_S
+from failover.losses.statements import Certainty, LossTotal, state_loss, total_loss
+from failover.losses.stranded import stranded_ranges
+from failover.observing.open_transactions import Holding, open_transactions, pending_groups
+from failover.observing.sites import Sites
+from failover.observing.snapshot import Snapshot
+from failover.running.patience import patiently
+
+PARTITIONS_NAMED = 5
+"""In an error."""
+
+
+async def drain(sites: Sites, timeout_s: float) -> Snapshot:
+    """Wait until the mirror has everything, no group has offsets in a transaction that has not ended, and the source
+    has been quiet for QUIET_S.
+
+    A look that fails, as one does while a broker's partitions have no leader, is followed by another one.
+    """
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + timeout_s
+    quiet_since: float | None = None
+    holding = Holding()
+    ends: tuple[int | None, ...] = ()
+    last: Snapshot | None = None
+    pending: list[str] = []
+    while True:
+        asked_at_s = loop.time()
+        try:
+            snapshot, pending = await _look(sites, last if pending or quiet_since is not None else None)
+        except ClientError as error:
+            if not error.retriable:
+                raise
+            if loop.time() > deadline:
+                text = f"after {timeout_s:.0f} s it is not known whether everything is mirrored: {error}"
+                raise NotDrained(f"{text}; nothing was changed", hint=error.hint) from error
+            quiet_since, ends = None, ()
+            await asyncio.sleep(DRAIN_POLL_S)
+            continue
+        if snapshot.paused_topics:
+            topics = ",".join(snapshot.paused_topics)
+            text = f"{topics} of {snapshot.link} was paused, so what is missing would not come; nothing was changed"
+            raise NotDrained(text, hint=f"farshore topic resume --link {snapshot.link} --topic {topics}")
+        if made_anew := [view.name for view in snapshot.partitions if view.is_source_recreated]:
+            raise _recreated(snapshot, made_anew)
+        behind = total_loss(
+            (state_loss(view, snapshot.taken_at_ms) for view in snapshot.partitions), is_source_there=True
+        )
+        now_ends = tuple(view.source_end for view in snapshot.partitions)
+        to_come = [view.name for view in snapshot.partitions if view.is_to_come]
+        is_mirrored = behind.certainty is Certainty.EXACT and not behind.offsets and not to_come
+        drained, last = is_mirrored and not pending, snapshot
+        if now_ends == ends and not is_mirrored and sites.source is not None:
+            holding.note(await open_transactions(sites.source, snapshot.partitions), loop.time())
+        if now_ends != ends or not drained:
+            quiet_since, ends = loop.time() if drained else None, now_ends
+        elif quiet_since is None:
+            quiet_since = loop.time()
+        if drained and quiet_since is not None and loop.time() - quiet_since >= QUIET_S:
+            return snapshot
+        if loop.time() > deadline:
+            if is_mirrored and pending:
+                raise OffsetsPending(snapshot.source, pending, timeout_s)
+            raise (
+                holding.error(sites.link.source, timeout_s)
+                or _not_made(snapshot, to_come, timeout_s)
+                or _still_behind(snapshot, behind, timeout_s)
+            )
+        await asyncio.sleep(DRAIN_POLL_S if quiet_since is None else _until_quiet(quiet_since, asked_at_s, deadline))
+
+
+def _recreated(snapshot: Snapshot, made_anew: Sequence[str]) -> NotDrained:
+    """However long it is waited, the mirror brings nothing of a topic that is another one, until somebody decides."""
+    named = ", ".join(made_anew[:PARTITIONS_NAMED]) + (" and others" if len(made_anew) > PARTITIONS_NAMED else "")
+    gaps = " ".join(f"--gap {shlex.quote(name)}" for name in made_anew)
+    return NotDrained(
+        f"{named} at {snapshot.source} was deleted and made anew while it was drained: it is another log than was "
+        "mirrored, and the mirror stands still there; nothing was changed",
+        hint=f"look at the gaps: `farshore status --link {snapshot.link} --all`; to have the link mirror what is there "
+        f"now, behind what the target has: `farshore link resume --link {snapshot.link} {gaps}`; then try again",
+    )
+
+
+def _still_behind(snapshot: Snapshot, behind: LossTotal, timeout_s: float) -> NotDrained:
+    missing = f"{behind.offsets} offsets in {behind.partitions_with_loss} partitions were still not mirrored"
+    written = f"{snapshot.source} was still being written to"
+    return NotDrained(
+        f"{missing if behind.offsets else written} after {timeout_s:.0f} s; nothing was changed",
+        hint="stop the producers at the source, see `farshore status`, then try again",
+    )
+
+
+def _not_made(snapshot: Snapshot, to_come: Sequence[str], timeout_s: float) -> NotDrained | None:
+    """Of partitions that the mirror never made at the target, which a promoted link does not either."""
+    if not to_come:
+        return None
+    named = ", ".join(to_come[:PARTITIONS_NAMED]) + (" and others" if len(to_come) > PARTITIONS_NAMED else "")
+    where = f"of {snapshot.source} were still not at {snapshot.target}"
+    return NotDrained(
+        f"{named} {where} after {timeout_s:.0f} s; nothing was changed",
+        hint=f"`farshore status --link {snapshot.link} --all` says why the mirror does not make them; then try again",
+    )
+
+
+async def _look(sites: Sites, last: Snapshot | None) -> tuple[Snapshot, list[str]]:
+    """A look, and the groups with offsets pending; with first ones, too, behind a `last` look: the one that may be the
+    last of all does so, since that is a request of some size. Raises ClientError.
+    """
+    if last is None:
+        snapshot = await sites.look()
+        return snapshot, sorted(snapshot.pending_groups)
+    snapshot, named = await both(sites.look(), pending_groups(sites, last))
+    return snapshot, sorted(named.union(snapshot.pending_groups))
+
+
+def _until_quiet(quiet_since_s: float, asked_at_s: float, deadline_s: float) -> float:
+    """Seconds until the look that ends when the source has been quiet for long enough: those in between would say
+    nothing more, and cost the mirror and both sites what they do for it. One takes as long as the last one.
+    """
+    now_s = asyncio.get_running_loop().time()
+    left_s = quiet_since_s + QUIET_S - now_s - (now_s - asked_at_s) / 2
+    return max(DRAIN_POLL_S, min(left_s, deadline_s - now_s))
+
+
+async def settle(sites: Sites, timeout_s: float) -> Snapshot:
+    """Of a link that was moved before, whose mirror brings nothing more: see that its source has nothing of its own
+    that nobody decided about, nor offsets pending. What a link back brought there the target has. Raises NotDrained,
+    ClientError.
+    """
+    assert sites.source is not None
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + timeout_s
+    while True:
+        snapshot = await patiently(sites.look)
+        stranded = await patiently(partial(stranded_ranges, sites.link, sites.source, sites.target, snapshot))
+        pending = sorted(await patiently(partial(pending_groups, sites, snapshot)))
+        if not stranded and not pending:
+            return snapshot
+        counts, is_late = [one.records for one in stranded], loop.time() > deadline
+        if stranded and (is_late or None not in counts):  # a transaction that is open ends, one way or the other
+            link, source, known = sites.link.name, sites.link.source.name, sum(count or 0 for count in counts)
+            least = "at least " if None in counts else ""
+            raise NotDrained(
+                f"{source} alone has {least}{known} records of {link}, which was moved before and brings no more; "
+                "nothing was changed",
+                hint=f"see `farshore stranded list --link {link}`; they stay there: `farshore stranded leave --link "
+                f"{link}`, then try again; or the link brings them: `farshore link resume --link {link}`",
+            )
+        if is_late:
+            raise OffsetsPending(snapshot.source, pending, timeout_s)
+        await asyncio.sleep(DRAIN_POLL_S)

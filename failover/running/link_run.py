@@ -1,0 +1,294 @@
+"""The steps of a switchover or failover that each of its links takes. Every one may be repeated: draining only waits,
+fencing again raises the epoch again, a committed offset is committed again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from broker.base.errors import FarshoreError
+from broker.client.fanout import both
+from broker.wire.vocabulary import TopicPartition
+from failover.errors import GroupsRead, NotMovable, OperationUnderWay, ReadsMore, SkipsMore, TakenOver
+from failover.journal.opposite import refuse_opposite
+from failover.limits import FENCED_TRIES_MAX, LATE_LOOK_S, LATE_WRITES_S
+from failover.losses.stranded import StrandedRange, stranded_ranges
+from failover.observing.contact import SiteFinding
+from failover.observing.ends_at_fence import ends_at_fence, last_seen_ends, stood_for
+from failover.observing.returned import no_more_returned
+from failover.observing.sites import Sites
+from failover.planning.left import LeftPartition, left_partitions, let_be
+from failover.planning.moves import GroupMove, MoveKind, plan_moves, unplanned_read_again, unplanned_skips, with_gone
+from failover.planning.plan import OperationPlan, active_at_source, not_movable
+from failover.running.draining import drain, settle
+from failover.running.late_commits import LateCommit, SourceReader, late_commits
+from failover.running.moving import KeptGroups, committing, move_groups, promoted_again
+from failover.running.patience import patiently
+from failover.running.read_on import GroupAt, ReadOn
+from failover.running.steps import BEFORE_FENCE, Operation, OperationStep
+from failover.running.verification import VerificationDifference, unfenced
+from failover.running.verifying import look_as_found, verify
+from mirror.api import Promotion, RunState, promote_link, tell_links_back
+
+
+@dataclass(frozen=True, slots=True)
+class LinkMove:
+    """One link that is to be moved, and how. `moves`: those of its groups that an earlier run of the operation has
+    decided on, after a drain or for good; `are_moved`: and made, but for those of the `uncommitted` groups, of which
+    that is not known. `begun_moves`: those that it began to make. `verified`: where it had verified groups at the
+    target, and, as a switchover, compared the sites; applications may have started there since. None: it had not.
+    """
+
+    plan: OperationPlan
+    sites: Sites
+    moves: tuple[GroupMove, ...] | None = None
+    are_moved: bool = False
+    uncommitted: frozenset[str] = frozenset()
+    begun_moves: tuple[GroupMove, ...] = ()
+    verified: Mapping[GroupAt, int] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LinkFailure:
+    """Why a link was not brought to the operation's end, and in which step. `is_given_up`: nothing of it was changed,
+    and it runs on as before; else it may be moved in part, and the operation is to be resumed.
+    """
+
+    step: OperationStep
+    error: str
+    hint: str
+    is_given_up: bool
+
+
+class LinkRun:
+    """What the steps of one link have found so far; after a `failure` it takes none."""
+
+    def __init__(
+        self, move: LinkMove, operation_id: str, drain_timeout_s: float, renew: Callable[[], Awaitable[None]]
+    ) -> None:
+        self.plan = move.plan
+        self.sites = move.sites
+        self.snapshot = move.plan.snapshot
+        self.moves: tuple[GroupMove, ...] = move.plan.moves if move.moves is None else move.moves
+        self.differences: tuple[VerificationDifference, ...] = ()
+        self.stranded: tuple[StrandedRange, ...] = ()
+        self.late_commits: tuple[LateCommit, ...] = ()
+        self._is_late_look_lost = False
+        self.read_on: tuple[ReadOn, ...] = ()
+        self.source_readers: tuple[SourceReader, ...] = ()
+        self.not_compared: tuple[str, ...] = ()
+        self.uncommitted: frozenset[str] = move.uncommitted
+        self.unfenced: dict[str, str] = {}
+        self._not_fenced: frozenset[TopicPartition] = frozenset()
+        self.failure: LinkFailure | None = None
+        self._move = move
+        self._operation_id = operation_id
+        self._drain_timeout_s = drain_timeout_s
+        self._renew = renew
+        self._fenced_at_s = 0.0
+        self._fenced: Promotion | None = None
+        self._promote: Callable[[], Awaitable[Promotion]] | None = None
+
+    @property
+    def is_promoted(self) -> bool:
+        """Whether an earlier run of this operation fenced the link."""
+        seen = self.plan.snapshot
+        return (seen.link_state, seen.operation_id) == ("promoted", self._operation_id)
+
+    @property
+    def is_fenced(self) -> bool:
+        """By this run, or an earlier one."""
+        return self.is_promoted or self._fenced is not None
+
+    @property
+    def is_given_up(self) -> bool:
+        return self.failure is not None and self.failure.is_given_up
+
+    async def try_to_take(self, step: OperationStep, *, watching: bool = False) -> FarshoreError | None:
+        """What it fails with, if it does. `watching`: what is left of the step when the groups stand verified."""
+        try:
+            await (self.watch_source() if watching else self.take(step))
+        except FarshoreError as error:
+            self.fail(step, error)
+            return error
+        return None
+
+    def fail(self, step: OperationStep, error: FarshoreError) -> None:
+        is_before = step in BEFORE_FENCE or isinstance(error, OperationUnderWay)
+        self.failure = LinkFailure(step, str(error), error.hint, is_before and not self.is_promoted)
+
+    async def take(self, step: OperationStep) -> None:
+        plan = self.plan
+        match step:
+            case OperationStep.DRAIN if self.is_promoted:  # it was drained before that
+                return
+            case OperationStep.DRAIN:
+                draining = settle if plan.snapshot.is_promoted else drain
+                self.snapshot = await draining(self.sites, self._drain_timeout_s)
+                if reading := active_at_source(self.snapshot.groups, plan.left_groups):
+                    raise GroupsRead([refusal.subject for refusal in reading], self.sites.link.source.name)
+                self.moves = with_gone(plan.moves, plan_moves(self.snapshot, plan.set_back_groups))
+                _refuse_unplanned(plan, self.moves)
+            case OperationStep.FENCE:
+                await self._fence()
+            case OperationStep.MOVE_GROUPS:
+                if not self._move.are_moved or self.uncommitted:
+                    await self._move_groups()
+            case OperationStep.VERIFY:
+                verifying = partial(
+                    verify, plan, self.sites, self.snapshot, self.moves, self._operation_id, self._move.verified
+                )
+                checked = await patiently(verifying)
+                self.read_on, self.source_readers = checked.read_on, checked.source_readers
+                self.not_compared = checked.not_compared
+                self.differences = (*self.differences, *checked.differences)
+
+    def choose_moves(self) -> None:
+        """Behind the fence. A group that was to be set back, and may have been, is so once, whatever it read since."""
+        if not self.plan.by_offset_map or self._move.moves is not None:
+            return
+        back = self.plan.set_back_groups
+        begun = {(one.group, one.topic, one.partition): one for one in self._move.begun_moves if one.group in back}
+        planned = with_gone(self.plan.moves, plan_moves(self.snapshot, back))
+        self.moves = tuple(begun.get((one.group, one.topic, one.partition), one) for one in planned)
+
+    def moves_document(self) -> list[dict[str, Any]]:
+        """For the journal: what another machine goes on with."""
+        return [move.document() for move in self.moves]
+
+    async def _move_groups(self) -> None:
+        """Again where a worker fenced the link that did not know yet that it is not its own: it waits from then on."""
+        for tries_left in reversed(range(FENCED_TRIES_MAX)):
+            try:
+                await self._move_under_fence()
+                return
+            except TakenOver:
+                asked = (self.sites, self._operation_id, self._fenced, self._promote)
+                again = await promoted_again(*asked) if tries_left else None
+                if again is None:
+                    raise
+                self._fenced = again
+
+    async def _move_under_fence(self) -> None:
+        assert self._fenced is not None, "each run fences the link before"
+        target = self.sites.target
+        kept = KeptGroups(self.sites, self._fenced.log)
+        known = await kept.read()
+        commits = committing(target, self.sites.link, self._fenced)
+        due = tuple(move for move in self.moves if not self._move.are_moved or move.group in self.uncommitted)
+        made = await move_groups(target, due, known, kept.write, commits, self.sites.now_ms())
+        by_place = {(move.group, move.place): move for move in made.moves}
+        self.moves = tuple(by_place.get((move.group, move.place), move) for move in self.moves)
+        self.uncommitted = made.uncommitted
+
+    async def _fence(self) -> None:
+        plan, sites = self.plan, self.sites
+        is_failover = plan.operation is Operation.FAILOVER
+        await both(
+            patiently(lambda: _refuse_other(plan, sites, self._operation_id)),
+            refuse_opposite(sites, even_without_source=is_failover),
+        )
+        standing = await tell_links_back(sites.link, sites.source, self._operation_id) if sites.source else ()
+        if is_failover:
+            ends = await ends_at_fence(sites.link, sites.source, self.snapshot, sites.now_ms)
+        else:  # the drain has just looked
+            ends = last_seen_ends(self.snapshot, is_told=True)
+        after = stood_for(standing, plan.freezing.target, self.snapshot)
+        state = sites.readers.states.of(sites.link)
+        asked = (self._operation_id, after, state, ends, self._renew)
+        self._promote = partial(promote_link, sites.link, sites.target, *asked)
+        fence = await patiently(self._promote)
+        self._fenced_at_s = asyncio.get_running_loop().time()
+        self._fenced = fence
+        self.unfenced = {str(at): str(why) for at, why in fence.left_out.items()}
+        self.unfenced |= {"groups": str(fence.groups_error)} if fence.groups_error is not None else {}
+        seen = await patiently(lambda: look_as_found(plan, sites))
+        self.snapshot = no_more_returned(plan.snapshot, seen)
+        self._not_fenced = frozenset(fence.left_out)
+        left = {TopicPartition(view.target_topic, view.partition) for view in let_be(plan, self.snapshot)}
+        missed = self._not_fenced - left
+        self.differences = tuple(unfenced(sites.link.name, missed, are_groups_fenced=fence.groups_error is None))
+
+    @property
+    def left_partitions(self) -> tuple[LeftPartition, ...]:
+        return left_partitions(self.snapshot, self.moves, self._not_fenced)
+
+    @property
+    def left_groups(self) -> frozenset[str]:
+        """Of which something was left as it is at the target: an offset, or all."""
+        unanswered = {group.group for group in self.snapshot.groups if group.unanswered}
+        return frozenset(unanswered | {move.group for move in self.moves if move.kind is MoveKind.UNKNOWN})
+
+    @property
+    def surprised_groups(self) -> frozenset[str]:
+        """Which skip, or read again, what their plan did not say."""
+        skips, again = unplanned_skips(self.plan.moves, self.moves), unplanned_read_again(self.plan.moves, self.moves)
+        return frozenset({*(one.group for one in skips), *(one.group for one in again)})
+
+    @property
+    def watches_source(self) -> bool:
+        is_alive = self.snapshot.source_finding is SiteFinding.ALIVE
+        return self.sites.source is not None and (self.plan.operation is Operation.SWITCHOVER or is_alive)
+
+    @property
+    def is_unwatched(self) -> bool:
+        """Whether the source, which is to be watched, does not answer any more, or did not say who commits there."""
+        return self._is_late_look_lost or (self.plan.operation is Operation.SWITCHOVER and self.sites.source is None)
+
+    async def watch_source(self) -> None:
+        """What comes late there is waited for, for as long as most consumers take to their next commit: who writes now
+        and then was quiet while it was drained, and a consumer without members nobody can refuse.
+        """
+        source, plan = self.sites.source, self.plan
+        if source is None or not self.watches_source:
+            return
+        left_s = self._fenced_at_s + LATE_WRITES_S - asyncio.get_running_loop().time()
+        await asyncio.sleep(max(0.0, left_s))
+        named = (self.sites.link, (source, self.sites.target), self.sites.groups, self.moves, plan.left_groups)
+        if plan.operation is Operation.FAILOVER:  # what it wrote on is in the loss
+            self._is_late_look_lost = True
+            with suppress(FarshoreError, TimeoutError):  # it is left because it may go
+                async with asyncio.timeout(LATE_LOOK_S):
+                    self.late_commits = await late_commits(*named)
+                self._is_late_look_lost = False
+            return
+        self.stranded = await patiently(
+            partial(stranded_ranges, self.sites.link, source, self.sites.target, self.snapshot)
+        )
+        self.late_commits = await patiently(partial(late_commits, *named))
+
+
+def _refuse_unplanned(plan: OperationPlan, moves: Collection[GroupMove]) -> None:
+    """Raise NotMovable, SkipsMore or ReadsMore where the moves are not those that were consented to."""
+    if refused := not_movable(moves, plan.left_groups):
+        raise NotMovable([refusal.subject for refusal in refused])
+    if skips := list(unplanned_skips(plan.moves, moves)):
+        places = {f"{one.group} on {one.topic}-{one.partition}": one.skipped_records for one in skips}
+        raise SkipsMore(places, plan.snapshot.target)
+    if again := list(unplanned_read_again(plan.moves, moves)):
+        places = {f"{one.group} on {one.topic}-{one.partition}": one.read_again_records for one in again}
+        raise ReadsMore(places, plan.snapshot.source)
+
+
+async def _refuse_other(plan: OperationPlan, sites: Sites, own_id: str) -> None:
+    """Raise OperationUnderWay where the link was moved, or resumed, since the plan was made; not where it was promoted
+    by this very operation, whose machine before may be heard late.
+    """
+    run = (await sites.readers.states.of(sites.link).read(sites.target)).run
+    state, operation_id = (run.state.value, run.operation_id) if run else ("running", "")
+    if (state, operation_id) == (RunState.PROMOTED.value, own_id):
+        return
+    if (state, operation_id) != (plan.snapshot.link_state, plan.snapshot.operation_id):
+        again = "look again with --dry-run"
+        is_moved = state == RunState.PROMOTED.value
+        raise OperationUnderWay(
+            f"since the plan was made, {operation_id or 'another operation'} set the link {sites.link.name} to {state}",
+            hint=f"`farshore operation show {operation_id}` says how it ended; then {again}" if is_moved else again,
+            subject=sites.link.name,
+            operation_id=operation_id,
+        )

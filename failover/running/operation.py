@@ -1,0 +1,385 @@
+"""A switchover or failover against living clusters: its steps in turn, each announced in the journal before it runs.
+
+What one link does in a step is in `link_run.py`. All links of an operation take a step before any takes the next one.
+One that fails takes no more of them, and stops no other; what is the sites' own (hooks, the freeze, the roles) is done
+once, for all that go.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any, TypeAlias
+
+from broker.base.documents import to_document
+from broker.base.ending import to_its_end
+from broker.base.errors import FarshoreError, first_of
+from broker.client.errors import ClientError
+from broker.wire.site_role import SiteStanding
+from failover.errors import (
+    CutShort,
+    HookFailed,
+    JournalUnanswered,
+    OperationTakenUp,
+    OperationUnderWay,
+    StillFrozen,
+)
+from failover.freezing.choice import Freezing, joined
+from failover.freezing.freeze import Freeze
+from failover.freezing.hooks import run_hook
+from failover.journal.log import OperationJournal
+from failover.journal.silence import cut_short_hint, silent_of, told_who_went_on
+from failover.journal.values import Event
+from failover.losses.stated_losses import stated_losses
+from failover.planning.staying import StayingLink
+from failover.running.link_run import LinkMove, LinkRun
+from failover.running.outcome import SourceEnd, result_of
+from failover.running.patience import patiently
+from failover.running.read_on import verified_document
+from failover.running.result import OperationResult
+from failover.running.steps import BEFORE_FENCE, Operation, OperationStep
+
+
+@dataclass(frozen=True, slots=True)
+class GroupsStand:
+    """The groups that were moved stand at `target`, read back and verified, and it takes writes: applications may start
+    there, but for those of `left_groups`, of which something was left as it is there, or which were not asked for, and
+    for what reads along `staying_links`, which stay at `source`. What is left is to look whether something came late
+    there, where the source `is_watched`.
+    """
+
+    operation_id: str
+    source: str
+    target: str
+    is_watched: bool
+    left_groups: tuple[str, ...] = ()
+    staying_links: tuple[StayingLink, ...] = ()
+
+
+Tell: TypeAlias = Callable[[GroupsStand], None]
+
+
+def tell_nobody(_stand: GroupsStand) -> None:
+    """Whoever waits for the end."""
+
+
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """The first entry of a run: what was planned, or who takes it up. `given_up`: links that it goes on without, and
+    why. `is_freeze_begun`: by an earlier run, so that it is this one's to undo. `staying`: all links that it goes
+    without, when it begins.
+    """
+
+    event: Event
+    detail: Mapping[str, Any]
+    given_up: Mapping[str, str] = field(default_factory=dict)
+    is_freeze_begun: bool = False
+    staying: tuple[StayingLink, ...] = ()
+    late_denials: tuple[str, ...] = ()
+    """Topics whose denials an earlier run may have asked for that come yet."""
+
+
+async def carry_out(
+    moves: Sequence[LinkMove],
+    journal: OperationJournal,
+    opening: Opening,
+    drain_timeout_s: float,
+    done: Sequence[OperationStep] = (),
+    tell: Tell = tell_nobody,
+) -> tuple[OperationResult, ...]:
+    """Run the steps of these links, all from one site to another, but for those that are `done` -> one result per link.
+    `tell` is called as soon as applications may start at the target, if they may.
+
+    Where all links fail it raises what the first of them does: GateRefused and ClientError before anything was changed,
+    StillFrozen where all but the freeze is as it was, then CutShort. OperationTakenUp and JournalUnanswered: another
+    machine may carry it on.
+    """
+    run = _Run(moves, journal, opening, drain_timeout_s, tell)
+    planned = {step for move in moves for step in move.plan.steps}
+    steps = [step for step in OperationStep if step in planned and step not in done]
+    given_up = [(Event.LINK_GIVEN_UP, {"link": link, "why": why}) for link, why in opening.given_up.items()]
+    try:
+        try:
+            async with journal.kept((opening.event, opening.detail), *given_up):
+                return await run.to_the_end(steps)
+        except BaseExceptionGroup as errors:
+            raise first_of(errors) from None
+    except (OperationTakenUp, JournalUnanswered, CutShort) as lost:
+        told = await told_who_went_on(lost, journal, moves[0].sites)
+        if (
+            told is lost and run.still_frozen is not None
+        ):  # behind the lost lease, which comes first out of a task group
+            raise run.still_frozen from lost
+        raise told from lost
+
+
+class _Run:
+    """One process's part in an operation."""
+
+    def __init__(
+        self,
+        moves: Sequence[LinkMove],
+        journal: OperationJournal,
+        opening: Opening,
+        drain_timeout_s: float,
+        tell: Tell,
+    ) -> None:
+        operation_id = journal.operation_id
+        self._links = [LinkRun(move, operation_id, drain_timeout_s, journal.renew) for move in moves]
+        self._journal = journal
+        self._operation = moves[0].plan.operation
+        self._freezing = joined([move.plan.freezing for move in moves])
+        self._steps: Sequence[OperationStep] = ()
+        sites = next((move.sites for move in moves if move.sites.source is not None), moves[0].sites)
+        self._named = replace(sites.link, name=",".join(move.sites.link.name for move in moves))
+        self._clusters = (sites.source, sites.target)
+        self._freeze = Freeze(self._freezing, self._named, self._clusters, operation_id, journal.renew)
+        if opening.is_freeze_begun:
+            self._freeze.take_up(opening.late_denials)
+        self._source_role: SiteStanding | None = None
+        self._hook_error = ""
+        self.still_frozen: StillFrozen | None = None
+        """Where the freeze could not be undone, since the target does not answer."""
+        self._staying = opening.staying
+        self._tell = tell
+        self._done: list[tuple[Event, dict[str, Any]]] = []
+        """What the journal does not say yet: it does with its next entry."""
+
+    async def to_the_end(self, steps: Sequence[OperationStep]) -> tuple[OperationResult, ...]:
+        started_s = asyncio.get_running_loop().time()
+        self._steps, last = steps, steps[0]
+        try:
+            for last in steps:
+                async with self._told_as_cut_short(last):
+                    await self._take(last)
+            async with self._told_as_cut_short(last):
+                results = await self._results(started_s)
+            await self._record_end(results)
+        except BaseException as error:  # whatever it is, it goes on when what is to be undone is undone, and it is told
+            await to_its_end(self._end_early(last, error))
+            raise
+        return results
+
+    async def _record_end(self, results: Sequence[OperationResult]) -> None:
+        documents = {"results": [to_document(result) for result in results]}
+        failures = [result.failure for result in results if result.failure is not None]
+        if unfinished := [failure for failure in failures if not failure.is_given_up]:
+            said = {"step": unfinished[0].step.value, "error": unfinished[0].error}
+            await self._note(Event.CUT_SHORT, {**said, **documents})
+            return
+        ended = [result for result in results if result.failure is None]
+        await self._note(
+            Event.FINISHED,
+            {
+                "verified": all(result.verified for result in ended),
+                "has_findings": any(result.has_findings for result in ended),
+                **documents,
+            },
+        )
+
+    async def _take(self, step: OperationStep) -> None:
+        starting: dict[str, Any] = {"step": step.value}
+        if step is OperationStep.MOVE_GROUPS:
+            for link in self._live:
+                link.choose_moves()
+            starting["moves"] = self._moves()
+        closes = step in (OperationStep.FREEZE, OperationStep.HAND_OVER)
+        await self._note(Event.STARTED, starting | (self._freeze.noted(asking=True) if closes else {}))
+        match step:
+            case OperationStep.BEFORE_HOOK:
+                await self._run_hook("before_hook", self._freezing.hooks.before)
+            case OperationStep.FREEZE:
+                await self._freeze.begin()
+                await patiently(self._freeze.refuse_writes)
+            case OperationStep.HAND_OVER:
+                is_lost = self._operation is Operation.FAILOVER
+                handing = partial(self._freeze.hand_over, self._going(), even_without_source=is_lost)
+                self._source_role = await patiently(handing)
+            case OperationStep.AFTER_HOOK:
+                await self._run_after_hook()
+            case OperationStep.VERIFY:
+                await self._take_all(step)
+                if self._is_verified:
+                    await self._let_in()
+                await self._take_all(step, watching=True)
+            case _:
+                await self._take_all(step)
+        detail: dict[str, Any] = {"step": step.value}
+        if step in (OperationStep.DRAIN, OperationStep.MOVE_GROUPS):
+            detail["moves"] = self._moves()
+        if step is OperationStep.MOVE_GROUPS:
+            detail["uncommitted"] = {link.sites.link.name: sorted(link.uncommitted) for link in self._live}
+        if step is OperationStep.AFTER_HOOK:
+            links = [link.sites.link.name for link in self._live]
+            detail |= {"links": links, "verified": self._is_verified, "error": self._hook_error}
+        self._done = [(Event.DONE, detail | (self._freeze.noted() if closes else {}))]
+        if step is OperationStep.AFTER_HOOK:  # before anything that may fail: who takes it up tells nobody twice
+            await self._note_done()
+
+    async def _let_in(self) -> None:
+        """Applications may start from here on: the journal says so before anybody is told."""
+        offsets = {link.sites.link.name: verified_document(link.moves) for link in self._live}
+        kept_back = ((*link.left_groups, *link.surprised_groups, *link.plan.not_named) for link in self._live)
+        left = sorted({group for groups in kept_back for group in groups})
+        given_up = [
+            StayingLink(link.sites.link.name, len(link.plan.snapshot.groups))
+            for link in self._links
+            if link.is_given_up
+        ]
+        stand = GroupsStand(
+            self._journal.operation_id,
+            self._named.source.name,
+            self._named.target.name,
+            is_watched=any(link.watches_source for link in self._live),
+            left_groups=tuple(left),
+            staying_links=(*self._staying, *given_up),
+        )
+        said = {"left_groups": left, "staying_links": to_document(stand.staying_links)}
+        await self._note(Event.GROUPS_VERIFIED, {"step": OperationStep.VERIFY.value, "offsets": offsets, **said})
+        self._tell(stand)
+
+    async def _note(self, event: Event, detail: Mapping[str, Any]) -> None:
+        """With what was done before it, which nothing happened behind."""
+        self._done = [*self._done, (event, dict(detail))]
+        await self._note_done()
+
+    async def _note_done(self) -> None:
+        noted, self._done = self._done, []
+        await self._journal.record_all(noted)
+
+    def _moves(self) -> dict[str, list[dict[str, Any]]]:
+        return {link.sites.link.name: link.moves_document() for link in self._live}
+
+    @property
+    def _live(self) -> list[LinkRun]:
+        return [link for link in self._links if link.failure is None]
+
+    def _going(self) -> Freezing:
+        """The source's topics stay closed of each link that may be moved, the target's are opened of those that are."""
+        may_be_moved = joined([link.plan.freezing for link in self._links if not link.is_given_up])
+        moved = joined([link.plan.freezing for link in self._live])
+        return replace(may_be_moved, target_topics=moved.target_topics, target_kept=moved.target_kept)
+
+    async def _take_all(self, step: OperationStep, *, watching: bool = False) -> None:
+        """All links side by side. Where none is left, raises what the first of those raises that may be changed."""
+        taking = self._live
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                taken = [tasks.create_task(link.try_to_take(step, watching=watching)) for link in taking]
+        except BaseExceptionGroup as errors:
+            raise first_of(errors) from None
+        failed = [(link, error) for link, task in zip(taking, taken, strict=True) if (error := task.result())]
+        if failed and not self._live:
+            raise min(failed, key=lambda one: one[0].is_given_up)[1]
+        for link, error in failed:
+            if link.is_given_up:
+                said = {"link": link.sites.link.name, "why": f"{step}: {error}"}
+                await self._note(Event.LINK_GIVEN_UP, said)
+        reasons = {f"{link.sites.link.name} {at}": why for link in self._live for at, why in link.unfenced.items()}
+        if step is OperationStep.FENCE and reasons:
+            await self._note(Event.NOT_FENCED, reasons)
+
+    async def _end_early(self, step: OperationStep, error: BaseException) -> None:
+        """Undo the freeze where nothing else was changed, and say how it stands. Raises StillFrozen,
+        OperationTakenUp.
+        """
+        if isinstance(error, OperationTakenUp):  # it is another machine's: whatever is to be undone, too
+            return
+        said = {"step": step.value, "error": str(error) or type(error).__name__, **self._freeze.noted()}
+        is_before = step in BEFORE_FENCE or isinstance(error, OperationUnderWay)
+        if any(link.is_promoted for link in self._links) or not is_before:
+            with suppress(FarshoreError):  # nobody carries it on then, which the lease will say
+                await self._note(Event.CUT_SHORT, said)
+            return
+        try:
+            await self._note(Event.GIVING_UP, said)
+        except OperationTakenUp:
+            return
+        except FarshoreError as unwritten:
+            if not self._freeze.is_begun:
+                return
+            if not self._journal.is_held:
+                raise self._may_be_frozen(error, unwritten) from error
+        try:
+            if self._freeze.is_begun:
+                await self._journal.while_held(self._freeze.undo(error))
+        except JournalUnanswered as lost:
+            raise self._may_be_frozen(error, lost) from error
+        except StillFrozen:
+            with suppress(FarshoreError):
+                await self._note(Event.CUT_SHORT, said | self._freeze.noted())
+            raise
+        with suppress(FarshoreError):
+            await self._note(Event.GIVEN_UP, said)
+
+    def _may_be_frozen(self, error: BaseException, why: FarshoreError) -> StillFrozen:
+        """Neither site takes writes then, and nothing but a hand changes that while the target does not answer."""
+        source, target = self._named.source.name, self._named.target.name
+        said = (str(error), f"writes at {source} may be frozen still: {why}")
+        thaw = f"is {target} lost: `farshore site thaw --site {source}` lets clients write at {source} again"
+        self.still_frozen = StillFrozen("; ".join(filter(None, said)), hint="; ".join(filter(None, (why.hint, thaw))))
+        return self.still_frozen
+
+    @asynccontextmanager
+    async def _told_as_cut_short(self, step: OperationStep) -> AsyncIterator[None]:
+        """Before the fence nothing has been changed, and the site's own error says enough."""
+        try:
+            yield
+        except (OperationTakenUp, JournalUnanswered, OperationUnderWay):
+            raise
+        except FarshoreError as error:
+            if step in BEFORE_FENCE:
+                raise
+            operation_id = self._journal.operation_id
+            said = f"{operation_id} was cut short in its step {step}, and {self._named.name} may be moved in part"
+            hint = f"{error.hint or 'then'}, from any machine: `farshore operation resume {operation_id}`"
+            if isinstance(error, ClientError):
+                source, target = self._clusters
+                asked = (target,) if source is None or self._operation is Operation.FAILOVER else (source, target)
+                is_fenced = any(link.is_fenced for link in self._links)
+                hint = cut_short_hint(operation_id, self._named, await silent_of(asked), is_fenced=is_fenced)
+            raise CutShort(f"{said}: {error}", hint=hint) from error
+
+    async def _run_after_hook(self) -> None:
+        try:
+            await self._run_hook("after_hook", self._freezing.hooks.after)
+        except HookFailed as error:  # all is moved: it is a finding of the result
+            self._hook_error = f"the after_hook {error.problem}"
+
+    async def _run_hook(self, name: str, command: tuple[str, ...]) -> None:
+        source, target = self._named.source, self._named.target
+        told = {
+            "FARSHORE_OPERATION": self._journal.operation_id,
+            "FARSHORE_VERB": self._operation.value,
+            "FARSHORE_LINK": ",".join(link.sites.link.name for link in self._live),
+            "FARSHORE_SOURCE": source.name,
+            "FARSHORE_SOURCE_BOOTSTRAP_SERVERS": source.bootstrap_servers,
+            "FARSHORE_TARGET": target.name,
+            "FARSHORE_TARGET_BOOTSTRAP_SERVERS": target.bootstrap_servers,
+            "FARSHORE_VERIFIED": "" if name == "before_hook" else str(self._is_verified).lower(),
+        }
+        await run_hook(name, command, told)
+
+    @property
+    def _is_verified(self) -> bool:
+        return not any(link.differences or (link.failure and not link.is_given_up) for link in self._links)
+
+    async def _results(self, started_s: float) -> tuple[OperationResult, ...]:
+        seconds = asyncio.get_running_loop().time() - started_s
+        losses = {}
+        for link in self._live:
+            try:
+                losses[link.sites.link.name] = await stated_losses(link.sites, link.snapshot)
+            except FarshoreError as error:
+                link.fail(OperationStep.VERIFY, error)
+                if not self._live:
+                    raise
+        named = [(link, losses.get(link.sites.link.name, link.plan.losses)) for link in self._links]
+        at_source = SourceEnd(
+            self._source_role, self._freeze.denied_principals, self._freeze.not_closed, self._hook_error
+        )
+        operation_id = self._journal.operation_id
+        return tuple(result_of(operation_id, link, stated, seconds, at_source) for link, stated in named)

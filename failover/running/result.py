@@ -1,0 +1,101 @@
+"""How an operation ended for one link, as a value."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from broker.wire.site_role import SiteStanding
+from failover.losses.statements import LossTotal, PartitionLoss
+from failover.losses.stranded import StrandedRange
+from failover.observing.contact import SiteFinding
+from failover.planning.left import LeftPartition
+from failover.planning.moves import GroupMove, GroupTotal, UnplannedReadAgain, UnplannedSkip
+from failover.planning.staying import Stay
+from failover.running.late_commits import LateCommit, SourceReader
+from failover.running.link_run import LinkFailure
+from failover.running.read_on import ReadOn
+from failover.running.steps import Operation
+from failover.running.verification import VerificationDifference
+from mirror.api import SourceParting
+
+
+@dataclass(frozen=True, slots=True)
+class OperationResult:
+    """How an operation ended for one link. Its exit code says whether it is `verified`, and nothing is `stranded`: what
+    came to the source after the fence, and is only there; nor in `late_commits`: who went on reading there; nor
+    `is_unwatched`: the source was gone before that could be seen; nor `is_source_open`: a failover's source answered,
+    and is not known to refuse writes, nor in `source_readers`: who reads on there; nor `is_loss_unconsented`: what the
+    plan had excluded; nor in `unplanned_skips` or `unplanned_read_again`; and nothing was left that did not
+    answer at the target (`left_partitions`, `unanswered_groups`).
+    `source_role`: what the source's brokers have taken; None: not told. `hook_error`: why the after_hook failed, ""
+    where it did not. `failure`: why it was not brought to its end, as others of the operation were; the losses are
+    those of the plan then.
+    """
+
+    operation_id: str
+    operation: Operation
+    link: str
+    source: str
+    target: str
+    verified: bool
+    seconds: float
+    losses: tuple[PartitionLoss, ...]
+    moves: tuple[GroupMove, ...]
+    differences: tuple[VerificationDifference, ...]
+    loss: LossTotal
+    group_totals: tuple[GroupTotal, ...] = ()
+    left_groups: tuple[str, ...] = ()
+    """The groups that stayed behind, as was consented to: some of their moves are not known."""
+    not_named: tuple[str, ...] = ()
+    """Those that stayed as others were asked for by name; the link brings nothing more of what they read."""
+    stays: tuple[Stay, ...] = ()
+    """What else of groups stayed at the source, as the plan says."""
+    left_partitions: tuple[LeftPartition, ...] = ()
+    unanswered_groups: tuple[str, ...] = ()
+    """Of which nothing could be asked at the target, and nothing was set."""
+    stranded: tuple[StrandedRange, ...] = ()
+    late_commits: tuple[LateCommit, ...] = ()
+    read_on: tuple[ReadOn, ...] = ()
+    """Whose further offsets at the target are no differences: an earlier run's word explains them, or nothing was
+    committed for them.
+    """
+    not_compared_partitions: tuple[str, ...] = ()
+    """Of a switchover, as options name them: of these only the offsets were compared. The last mirrored record is gone
+    at a site by retention or compaction, or where it lies is not known exactly, and the target has others' behind it.
+    """
+    is_unwatched: bool = False
+    source_role: SiteStanding | None = None
+    hook_error: str = ""
+    takes_writes: bool = False
+    """The source could refuse writes (its brokers are farshore's own, or may be as the target's are; or by ACLs), and
+    was not told to.
+    """
+    moved_topics: tuple[str, ...] = ()
+    """Of the source, as regular expressions, whose roles the move is about; none: all."""
+    failure: LinkFailure | None = None
+    denied_principals: tuple[str, ...] = ()
+    """Whom the source's ACLs keep from writing to the moved topics."""
+    is_source_open: bool = False
+    seen_by: tuple[str, ...] = ()
+    """Links whose workers saw the source while it was called in vain from where it was left."""
+    source_finding: SiteFinding = SiteFinding.DEAD
+    """How the source was found at the fence: what is moved later needs the same consent to leave it."""
+    source_readers: tuple[SourceReader, ...] = ()
+    """Of a failover away from a source that answers."""
+    is_loss_unconsented: bool = False
+    unplanned_skips: tuple[UnplannedSkip, ...] = ()
+    unplanned_read_again: tuple[UnplannedReadAgain, ...] = ()
+    lacks: tuple[SourceParting, ...] = ()
+    """Of a failover: its target's own former records that it has no more, and the source has, as was consented to."""
+    not_closed: str = ""
+    """How a source stands that was to be closed, by its role or by ACLs, and of which it is not known that it is."""
+
+    @property
+    def has_findings(self) -> bool:
+        return any(
+            (
+                *(self.stranded, self.is_unwatched, self.is_source_open, self.late_commits, self.source_readers),
+                *(self.left_partitions, self.unanswered_groups),
+                *(self.is_loss_unconsented, self.unplanned_skips, self.unplanned_read_again, self.hook_error),
+            )
+        )

@@ -1,0 +1,321 @@
+"""Beginning an operation, and going on with one that another process left."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Container, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from broker.base.documents import to_document
+from broker.base.errors import FarshoreError
+from broker.client.cluster import Cluster
+from broker.client.fanout import side_by_side
+from failover.errors import (
+    GateRefused,
+    JournalDamaged,
+    OperationEnded,
+    OperationTakenUp,
+    OperationUnderWay,
+    Overtaken,
+)
+from failover.freezing.choice import Freezing, joined
+from failover.freezing.hooks import Hooks
+from failover.journal.log import OperationJournal, claim, load_operations
+from failover.journal.silence import if_lost
+from failover.journal.standing import (
+    OPEN_STATES,
+    OperationState,
+    done_moves,
+    given_up_links,
+    held_by,
+    intent_of,
+    is_behind_fence,
+    is_told_after,
+    late_denials,
+    refuse_second,
+    role_before,
+    standing_of,
+    to_forget,
+    told_standing,
+    uncommitted_groups,
+    was_writable_before,
+)
+from failover.journal.values import Event, OperationLog, check_not_gone_back
+from failover.limits import DRAIN_POLL_S, LEASE_S, OPERATIONS_KEPT, UNHEARD_S
+from failover.observing.contact import SiteFinding
+from failover.observing.sites import Sites
+from failover.planning.declared import check_declared, declared
+from failover.planning.gates import RefusalReason
+from failover.planning.intent import Intent
+from failover.planning.links import plan_link
+from failover.planning.site_plan import found_together
+from failover.planning.staying import staying_links
+from failover.running.link_run import LinkMove
+from failover.running.operation import Opening, Tell, carry_out, tell_nobody
+from failover.running.read_on import verified_offsets
+from failover.running.result import OperationResult
+from failover.running.steps import Operation, OperationStep
+from mirror.api import LinkRun, RunState, read_entries, refuse_promotion
+
+
+async def begin(
+    moves: Sequence[LinkMove],
+    intent: Intent,
+    operation_id: str,
+    who: str,
+    extra: Mapping[str, Any],
+    tell: Tell = tell_nobody,
+    still_wanted: Callable[[], Awaitable[None]] | None = None,
+) -> tuple[OperationResult, ...]:
+    """Carry out plans that were consented to, as a new operation; `extra` is noted beside them, `tell` as in
+    `carry_out`. `still_wanted` raises, behind the claim of the journal and before the first entry, where this is not to
+    begin any more.
+
+    Raises OperationUnderWay where another one between these sites has not ended, and what `carry_out` raises.
+    """
+    sites = moves[0].sites
+    between = (intent.source, intent.target)
+
+    known: set[str] = set()
+
+    def check(operations: Mapping[str, OperationLog]) -> Mapping[str, OperationLog]:
+        known.update(operations)
+        refuse_second(operations, between, sites.now_ms())
+        return operations
+
+    try:
+        writer, before = await claim(sites.target, between, check, sites.readers.operations)
+    except Overtaken as overtaken:
+        raise await who_begins(sites, between, known) from overtaken
+    if still_wanted is not None:
+        await still_wanted()
+    journal = OperationJournal(sites.target, operation_id, who, writer, between)
+    freezing = joined([move.plan.freezing for move in moves])
+    detail = _planned(moves, intent, who, freezing, extra)
+    opening = Opening(Event.PLANNED, detail, staying=staying_links(detail, ()))
+    try:
+        results = await carry_out(moves, journal, opening, intent.drain_timeout_s, tell=tell)
+    except OperationTakenUp as overtaken:
+        if not journal.is_begun:
+            raise await who_begins(sites, between, known) from overtaken
+        # Who begins another one fences this writer before he sees that it is under way, and gives up.
+        log = await find_operation(sites.target, operation_id)
+        if log is None or not journal.wrote_all(log):
+            raise
+        if begun_steps(log):
+            return await resume(log, [move.sites for move in moves], freezing.hooks, who, tell)
+        journal = await _own_again(log, sites.target, between, who)
+        opening = replace(opening, event=Event.TAKEN_UP, detail={"who": who})
+        results = await carry_out(moves, journal, opening, intent.drain_timeout_s, tell=tell)
+    with suppress(FarshoreError):  # all is done, and the next one forgets them
+        await journal.forget(to_forget(before, between, OPERATIONS_KEPT))
+    return results
+
+
+def _planned(
+    moves: Sequence[LinkMove], intent: Intent, who: str, freezing: Freezing, extra: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The first entry: what was asked for, how the source stood, and what was consented to."""
+    role, denials = freezing.source, freezing.source_denials
+    return {
+        "intent": intent.document(),
+        "who": who,
+        "role_before": None if role is None else role.configs(),
+        "is_writable_before": denials is not None and denials.is_writable,
+        **extra,
+        "declared": {move.sites.link.name: declared(move.sites.link) for move in moves},
+        "plans": [to_document(move.plan) for move in moves],
+    }
+
+
+async def who_begins(sites: Sites, between: tuple[str, str], known: Container[str]) -> OperationUnderWay:
+    """Of two that begin at once, both behind their looks, one is overtaken: by whom, the other's first entry says.
+    `known`: the operations that were there before.
+    """
+    clock = sites.target.clock
+    until_s = clock.boottime() + LEASE_S
+    while clock.boottime() < until_s:
+        operations = await sites.readers.operations.read(sites.target)
+        try:
+            refuse_second(operations, between, sites.now_ms())
+        except OperationUnderWay as found:
+            return found
+        for log in operations.values():
+            now = standing_of(log, sites.now_ms())
+            if log.operation_id not in known and (now.source, now.target) == between:
+                said = f"{log.operation_id} by {now.who} began at the same time, and has ended: {now.state.value}"
+                subject, show = ",".join(now.links), f"`farshore operation show {log.operation_id}` says what it did"
+                text, hint = f"{said}; nothing was changed", f"{show}; then look again with --dry-run"
+                return OperationUnderWay(text, hint, subject=subject, operation_id=log.operation_id)
+        await clock.sleep(DRAIN_POLL_S)
+    return Overtaken(*between)
+
+
+async def _own_again(log: OperationLog, target: Cluster, between: tuple[str, str], who: str) -> OperationJournal:
+    """Who began another operation raised the epoch, saw this one, and gave up: then this one is carried on here, of
+    which no step was begun yet. Raises OperationUnderWay where somebody took it up.
+    """
+    writer, now = await claim(target, between, partial(still, log))
+    return OperationJournal(target, now.operation_id, who, writer, between, now)
+
+
+async def find_operation(target: Cluster, operation_id: str) -> OperationLog | None:
+    """What the target keeps of it; None: nothing. Raises ClientError."""
+    return (await load_operations(target)).get(operation_id)
+
+
+async def resume(
+    log: OperationLog, sites: Sequence[Sites], hooks: Hooks, who: str, tell: Tell = tell_nobody
+) -> tuple[OperationResult, ...]:
+    """Take up an operation that nobody carries on, and bring it to its end; `sites` per link, as its intent has them.
+
+    A link that was not fenced yet and is refused by now is given up, and stays as it is; GateRefused where no other one
+    is left (then it can be tried again, or aborted). Raises OtherFile, OperationEnded, OperationUnderWay, and what
+    `carry_out` raises.
+    """
+    intent, target = intent_of(log), sites[0].target
+    check_declared(log, [one.link for one in sites])
+    await until_unheard(log, sites[0])
+    given_up = given_up_links(log)
+    # What was seen while somebody may have carried it on is no look to go by.
+    going = [replace(one, ahead=None) for one in sites if one.link.name not in given_up]
+    moves = found_together(await side_by_side(_move_again(log, intent, one, hooks) for one in going))
+    refused = {move.sites.link.name: said for move in moves if (said := _refusals(move, log.operation_id))}
+    if len(refused) == len(moves):
+        which = f"--from {intent.source} --to {intent.target}" if intent.is_site else f"--link {intent.links[0]}"
+        is_unanswered = any(one.reason is RefusalReason.SOURCE_UNREACHABLE for m in moves for one in m.plan.refusals)
+        raise GateRefused(
+            f"{log.operation_id} cannot go on: {'; '.join(dict.fromkeys(refused.values()))}; nothing more was changed",
+            hint=if_lost(log.operation_id, intent.source)
+            if is_unanswered
+            else f"`farshore {intent.operation} {which} --dry-run` says more; "
+            f"`farshore operation abort {log.operation_id}` gives it up",
+        )
+    moves = [move for move in moves if move.sites.link.name not in refused]
+    between = (intent.source, intent.target)
+    writer, log = await claim(target, between, partial(still, log))
+    journal = OperationJournal(target, log.operation_id, who, writer, between, log)
+    staying = staying_links(log.entries[0].detail, [*given_up, *refused])
+    is_frozen, late = OperationStep.FREEZE in begun_steps(log), late_denials(log)
+    opening = Opening(Event.TAKEN_UP, {"who": who}, refused, is_frozen, staying, late)
+    return await carry_out(moves, journal, opening, intent.drain_timeout_s, _done(log, moves), tell)
+
+
+def _refusals(move: LinkMove, operation_id: str) -> str:
+    """Of a link that is moved already nothing is refused any more: what is not as it should be, the end will say."""
+    if _is_promoted(move, operation_id):
+        return ""
+    return ", ".join(dict.fromkeys(f"{refusal.reason.value} ({refusal.subject})" for refusal in move.plan.refusals))
+
+
+def _is_promoted(move: LinkMove, operation_id: str) -> bool:
+    snapshot = move.plan.snapshot
+    return (snapshot.link_state, snapshot.operation_id) == (RunState.PROMOTED.value, operation_id)
+
+
+def _done(log: OperationLog, moves: Sequence[LinkMove]) -> list[OperationStep]:
+    """What is not taken again. The rest may be; each step looks at its own effect."""
+    done = {entry.detail["step"] for entry in log.entries if entry.event == Event.DONE}
+    skipped = {OperationStep.BEFORE_HOOK} & done
+    if is_told_after(log, [move.sites.link.name for move in moves]):
+        skipped.add(OperationStep.AFTER_HOOK)
+    if all(_is_promoted(move, log.operation_id) for move in moves):
+        skipped |= {OperationStep.BEFORE_HOOK, OperationStep.FREEZE, OperationStep.DRAIN}
+    return [step for step in OperationStep if step in skipped]
+
+
+def begun_steps(log: OperationLog) -> set[str]:
+    return {str(entry.detail["step"]) for entry in log.entries if entry.event == Event.STARTED}
+
+
+async def run_behind_fence(log: OperationLog, sites: Sites) -> LinkRun | None:
+    """What the link may do, as far as this operation goes for good: who began its fence may have asked for a promotion
+    that is still on its way, and then the link is taken over before that is read.
+
+    To be asked when that machine has stopped, or may not write any more (`OperationJournal.check_held`). Raises
+    LinkFenced, ClientError.
+    """
+    run = (await read_entries(sites.link, sites.target)).run
+    if is_promoted_by(log, run) or not is_behind_fence(log):
+        return run
+    return await refuse_promotion(sites.link, sites.target, log.operation_id)
+
+
+def is_promoted_by(log: OperationLog, run: LinkRun | None) -> bool:
+    """Whether it is the operation that the link was promoted by."""
+    return run is not None and (run.state, run.operation_id) == (RunState.PROMOTED, log.operation_id)
+
+
+async def _move_again(log: OperationLog, intent: Intent, sites: Sites, hooks: Hooks) -> LinkMove:
+    """The link as it is now, with what is known of its groups' moves."""
+    name = sites.link.name
+    is_moved = is_promoted_by(log, await run_behind_fence(log, sites))
+    if is_moved and intent.operation is Operation.SWITCHOVER:
+        found = await sites.look_past_source()  # it may have died since it was drained
+        sites = sites.as_found(found)
+        if found.source_finding is SiteFinding.PARTLY_THERE:
+            sites = replace(sites, source=None)
+    move = await plan_link(intent, sites, hooks)
+    freezing, denials = move.plan.freezing, move.plan.freezing.source_denials
+    if denials is not None:
+        denials = replace(denials, is_writable=was_writable_before(log))
+    freezing = replace(freezing, before=role_before(log), source_denials=denials)
+    move = replace(move, plan=replace(move.plan, freezing=freezing), verified=verified_offsets(log).get(name))
+    made = done_moves(log, OperationStep.MOVE_GROUPS)
+    if made is not None and name in made:
+        # Of one that was verified since, applications may have been told that it stands.
+        left = uncommitted_groups(log).get(name, frozenset()) - {group for group, _, _ in move.verified or ()}
+        return replace(move, moves=made[name], are_moved=True, uncommitted=left)
+    begun = (done_moves(log, OperationStep.MOVE_GROUPS, Event.STARTED) or {}).get(name)
+    if is_moved and begun is not None:
+        is_decided = move.sites.source is None or not move.plan.by_offset_map
+        return replace(move, moves=begun) if is_decided else replace(move, begun_moves=begun)
+    drained = done_moves(log, OperationStep.DRAIN)
+    if is_moved and drained is not None and name in drained and move.sites.source is None:
+        return replace(move, moves=drained[name])
+    return move
+
+
+def still(before: OperationLog, operations: Mapping[str, OperationLog]) -> OperationLog:
+    """The operation, which nobody has taken up since it was looked at. Raises OperationUnderWay, JournalDamaged."""
+    found, name = operations.get(before.operation_id), before.operation_id
+    if found is None:
+        raise JournalDamaged(
+            f"the journal of {name} is gone since a moment ago: its site lost it; nothing more was changed"
+        )
+    check_not_gone_back(before, found)
+    now = found.whole()
+    if (now.entries, now.lease) != (before.entries, before.lease):
+        raise OperationUnderWay(
+            f"{before.operation_id} is carried on elsewhere just now",
+            hint=f"`farshore operation wait {before.operation_id}` says how it ends",
+            operation_id=before.operation_id,
+        )
+    return now
+
+
+async def until_unheard(log: OperationLog, sites: Sites) -> None:
+    """Two clocks tell nothing for certain: a machine that lives is heard again, or stops by itself, within its lease.
+
+    Raises OperationEnded, OperationUnderWay, JournalDamaged.
+    """
+    standing = standing_of(log.whole(), sites.now_ms())
+    if standing.state not in OPEN_STATES:
+        raise OperationEnded(
+            f"{log.operation_id} has ended: {standing.state.value}",
+            hint=f"`farshore operation show {log.operation_id}`; what is left to be moved, a new operation moves",
+        )
+    if log.entries[-1].event == Event.CUT_SHORT:
+        return
+    clock = sites.target.clock
+    silent_s = max(0.0, (sites.now_ms() - standing.heard_at_ms) / 1000)
+    until_s = clock.boottime() + max(LEASE_S, UNHEARD_S - silent_s)
+    while clock.boottime() < until_s:
+        await clock.sleep(DRAIN_POLL_S * 4)
+        try:
+            still(log, await sites.readers.operations.read(sites.target))
+        except OperationUnderWay as heard:
+            now = replace(standing, state=OperationState.UNDER_WAY, heard_at_ms=sites.now_ms())
+            raise held_by(now, told_standing(now, sites.now_ms())) from heard

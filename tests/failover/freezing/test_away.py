@@ -1,0 +1,156 @@
+"""A site that was closed as a whole, and what a way back along one pair of links opens there: its own topics alone."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+from broker.client.site import Site
+from broker.client.site_role import set_site_role, site_standing
+from broker.wire.site_role import SiteRole, SiteStanding
+from deploy.topology import connect
+from failover.freezing.acl_freeze import AclFreeze, open_again
+from failover.freezing.acl_rights import denials_to_make, look
+from failover.freezing.away import with_kept
+from failover.freezing.choice import Freezing, joined, read_roles
+from failover.freezing.hooks import Hooks
+from failover.observing.sites import Sites
+from failover.planning.intent import Intent
+from failover.planning.links import plan_link
+from failover.running.steps import Operation
+from mirror.link import Link
+from mirror.offsets.operations import promote_link, resume_link
+from tests.failover.freezing.test_acl_freeze import locked
+from tests.failover.site_stage import SiteStage, two_links
+from tests.failover.stage import TOPIC, now_ms
+from tests.mirror.harness import make_topic
+
+STANDBY = SiteStanding(SiteRole.STANDBY, 3, "somebody")
+
+
+@dataclass
+class Lost:
+    """Two pairs of links; what went along both of them stands at west, and east is closed as a whole."""
+
+    stage: SiteStage
+    links: dict[str, Link]
+
+    def back(self, name: str, links: Sequence[Link] | None = None) -> Sites:
+        """The sites of the link back of the `name`d topic; `links`: of the file, where it has others."""
+        there = self.links[f"{name}-back"]
+        declared = tuple(self.links.values()) if links is None else tuple(links)
+        return Sites(there, self.stage.target, self.stage.source, (), now_ms, links=declared)
+
+    async def opened(self, name: str, links: Sequence[Link] | None = None, *, whole_site: bool = False) -> SiteStanding:
+        """What east would be behind the move along that link back."""
+        sites = self.back(name, links)
+        intent = Intent(Operation.SWITCHOVER, (sites.link.name,), "west", "east", whole_site=whole_site)
+        freezing = (await plan_link(intent, sites, Hooks())).plan.freezing
+        assert freezing.target is not None
+        return freezing.begun(freezing.target)
+
+
+@asynccontextmanager
+async def lost(folder: Path) -> AsyncIterator[Lost]:
+    async with two_links(folder) as stage:
+        pairs = [
+            one
+            for there in stage.links
+            for one in (there, Link(f"{there.topics[0]}-back", there.target, there.source, there.topics))
+        ]
+        links = {link.name: link for link in connect(pairs)}
+        for link in stage.links:
+            await promote_link(links[link.name], stage.target, "failover-1")
+        await set_site_role(stage.source, SiteRole.STANDBY, "somebody", await site_standing(stage.source))
+        yield Lost(stage, links)
+
+
+async def test_one_pair_that_comes_back_opens_none_of_the_topics_of_the_other(tmp_path: Path) -> None:
+    async with lost(tmp_path) as sites:
+        for whole_site in (False, True):
+            then = await sites.opened("flights", whole_site=whole_site)
+            assert (then.role, then.topics) == (SiteRole.STANDBY, ("orders",)), whole_site
+        now = await site_standing(sites.stage.source)
+        then = await sites.opened("flights")
+        await set_site_role(sites.stage.source, then.role, "flights are back", now, then.topics)
+        assert (await sites.opened("orders")).role is SiteRole.ACTIVE, "the last one opens the rest"
+        together = joined([await kept(sites, name) for name in ("flights", "orders")])
+        assert together.begun(STANDBY).role is SiteRole.ACTIVE, "as one command brings both back"
+
+
+async def kept(sites: Lost, name: str) -> Freezing:
+    one = sites.back(name)
+    return await with_kept(replace(await read_roles(one.link, one.source, one.target), target=STANDBY), one)
+
+
+async def test_of_a_link_that_came_back_or_never_went_the_topics_are_opened(tmp_path: Path) -> None:
+    async with lost(tmp_path) as sites:
+        orders = sites.links["east-west-orders"]
+        await promote_link(sites.links["orders-back"], sites.stage.source, "switchover-2", ["failover-1"])
+        assert (await sites.opened("flights")).role is SiteRole.ACTIVE, "they are back, and their link does not run yet"
+        await resume_link(orders, sites.stage.target, "tests")
+        assert (await sites.opened("flights")).role is SiteRole.ACTIVE
+
+
+async def test_of_a_link_that_does_not_tell_the_topics_stay_closed_but_for_those_of_the_move(tmp_path: Path) -> None:
+    nobody = Site("north", "127.0.0.1:9")
+    async with lost(tmp_path) as sites:
+        flights, back = sites.links["east-west-flights"], sites.links["flights-back"]
+        hotels = Link("hotels", flights.source, nobody, ("hotels",))
+        every = Link("every", flights.source, nobody, (".*",))
+        then = await sites.opened("flights", [flights, back, hotels, every])
+        assert (then.role, then.topics) == (SiteRole.STANDBY, ("hotels",)), "and of `.*` nobody knows which went"
+
+
+def test_what_a_link_that_stays_keeps_is_not_opened_with_those_that_go() -> None:
+    flights = Freezing(target=STANDBY, target_topics=("flights",), target_kept=("hotels", "orders"))
+    orders = Freezing(target=STANDBY, target_topics=("orders",), target_kept=("flights", "hotels"))
+    assert joined([flights, orders]).begun(STANDBY).topics == ("hotels",)
+    assert joined([flights]).begun(STANDBY).topics == ("hotels", "orders")
+
+
+@pytest.mark.parametrize(
+    ("before", "topics", "but", "expected"),
+    [
+        (STANDBY, ["flights"], ["orders"], (SiteRole.STANDBY, ("orders",), ())),
+        (STANDBY, [], ["orders"], (SiteRole.STANDBY, ("orders",), ())),
+        (STANDBY, ["orders"], ["orders"], (SiteRole.ACTIVE, (), ())),
+        (STANDBY, ["flights"], [".*"], (SiteRole.STANDBY, (), ())),
+        (SiteStanding(), ["flights"], ["orders"], (SiteRole.ACTIVE, (), ())),
+        (SiteStanding(), [], ["orders"], (SiteRole.ACTIVE, (), ())),
+        (replace(STANDBY, topics=("flights", "orders")), [], ["orders"], (SiteRole.STANDBY, ("orders",), ())),
+        (replace(STANDBY, topics=("flights",)), ["flights"], ["orders"], (SiteRole.ACTIVE, (), ())),
+        (SiteStanding(SiteRole.FROZEN, 3), ["flights"], ["orders"], (SiteRole.FROZEN, ("orders",), ())),
+        (
+            SiteStanding(SiteRole.FROZEN, 3, standby=("cars",)),
+            ["flights"],
+            ["orders"],
+            (SiteRole.FROZEN, ("cars", "orders"), ("cars",)),
+        ),
+    ],
+)
+def test_what_is_kept_stays_as_it_is_closed(
+    before: SiteStanding, topics: list[str], but: list[str], expected: tuple[SiteRole, tuple[str, ...], tuple[str, ...]]
+) -> None:
+    then = before.opened("", topics, but)
+    assert (then.role, then.topics, then.standby) == expected
+
+
+@pytest.mark.parametrize(("topics", "but"), [([], ["hotels"]), ([TOPIC], [])])
+async def test_acls_of_topics_that_are_kept_are_not_taken_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, topics: list[str], but: list[str]
+) -> None:
+    """A site without roles is closed topic by topic, and so opened; but for a move that opens all that it has."""
+    async with locked(tmp_path, monkeypatch) as there:
+        east = there.stage.source
+        await make_topic(east, "hotels", 1)
+        denials = await denials_to_make(east, ())
+        assert denials is not None
+        await AclFreeze(east, "site-standby").close(denials, ())
+        assert (await look(east)).topics == (TOPIC, "hotels")
+        await open_again(east, topics, None, but)
+        assert (await look(east)).topics == ("hotels",)

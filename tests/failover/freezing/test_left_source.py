@@ -1,0 +1,169 @@
+"""A failover away from a source that answers: who still writes and reads there is a finding, and so is a loss that
+nobody consented to.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from broker.client.site_role import set_site_role, site_standing
+from broker.wire.errors import ErrorCode
+from broker.wire.site_role import SiteRole
+from broker.wire.vocabulary import TopicPartition
+from failover.freezing.choice import UNFROZEN, Freezing, read_roles
+from failover.losses.statements import Certainty
+from failover.observing.sites import Sites
+from failover.planning.plan import OperationPlan, plan_failover
+from failover.running.late_commits import LateCommit, SourceReader
+from failover.running.link_run import LinkRun
+from failover.running.operation import GroupsStand, Tell, tell_nobody
+from failover.running.result import OperationResult
+from failover.running.steps import OperationStep
+from tests.broker.faults import Faults, injected
+from tests.failover.freezing.test_taken_up_frozen import without_roles
+from tests.failover.stage import GROUP, PARTITIONS, TOPIC, Stage, commit_group, mirrored, reading, two_sites
+from tests.mirror.harness import make_topic, some_records, write
+
+
+async def planned(sites: Sites, *, allow_data_loss: bool = True, freezing: Freezing = UNFROZEN) -> OperationPlan:
+    seen = await sites.look_past_source()
+    return plan_failover(seen, allow_data_loss=allow_data_loss, even_if_source_answers=True, freezing=freezing)
+
+
+async def roles_of(stage: Stage) -> Freezing:
+    roles = await read_roles(stage.link, stage.source, stage.target, even_without_source=True)
+    return replace(roles, freezes=True)
+
+
+async def failed_over(stage: Stage, sites: Sites, tell: Tell = tell_nobody) -> OperationResult:
+    async with mirrored(stage):
+        freezing = await roles_of(stage) if sites.source is not None else UNFROZEN
+        return await stage.run(await planned(sites, freezing=freezing), sites, tell=tell)
+
+
+async def test_a_source_that_was_closed_is_no_finding(tmp_path: Path) -> None:
+    async with two_sites(tmp_path) as stage:
+        result = await failed_over(stage, stage.sites)
+    assert (result.verified, result.is_source_open, result.has_findings) == (True, False, False)
+
+
+async def test_a_source_that_stands_by_already_is_not_to_be_closed_when_it_answers(tmp_path: Path) -> None:
+    """It was: "as soon as east answers", of one that did, and refused its clients."""
+    async with two_sites(tmp_path) as stage, mirrored(stage):
+        await set_site_role(stage.source, SiteRole.STANDBY, "a test", await site_standing(stage.source))
+        freezing = await roles_of(stage)
+        result = await stage.run(await planned(stage.sites, freezing=freezing), stage.sites)
+    assert (result.verified, result.takes_writes, result.has_findings) == (True, False, False)
+
+
+async def test_a_source_that_answers_and_that_nobody_closes_is_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It ended with 0, and its clients wrote on where no mirror carried it any more."""
+    without_roles(monkeypatch)
+    async with two_sites(tmp_path) as stage:
+        result = await failed_over(stage, stage.sites)
+    assert (result.verified, result.is_source_open, result.has_findings) == (True, True, True)
+
+
+async def test_a_source_that_is_gone_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    without_roles(monkeypatch)
+    async with two_sites(tmp_path) as stage:
+        result = await failed_over(stage, stage.without_source)
+    assert (result.verified, result.is_source_open, result.has_findings) == (True, False, False)
+
+
+async def test_who_reads_on_at_it_is_one(tmp_path: Path) -> None:
+    async with two_sites(tmp_path) as stage, reading(stage.link.source.bootstrap_servers):
+        result = await failed_over(stage, stage.sites)
+    assert (result.verified, result.has_findings) == (True, True)
+    assert result.source_readers == (SourceReader(GROUP, 1),)
+
+
+async def test_who_commits_there_behind_the_word_is_one(tmp_path: Path) -> None:
+    """A consumer that joined no group has no members to be seen by."""
+    async with two_sites(tmp_path) as stage:
+        told = asyncio.Event()
+
+        async def read_on() -> None:
+            await told.wait()
+            await commit_group(stage.source, 41, 42)
+
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(read_on())
+            result = await failed_over(stage, stage.sites, lambda _: told.set())
+    assert result.late_commits == (LateCommit(GROUP, TOPIC, 0, 20, 41), LateCommit(GROUP, TOPIC, 1, 30, 42))
+    assert (result.verified, result.has_findings) == (True, True)
+
+
+async def test_a_source_that_does_not_say_any_more_who_reads_on_is_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was closed, and the look behind the word failed: exit code 0 said that nobody commits there."""
+    async with two_sites(tmp_path) as stage:
+        east = Faults()
+
+        def cut(_stand: GroupsStand) -> None:
+            east.listing = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+
+        with injected(monkeypatch, {stage.brokers[0]: east}):
+            result = await failed_over(stage, stage.sites, cut)
+    assert (result.verified, result.is_source_open) == (True, False)
+    assert (result.is_unwatched, result.has_findings) == (True, True)
+
+
+async def test_a_loss_that_nobody_consented_to_is_one(tmp_path: Path) -> None:
+    """Nothing was missing when it was planned, without --allow-data-loss; records come before the fence."""
+    async with two_sites(tmp_path) as stage:
+        async with mirrored(stage):
+            pass
+        plan = await planned(stage.sites, allow_data_loss=False, freezing=await roles_of(stage))
+        assert plan.refusals == ()
+        await write(stage.source, PARTITIONS[0], some_records(5000, 7))
+        result = await stage.run(plan, stage.sites)
+    assert (result.loss.records, result.loss.certainty) == (7, Certainty.EXACT)
+    assert (result.verified, result.is_loss_unconsented, result.has_findings) == (True, True, True)
+
+
+@pytest.mark.parametrize("is_empty", [True, False])
+async def test_a_topic_that_is_born_amid_it_is_in_its_loss(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_empty: bool
+) -> None:
+    """Its loss was said to be exactly 0: only what the look at the fence had seen was asked for."""
+    async with two_sites(tmp_path) as stage:
+        stage.link = replace(stage.link, topics=("flights.*",))
+        async with mirrored(stage):
+            pass
+        plan = await planned(stage.sites)
+        real = LinkRun.take
+
+        async def take(self: LinkRun, step: OperationStep) -> None:
+            await real(self, step)
+            if step is OperationStep.FENCE:
+                await make_topic(stage.source, "flights.new", 2)
+                await make_topic(stage.source, "others", 1)
+                if not is_empty:
+                    await write(stage.source, TopicPartition("flights.new", 1), some_records(0, 9))
+
+        monkeypatch.setattr(LinkRun, "take", take)
+        result = await stage.run(plan, stage.sites)
+    records = 0 if is_empty else 9
+    assert (result.loss.records, result.loss.certainty) == (records, Certainty.EXACT)
+    born = [(loss.topic, loss.partition, loss.records) for loss in result.losses if loss.topic != TOPIC]
+    assert born == [("flights.new", 0, 0), ("flights.new", 1, records)]
+
+
+@pytest.mark.parametrize("is_kafka", [False, True])
+async def test_a_source_of_farshores_own_that_was_not_told_takes_writes_whatever_the_target_is(
+    tmp_path: Path, *, is_kafka: bool
+) -> None:
+    """With Apache Kafka as the target nothing said so, nor what to do when the source is back."""
+    async with two_sites(tmp_path) as stage, mirrored(stage):
+        roles = replace(await roles_of(stage), freezes=False, target=None)
+        freezing = replace(roles, source=None) if is_kafka else roles
+        result = await stage.run(await planned(stage.sites, freezing=freezing), stage.sites)
+    assert (result.source_role, result.takes_writes) == (None, not is_kafka)

@@ -1,0 +1,85 @@
+"""What comes to the source after the fence is named by content, also where a link brings the target's records back."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from broker.wire.vocabulary import TopicPartition
+from failover.journal.log import load_operations
+from failover.journal.values import Event
+from failover.losses.stranded import StrandedRange
+from failover.planning.plan import plan_switchover
+from failover.running.steps import OperationStep
+from tests.failover.stage import PARTITIONS, RECORDS, Stage, mirrored, two_sites
+from tests.mirror.harness import eventually, read_all, running, some_records, wait_for_records, write
+
+LATE, BROUGHT = 3, (4, 2)
+"""Records that a producer writes at the source behind the fence; and per partition those the link back brings."""
+
+
+async def _is_fenced(stage: Stage) -> bool:
+    logs = (await load_operations(stage.target)).values()
+    return any(e.event == Event.DONE and e.detail["step"] == OperationStep.FENCE for log in logs for e in log.entries)
+
+
+async def _only_at_source(stage: Stage, where: TopicPartition) -> list[tuple[object, ...]]:
+    there = {tuple(record)[1:] for record in await read_all(stage.target, where)}
+    return [tuple(record)[1:] for record in await read_all(stage.source, where) if tuple(record)[1:] not in there]
+
+
+async def _named(stage: Stage, found: tuple[StrandedRange, ...], where: TopicPartition) -> list[tuple[object, ...]]:
+    """By content, of the source's records in the ranges but for those that the target has, too."""
+    lacking = await _only_at_source(stage, where)
+    return [
+        tuple(record)[1:]
+        for record in await read_all(stage.source, where)
+        for one in found
+        if (one.topic, one.partition) == where and one.first_offset <= record.offset < one.end_offset
+        if tuple(record)[1:] in lacking
+    ]
+
+
+@pytest.mark.parametrize("is_late", [True, False])
+@pytest.mark.parametrize("runs_back", [True, False])
+async def test_behind_the_fence_only_what_the_target_lacks_is_stranded(
+    tmp_path: Path, is_late: bool, runs_back: bool
+) -> None:
+    async with two_sites(tmp_path) as stage:
+        there = replace(stage.link, shared_targets=True)
+        back = replace(there, name=f"{there.name}-back", source=there.target, target=there.source)
+        stage.link = replace(there, reverse_links=(back,))
+        back = replace(back, reverse_links=(there,))
+
+        async def go_on() -> None:
+            await eventually(lambda: _is_fenced(stage), "the fence")
+            if is_late:
+                await write(stage.source, PARTITIONS[0], some_records(7_000, LATE))
+            if not runs_back:
+                return
+            for at, count in zip(PARTITIONS, BROUGHT, strict=True):
+                await write(stage.target, at, some_records(8_000, count))
+            for at, count in zip(PARTITIONS, (BROUGHT[0] + LATE * is_late, BROUGHT[1]), strict=True):
+                await wait_for_records(stage.source, at, RECORDS + count)
+
+        async with mirrored(stage):
+            plan = plan_switchover(await stage.sites.look())
+            if runs_back:
+                async with running(back):
+                    going = asyncio.create_task(go_on())
+                    result = await stage.run(plan, stage.sites)
+                    await going
+            else:
+                going = asyncio.create_task(go_on())
+                result = await stage.run(plan, stage.sites)
+                await going
+        assert result.verified, result.differences
+        assert [(TopicPartition(one.topic, one.partition), one.records) for one in result.stranded] == (
+            [(PARTITIONS[0], LATE)] if is_late else []
+        )
+        assert result.has_findings is is_late
+        for where in PARTITIONS:
+            assert await _named(stage, result.stranded, where) == await _only_at_source(stage, where)

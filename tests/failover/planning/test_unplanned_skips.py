@@ -1,0 +1,86 @@
+"""What a group would skip that its plan did not say: refused before the fence, a finding behind it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from failover.errors import SkipsMore
+from failover.planning.moves import MoveKind, UnplannedSkip
+from failover.planning.plan import plan_failover, plan_switchover
+from failover.planning.to_datetime import moves_to
+from failover.running.link_run import LinkRun
+from failover.running.operation import GroupsStand
+from failover.running.steps import OperationStep
+from tests.failover.stage import GROUP, TOPIC, commit_group, mirrored, two_sites
+
+
+async def test_a_group_that_went_on_at_the_target_before_the_fence_is_refused(tmp_path: Path) -> None:
+    async with two_sites(tmp_path) as stage, mirrored(stage):
+        plan = plan_switchover(await stage.sites.look())
+        assert [total.skipped_records for total in plan.group_totals] == [0]
+        await commit_group(stage.target, 45, 30)
+        with pytest.raises(SkipsMore, match=rf"{GROUP} on {TOPIC}-0 \(at most 24\); nothing was changed"):
+            await stage.run(plan, stage.sites)
+        assert (await stage.sites.look()).link_state == "running"
+        again = plan_switchover(await stage.sites.look())
+        assert [total.skipped_records for total in again.group_totals] == [24]
+        result = await stage.run(again, stage.sites)
+    assert (result.verified, result.unplanned_skips, result.has_findings) == (True, (), False)
+
+
+async def test_one_that_goes_on_there_behind_the_fence_is_a_finding(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = LinkRun.take
+    async with two_sites(tmp_path) as stage:
+        async with mirrored(stage):
+            pass
+        await commit_group(stage.source, 22, 33)
+
+        async def take(self: LinkRun, step: OperationStep) -> None:
+            await real(self, step)
+            if step is OperationStep.FENCE:
+                await commit_group(stage.target, 21, 48)
+
+        monkeypatch.setattr(LinkRun, "take", take)
+        plan = plan_failover(await stage.sites.look(), allow_data_loss=True, even_if_source_answers=True)
+        assert [move.kind for move in plan.moves] == [MoveKind.TRANSLATED] * 2
+        stands: list[GroupsStand] = []
+        result = await stage.run(plan, stage.sites, tell=stands.append)
+    assert [stand.left_groups for stand in stands] == [(GROUP,)], "its applications are not told to start"
+    assert result.unplanned_skips == (UnplannedSkip(GROUP, TOPIC, 1, 14),)
+    assert (result.verified, result.has_findings) == (True, True)
+
+
+async def test_a_group_that_was_sent_back_to_a_time_is_not_carried_over_it_by_a_later_wave(tmp_path: Path) -> None:
+    """It was to read again from there, and a wave by the map moved it to where it stood at the source: 0 skipped."""
+    async with two_sites(tmp_path) as stage:
+        async with mirrored(stage):
+            pass
+        seen = await stage.without_source.look()
+        moves = await moves_to(seen, stage.target, 0)
+        plan = plan_failover(seen, allow_data_loss=True, even_if_source_answers=False, moves=moves)
+        assert (await stage.run(plan, stage.without_source)).verified
+        stood = await stage.group_at(stage.target)
+        sites = replace(stage.sites, groups=(GROUP,))
+        plan = plan_failover(await sites.look_past_source(), allow_data_loss=True, even_if_source_answers=True)
+        assert [(move.kind, move.skipped_records) for move in plan.moves] == [(MoveKind.SET_BACK_THERE, 0)] * 2
+        assert (await stage.run(plan, sites)).verified
+        assert await stage.group_at(stage.target) == stood
+
+
+async def test_one_that_read_on_at_the_source_since_is_carried(tmp_path: Path) -> None:
+    """Of a group that a wave left behind its applications at the source say where it is."""
+    async with two_sites(tmp_path) as stage:
+        async with mirrored(stage):
+            pass
+        plan = plan_failover(await stage.sites.look(), allow_data_loss=True, even_if_source_answers=True)
+        assert (await stage.run(plan, stage.sites)).verified
+        await commit_group(stage.source, 33, 44)
+        await commit_group(stage.target, 5, 6)
+        sites = replace(stage.sites, groups=(GROUP,))
+        plan = plan_failover(await sites.look_past_source(), allow_data_loss=True, even_if_source_answers=True)
+        assert [move.kind for move in plan.moves] == [MoveKind.TRANSLATED] * 2

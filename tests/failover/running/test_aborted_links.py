@@ -1,0 +1,94 @@
+"""What an abort says of links that do not run and that its operation did not promote, and of a failover's source."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from broker.client.site_role import site_standing
+from failover.freezing.hooks import Hooks
+from failover.running.aborting import AbortKind, abort, plan_abort
+from mirror.api import promote_link
+from mirror.offsets.operations import pause_link
+from tests.failover.freezing.test_acl_freeze import ID as BY_ACLS
+from tests.failover.freezing.test_acl_freeze import die_at, locked
+from tests.failover.machines import HEIR, machine, quick
+from tests.failover.running.test_taking_up import FAILOVER, ID, die_in, ready
+from tests.failover.stage import TOPIC
+from tests.mirror.harness import make_topic
+
+
+@pytest.mark.parametrize("step", ["drain", "fence"])
+async def test_a_link_that_somebody_paused_is_told_as_paused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    """It was said that it runs."""
+    quick(monkeypatch)
+    async with ready(tmp_path) as stage:
+        await die_in(stage, monkeypatch, step)
+        await pause_link(stage.link, stage.target, "pause-1")
+        async with machine(HEIR, stage.link) as sites:
+            log = await stage.log(ID)
+            planned = await plan_abort(log, sites)
+            assert await abort(log, sites, planned, Hooks(), "an heir") == planned
+        assert [(one.kind, one.stays, one.command) for one in planned] == [
+            (AbortKind.LINK_PAUSED, False, f"farshore link resume --link {stage.link.name}"),
+            (AbortKind.SOURCE_THAWED, False, ""),
+        ]
+        assert (await stage.sites.look()).link_state == "paused"
+
+
+async def test_a_link_that_another_operation_promoted_is_told_so_and_its_source_is_not_opened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was said that it runs, and the source took writes that no mirror carried."""
+    quick(monkeypatch)
+    async with ready(tmp_path) as stage:
+        await die_in(stage, monkeypatch, "drain")
+        await promote_link(stage.link, stage.target, "failover-7")
+        async with machine(HEIR, stage.link) as sites:
+            log = await stage.log(ID)
+            planned = await plan_abort(log, sites)
+            assert await abort(log, sites, planned, Hooks(), "an heir") == planned
+        assert [(one.kind, one.stays, one.by, one.command) for one in planned] == [
+            (AbortKind.LINK_PROMOTED_ELSEWHERE, True, "failover-7", "farshore operation show failover-7"),
+            (AbortKind.SOURCE_REFUSES_WRITES, True, "", "farshore site thaw --site east"),
+        ]
+        standing = await site_standing(stage.source)
+        assert standing is not None
+        assert not standing.takes_writes
+
+
+async def test_a_failover_that_is_aborted_says_that_its_source_was_not_closed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing was said of it: its clients wrote what no mirror carried."""
+    quick(monkeypatch)
+    async with ready(tmp_path) as stage:
+        await die_in(stage, monkeypatch, "hand_over", FAILOVER)
+        async with machine(HEIR, stage.link) as sites:
+            log = await stage.log(ID)
+            found = await abort(log, sites, await plan_abort(log, sites), Hooks(), "an heir")
+        assert [(one.kind, one.subject, one.stays) for one in found] == [
+            (AbortKind.LINK_PROMOTED, stage.link.name, True),
+            (AbortKind.GROUPS_MOVED, "west", True),
+            (AbortKind.SOURCE_TAKES_WRITES, "east", True),
+        ]
+
+
+async def test_aborted_behind_the_fence_a_source_that_is_closed_in_part_is_told_with_what_takes_writes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was told as one that refuses writes: one topic of two was enough."""
+    async with locked(tmp_path, monkeypatch) as site:
+        stage = site.stage
+        stage.link = replace(stage.link, topics=(TOPIC, "trips"))
+        await die_at(stage, monkeypatch, "move_groups", 1, answered=True)
+        await make_topic(stage.source, "trips", 1)
+        async with machine(HEIR, stage.link) as sites:
+            found = await plan_abort(await stage.log(BY_ACLS), sites)
+        (told,) = [one for one in found if one.subject == "east"]
+        assert (told.kind, told.command) == (AbortKind.SOURCE_UNKNOWN, "farshore site role --site east")
+        assert told.open_topics == ("trips",)

@@ -1,0 +1,66 @@
+"""Switchovers and failovers under trouble: each that ends with exit code 0 is held against the world by content, and
+each that is refused against what the world allows.
+
+FARSHORE_SWITCHOVER_SEEDS=FIRST:COUNT runs others than the fixed worlds (`make chaos` takes 500).
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import pytest
+
+from failover.planning.gates import GateRefusal, RefusalReason
+from failover.planning.moves import GroupMove
+from tests.failover.machines import quick
+from tests.failover.moved_operator import beyond_the_map, play
+from tests.failover.moved_refusals import MovedWrongly
+
+FIRST, COUNT = map(int, os.environ.get("FARSHORE_SWITCHOVER_SEEDS", "0:20").split(":"))
+
+
+@pytest.fixture(scope="module")
+def outcomes(request: pytest.FixtureRequest) -> Iterator[Counter[str]]:
+    """How often each thing happened, printed at the end."""
+    counts: Counter[str] = Counter()
+    yield counts
+    with request.config.pluginmanager.getplugin("capturemanager").global_and_fixture_disabled():
+        print("\n" + "\n".join(f"{count:6} {what}" for what, count in sorted(counts.items())))
+
+
+@pytest.mark.parametrize("seed", range(FIRST, FIRST + COUNT))
+async def test_each_consumer_of_a_moved_group_goes_on_at_exactly_its_next_record(
+    seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, outcomes: Counter[str]
+) -> None:
+    quick(monkeypatch)
+    outcomes += await play(seed, tmp_path, monkeypatch)
+
+
+async def test_an_operator_who_is_refused_by_right_has_a_way_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, outcomes: Counter[str]
+) -> None:
+    quick(monkeypatch)
+    counts = Counter[str]()
+    for seed in range(4):
+        counts += await play(seed, tmp_path / str(seed), monkeypatch, beyond_the_map)
+    outcomes += counts
+    assert counts["refused: group_not_movable"] > 0
+    assert counts["failover ended with 0"] == 4
+
+
+async def test_a_refusal_that_the_world_does_not_allow_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Planted: no group is ever known well enough."""
+
+    def none_is(moves: Iterable[GroupMove], left_groups: tuple[str, ...]) -> tuple[GateRefusal, ...]:
+        groups = sorted({move.group for move in moves} - set(left_groups))
+        return tuple(GateRefusal(RefusalReason.GROUP_NOT_MOVABLE, group) for group in groups)
+
+    quick(monkeypatch)
+    monkeypatch.setattr("failover.planning.plan.not_movable", none_is)
+    with pytest.raises(MovedWrongly, match="refused without a reason"):
+        await play(0, tmp_path, monkeypatch)
