@@ -57,8 +57,11 @@ def hanging(
     is_it: Callable[[Message], bool],
     meanwhile: Callable[[], Awaitable[object]],
 ) -> Iterator[list[Message]]:
-    """In this step the machine hangs, with all that it would send, before the first such request, which is given."""
+    """In this step the machine hangs, with all that it would send, before the first such request, which is given. Where
+    it gives up waiting for that, what is done meanwhile goes on: that is others'.
+    """
     hung: list[Message] = []
+    others: list[asyncio.Future[object]] = []
     steps: list[str] = []
     wakes = asyncio.Event()
     real_send, real_record = Connection.send, OperationJournal.record_all
@@ -78,10 +81,9 @@ def hanging(
                 await wakes.wait()
             elif steps[-1:] == [step] and is_it(message):
                 hung.append(message)
-                try:
-                    await meanwhile()
-                finally:
-                    wakes.set()
+                others.append(asyncio.ensure_future(meanwhile()))
+                others[0].add_done_callback(lambda _: wakes.set())
+                await asyncio.shield(others[0])
         return await real_send(self, message, version, timeout_ms=timeout_ms)
 
     with monkeypatch.context() as patched:
@@ -90,6 +92,8 @@ def hanging(
         patched.setattr("failover.journal.log.LEASE_S", 600.0)  # its clocks stand still meanwhile, and it goes on
         patched.setattr("failover.journal.log.HEARTBEAT_S", 600.0)  # where it hung, before it says that it lives
         yield hung
+        for one in others:
+            one.result()
 
 
 async def hangs_and_wakes(
