@@ -16,7 +16,7 @@ from mirror.looking import LinkLook, look_at_link
 from mirror.offsets.entries import Checkpoint, GapKind, GapStatus, LinkRun, RunState
 from mirror.offsets.fence import fence_groups
 from mirror.offsets.fence_ends import FenceEnd
-from mirror.offsets.group_entries import GroupAction, GroupSync, GroupSyncs, Written
+from mirror.offsets.group_entries import GroupAction, GroupSync, GroupSyncs, VoidGroup, Written
 from mirror.offsets.hold_entries import HoldReason
 from mirror.offsets.intervals import End
 from mirror.offsets.last_looks import LastLooks
@@ -112,6 +112,7 @@ __all__ = [
     "StateReaders",
     "StrandedTail",
     "TailReader",
+    "VoidGroup",
     "Written",
     "acls_of",
     "carried_back",

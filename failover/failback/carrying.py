@@ -169,6 +169,6 @@ async def set_groups(
         due += [Due(group.group, wanted, before)] if wanted else []
     if found:
         await note(found)
-    refused = await commits.commit(due, check)
+    refused = (await commits.commit(due, check)).failures
     await commits.until_counted()
     return SetGroups(tuple(one for one in found if one.group not in refused), refused)

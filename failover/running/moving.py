@@ -43,6 +43,7 @@ from mirror.api import (
     RunState,
     StateEntries,
     StateLog,
+    VoidGroup,
     commit_groups,
     fence_groups,
     find_places,
@@ -110,8 +111,8 @@ class Committing(Protocol):
     async def look(self, groups: Sequence[str]) -> None:
         """Find out what these groups can be committed by. Raises ClientError."""
 
-    async def commit(self, due: Sequence[Due], check: Callable[[], Awaitable[None]]) -> Mapping[str, ClientError]:
-        """Commit these groups -> those that are not known to be, and why. `check` raises where the link is another's.
+    async def commit(self, due: Sequence[Due], check: Callable[[], Awaitable[None]]) -> Commits:
+        """Commit these groups, in as many transactions as it takes. `check` raises where the link is another's.
 
         Raises what `check` raises, and ClientError where it is not known of all.
         """
@@ -134,30 +135,33 @@ class FencedCommits:
     async def look(self, groups: Sequence[str]) -> None:
         self._places = await find_places(self._target, groups)
 
-    async def commit(self, due: Sequence[Due], check: Callable[[], Awaitable[None]]) -> Mapping[str, ClientError]:
+    async def commit(self, due: Sequence[Due], check: Callable[[], Awaitable[None]]) -> Commits:
         failures: dict[str, ClientError] = {}
+        in_doubt: frozenset[str] = frozenset()
         for at in range(0, len(due), GROUPS_PER_TRANSACTION):
-            failures |= await self._commit_free(due[at : at + GROUPS_PER_TRANSACTION], check)
-        return failures
+            ended = await self._commit_free(due[at : at + GROUPS_PER_TRANSACTION], check)
+            failures |= ended.failures
+            in_doubt |= ended.in_doubt
+        return Commits(failures, None, self._ended, in_doubt)
 
-    async def _commit_free(
-        self, share: Sequence[Due], check: Callable[[], Awaitable[None]]
-    ) -> Mapping[str, ClientError]:
+    async def _commit_free(self, share: Sequence[Due], check: Callable[[], Awaitable[None]]) -> Commits:
         """Again for HELD_S those whose offsets somebody's transaction has; it may be what a machine before this one
         staged, whose end does not count yet.
         """
         loop = asyncio.get_running_loop()
         until_s = loop.time() + HELD_S
         failures: dict[str, ClientError] = {}
+        in_doubt: frozenset[str] = frozenset()
         left = list(share)
         while True:
             ended = await self._commit(left, check)
+            in_doubt |= ended.in_doubt
             self._ended = ended.writer or self._ended
             held = {group for group, error in ended.failures.items() if isinstance(error, OffsetsHeld)}
             failures |= {group: error for group, error in ended.failures.items() if group not in held}
             left = [one for one in left if one.group in held]
             if not left or loop.time() > until_s:
-                return failures | {group: ended.failures[group] for group in held}
+                return Commits(failures | {group: ended.failures[group] for group in held}, None, self._ended, in_doubt)
             await asyncio.sleep(DRAIN_POLL_S)
 
     async def _commit(self, share: Sequence[Due], check: Callable[[], Awaitable[None]]) -> Commits:
@@ -197,7 +201,7 @@ class UnfencedCommits:
     async def look(self, groups: Sequence[str]) -> None:
         pass
 
-    async def commit(self, due: Sequence[Due], check: Callable[[], Awaitable[None]]) -> Mapping[str, ClientError]:
+    async def commit(self, due: Sequence[Due], check: Callable[[], Awaitable[None]]) -> Commits:
         wanted = {one.group: one.offsets for one in due}
         free, failures = split_failures(await held_offsets(self._target, wanted))
         site = self._target.site.name
@@ -205,7 +209,7 @@ class UnfencedCommits:
         refused = await commit_offsets_of_groups(
             self._target, {group: wanted[group] for group in free if group not in held}
         )
-        return {**failures, **held, **refused}
+        return Commits({**failures, **held, **refused}, None, None, frozenset(refused))
 
     async def until_counted(self) -> None:
         pass
@@ -260,11 +264,21 @@ async def move_groups(
     await write(ahead or [known.times])
     due = [Due(group, offsets, stand[group]) for group, offsets in by_group.items()]
     # Whom a consumer keeps from it, say, the check will find.
-    refused = await commits.commit(due, partial(write, [known.times]))
-    done = {group: of_group for group, of_group in pairs.items() if group not in refused}
-    behind = moved_groups(with_entries(known, ahead), done, now_ms, is_done=True)
+    ended = await commits.commit(due, partial(write, [known.times]))
+    done = {group: of_group for group, of_group in pairs.items() if group not in ended.failures}
+    behind: list[Change] = [*moved_groups(with_entries(known, ahead), done, now_ms, is_done=True)]
+    behind += _taken_back(known, (entry.group for entry in ahead), ended)
     await both(_until_counted(commits), _note(write, behind or [known.times]))
-    return MadeMoves(tuple(made), frozenset({*refused, *untold}))
+    return MadeMoves(tuple(made), frozenset({*ended.failures, *untold}))
+
+
+def _taken_back(known: GroupSyncs, ahead: Iterable[str], ended: Commits) -> Iterable[Change]:
+    """What the state said before of the groups of which nothing was committed: who moves them again, from wherever
+    they stand by then, would take them for set back there.
+    """
+    for group in ahead:
+        if group in ended.failures and group not in ended.in_doubt:
+            yield known.by_group.get(group) or VoidGroup(group)
 
 
 async def _until_counted(commits: Committing) -> None:

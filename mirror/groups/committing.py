@@ -66,11 +66,24 @@ class GroupPlaces(NamedTuple):
 class Commits(NamedTuple):
     """What became of a transaction: the groups that are not known to be committed, and why. `error`: why the
     transaction as a whole is not known to be; None where it is. `writer` has committed it; None: there was none.
+
+    Of the failures those `in_doubt` may be committed all the same, or in part; nothing of the others is, nor will be.
     """
 
     failures: Mapping[str, ClientError]
     error: ClientError | None
     writer: ProducerIdAndEpoch | None
+    in_doubt: frozenset[str] = frozenset()
+
+
+class _Stage(NamedTuple):
+    """The groups that were refused, those of them of which a part was taken, and those for which the transaction must
+    not be committed.
+    """
+
+    refused: dict[str, ClientError]
+    in_part: frozenset[str]
+    against: dict[str, ClientError]
 
 
 async def commit_groups(
@@ -90,22 +103,25 @@ async def commit_groups(
     }
     left = list(due)
     writer: ProducerIdAndEpoch | None = None
+    in_doubt: frozenset[str] = frozenset()
     try:
         for _ in range(GROUP_COMMIT_ROUNDS):
             left = [one for one in due if one.group not in failures]
             if not left:
                 return Commits(failures, None, None)
             writer = await begin()
-            refused, against = await _stage(target, link, writer, left, places.known)
-            failures |= refused | against
-            await end_txn(target, link.groups_transactional_id, writer, commit=not against)
-            if not against:
-                return Commits(failures, None, writer)
+            stage = await _stage(target, link, writer, left, places.known)
+            failures |= stage.refused | stage.against
+            if not stage.against:  # whatever comes of asking for its end
+                in_doubt = stage.in_part | {one.group for one in left if one.group not in failures}
+            await end_txn(target, link.groups_transactional_id, writer, commit=not stage.against)
+            if not stage.against:
+                return Commits(failures, None, writer, stage.in_part)
     except ClientError as error:
         if writer is not None:
             with suppress(ClientError):  # else the next pass takes it back, or whoever takes the link over
                 await end_txn(target, link.groups_transactional_id, writer, commit=False)
-        return Commits(dict.fromkeys((one.group for one in left), error) | failures, error, None)
+        return Commits(dict.fromkeys((one.group for one in left), error) | failures, error, None, in_doubt)
     given_up = ClientError(f"groups at {target.site.name} changed again and again", "the next pass looks again")
     return Commits(dict.fromkeys((one.group for one in left), given_up) | failures, None, None)
 
@@ -139,8 +155,7 @@ async def _stage(
     writer: ProducerIdAndEpoch,
     due: Sequence[Due],
     places: Mapping[str, TopicPartition],
-) -> tuple[dict[str, ClientError], dict[str, ClientError]]:
-    """-> the groups that were refused, in part at least, and those for which the transaction must not be committed."""
+) -> _Stage:
     by_group = {one.group: one for one in due}
     txn = link.groups_transactional_id
     # What is added is the partition that a group lives in.
@@ -167,7 +182,7 @@ async def _stage(
             against[group] = looked
         elif by_group[group].has_changed(looked):
             against[group] = changed_meanwhile(group, target)
-    return refused, against
+    return _Stage(refused, frozenset(refused.keys() & set(taken)), against)
 
 
 def changed_meanwhile(group: str, cluster: Cluster) -> ClientError:

@@ -160,10 +160,12 @@ def _decide(
 
 
 def is_set_back_there(source_offset: int, target_offset: int, written: Written | None) -> bool:
-    """Whether somebody set the target's back since the link wrote it for what still stands at the source."""
+    """Whether somebody set the target's back since the link wrote it for what still stands at the source. Where what
+    stood there before does so still, the link's own commit was refused, or never came.
+    """
     if written is None or source_offset != written.source_offset or written.stands(target_offset):
         return False
-    return target_offset < written.target_offset
+    return target_offset < written.target_offset and target_offset != written.stood
 
 
 def _keeps(
@@ -186,11 +188,18 @@ def _keeps(
         if action is GroupAction.UP_TO_DATE:
             # What was replaced stands there no more: from now on it is somebody else who puts it there.
             return Written(source_offset, offset)
-        return same or Written(source_offset, offset, _replaced(before, target))
+        return same or _ahead(source_offset, offset, before, target)
     if same is not None and same.turn + 1 >= turn:
         return same._replace(stood=offset) if action is GroupAction.UP_TO_DATE else same
     stands_at = NO_OFFSET if target is None else target.offset
     return Written(source_offset, offset, _replaced(before, target), stands_at, turn)
+
+
+def _ahead(source_offset: int, offset: int, before: Written | None, target: CommittedOffset | None) -> Written:
+    """In a topic that is not shared; `stood` is of use there only where somebody else had put it."""
+    replaced = _replaced(before, target)
+    is_others = replaced is None and target is not None and target.offset != offset
+    return Written(source_offset, offset, replaced, target.offset if is_others and target is not None else None)
 
 
 def _replaced(before: Written | None, target: CommittedOffset | None) -> int | None:

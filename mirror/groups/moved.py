@@ -63,6 +63,6 @@ def _written(before: Written | None, pair: MovedPair, *, is_done: bool) -> Writt
     is_own = before is not None and stood_at is not None and before.stands(stood_at)
     replaced = stood_at if is_own and stood_at != target_offset else None
     if not turn:
-        return Written(source_offset, target_offset, replaced)
+        return Written(source_offset, target_offset, replaced, stood_at if replaced is None else None)
     stood = target_offset if is_there else NO_OFFSET if stood_at is None else stood_at
     return Written(source_offset, target_offset, replaced, stood, turn)

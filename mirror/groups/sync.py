@@ -16,12 +16,12 @@ from broker.client.model import CommittedOffset
 from broker.client.producers import ProducerIdAndEpoch
 from broker.wire.vocabulary import GroupState, TopicPartition
 from mirror.groups.before_log import tell_before_logs
-from mirror.groups.committing import Due, OffsetsHeld, changed_meanwhile, commit_groups, find_places
+from mirror.groups.committing import Commits, Due, OffsetsHeld, changed_meanwhile, commit_groups, find_places
 from mirror.groups.decisions import GroupDecision, Translator, plan_group_sync
 from mirror.limits import GROUP_SYNC_TIMEOUT_MS, GROUPS_PER_TRANSACTION
 from mirror.link import Link
 from mirror.offsets.fence import fence_groups
-from mirror.offsets.group_entries import GroupAction, GroupSync, GroupSyncs, GroupSyncTimes, VoidGroup
+from mirror.offsets.group_entries import GroupAction, GroupSync, GroupSyncs, GroupSyncTimes, VoidGroup, Written
 from mirror.offsets.offset_map import Where
 from mirror.offsets.state_writer import Change
 
@@ -44,11 +44,20 @@ class GroupSyncMemory:
     times: GroupSyncTimes = field(default_factory=GroupSyncTimes)
     target_starts: dict[TopicPartition, int] = field(default_factory=dict)
     """Where the target's logs began, as passes saw it."""
+    counts: dict[str, Mapping[Where, Written]] = field(default_factory=dict)
+    """What this worker knows beyond the state, by group: the pairs of before a commit that is refused again and again,
+    and, without what stood there before, those of one that was made, which the next pass has yet to see.
+    """
 
     @classmethod
     def of(cls, syncs: GroupSyncs) -> GroupSyncMemory:
         """As a session finds it."""
         return cls(dict(syncs.by_group), syncs.times)
+
+    def known(self, group: str) -> Mapping[Where, Written]:
+        """What the link last committed of the group, or may have."""
+        entry = self.by_group.get(group)
+        return self.counts.get(group, entry.written if entry is not None else {})
 
     @property
     def syncs(self) -> GroupSyncs:
@@ -107,22 +116,30 @@ async def sync_groups(
         failures |= await _set_back_since(source, planned, memory)
         planned = {group: decisions for group, decisions in planned.items() if group not in failures}
     due = _due(planned, at_target)
-    before = {one.group: memory.by_group.get(one.group) for one in due}
+    before = {one.group: (memory.by_group.get(one.group), memory.known(one.group)) for one in due}
+    for group in planned:
+        memory.counts.pop(group, None)
+    in_doubt: set[str] = set()
     for start in range(0, len(due), GROUPS_PER_TRANSACTION):
         share = due[start : start + GROUPS_PER_TRANSACTION]
         ahead = {one.group: _entry(planned[one.group], memory, now_ms, ahead=True) for one in share}
-        failures |= await _commit_share(link, target, share, ahead, memory, write)
+        ended = await _commit_share(link, target, share, ahead, memory, write)
+        failures |= ended.failures
+        in_doubt |= ended.in_doubt
     changes: list[Change] = []
     for group, error in failures.items():
         decisions = planned.get(group, ())
         entry = _entry(decisions, memory, now_ms, ahead=False) if decisions else memory.by_group.get(group)
-        if isinstance(error, OffsetsHeld):  # none of it can count any more: it is not what the group stood at since
-            entry = before[group]
+        if entry is not None and decisions and group not in in_doubt:
+            entry = _taken_back(entry, decisions, error, before[group], memory)
         changes += memory.changed(_failed(group, entry, error, memory, now_ms))
     for group in planned.keys() - failures.keys():
-        changes += memory.changed(_entry(planned[group], memory, now_ms, ahead=False))
+        changes += memory.changed(entry := _entry(planned[group], memory, now_ms, ahead=False))
+        if group in before:
+            memory.counts[group] = _made(entry, planned[group])
     for group in memory.by_group.keys() - planned.keys() - failures.keys():
         del memory.by_group[group]
+        memory.counts.pop(group, None)
         changes.append(VoidGroup(group))
     memory.times = GroupSyncTimes(looked_at_ms=now_ms)
     await write([*changes, memory.times])
@@ -149,10 +166,8 @@ def _plan(
             failures[group] = theirs
         else:
             carried = {where: committed for where, committed in ours.items() if link.selects_topic(where.topic)}
-            entry = memory.by_group.get(group)
-            known = entry.written if entry is not None else {}
             decisions = plan_group_sync(
-                link, group, offset_map, carried, theirs, known, target_group_empty=group in empty
+                link, group, offset_map, carried, theirs, memory.known(group), target_group_empty=group in empty
             )
             if decisions:
                 planned[group] = decisions
@@ -192,8 +207,8 @@ async def _commit_share(
     ahead: Mapping[str, GroupSync],
     memory: GroupSyncMemory,
     write: Write,
-) -> dict[str, ClientError]:
-    """Write down what is about to be committed, and commit it -> the groups that failed, and why."""
+) -> Commits:
+    """Write down what is about to be committed, and commit it."""
 
     async def begin() -> ProducerIdAndEpoch:
         writer = await fence_groups(target, link)
@@ -206,8 +221,8 @@ async def _commit_share(
     try:
         places = await find_places(target, [one.group for one in share])
     except ClientError as error:
-        return dict.fromkeys((one.group for one in share), error)
-    return dict((await commit_groups(target, link, begin, share, places)).failures)
+        return Commits(dict.fromkeys((one.group for one in share), error), error, None)
+    return await commit_groups(target, link, begin, share, places)
 
 
 def _due(
@@ -236,6 +251,36 @@ def _entry(decisions: Sequence[GroupDecision], memory: GroupSyncMemory, now_ms: 
         failure=before.failure if ahead and before is not None else "",
         synced_at_ms=memory.syncs.synced_at(group),
     )
+
+
+def _made(entry: GroupSync, decisions: Sequence[GroupDecision]) -> dict[Where, Written]:
+    """What counts behind a commit: a group that stands where it stood before that was set back there since."""
+    due = {_where(d) for d in decisions if d.action is GroupAction.COMMIT}
+    return {where: pair._replace(stood=None) if where in due else pair for where, pair in entry.written.items()}
+
+
+def _taken_back(
+    entry: GroupSync,
+    decisions: Sequence[GroupDecision],
+    error: ClientError,
+    before: tuple[GroupSync | None, Mapping[Where, Written]],
+    memory: GroupSyncMemory,
+) -> GroupSync:
+    """Without what was written ahead of a commit of which nothing counts: the group never stood there, and wherever it
+    goes short of that it would look as if somebody had set it back.
+
+    Where it is refused as by the pass before, the state keeps that, and the memory has what counts: else each pass
+    would write it twice. While the group stands where it did, the pair itself tells that it was not committed.
+    """
+    entry_before, known = before
+    due = {_where(d) for d in decisions if d.action is GroupAction.COMMIT}
+    others = {where: pair for where, pair in entry.written.items() if where not in due}
+    counting = others | {where: known[where] for where in due if where in known}
+    if entry_before is None or entry_before.failure != str(error) or isinstance(error, OffsetsHeld):
+        return replace(entry, written=counting)
+    memory.counts[entry.group] = counting
+    said = memory.by_group[entry.group].written
+    return replace(entry, written=others | {where: said[where] for where in due if where in said})
 
 
 def _failed(group: str, entry: GroupSync | None, error: ClientError, memory: GroupSyncMemory, now_ms: int) -> GroupSync:

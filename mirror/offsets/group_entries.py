@@ -40,9 +40,10 @@ class Written(NamedTuple):
     """What the link committed at the target, or was about to: written ahead, so `replaced` may still stand there.
 
     `replaced` is the link's own offset of before, None where there was none. `stood` is what was seen there when this
-    was written, whoever put it: NO_OFFSET for nothing, `target_offset` once that was committed; None where the target
-    has no writers of its own, or an earlier version wrote this. Of two links back and forth the later pair has the
-    higher `turn`, each link counting on from what it knows of the other one's; 0: an earlier version wrote it.
+    was written, whoever put it: NO_OFFSET for nothing, `target_offset` once that was committed. Where the target has no
+    writers of its own it is said only of what somebody else had put there; None: else, or an earlier version wrote
+    this. Of two links back and forth the later pair has the higher `turn`, each link counting on from what it knows of
+    the other one's; 0: an earlier version wrote it, or there is no other.
     """
 
     source_offset: int

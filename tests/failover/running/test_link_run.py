@@ -18,7 +18,7 @@ from failover.planning.moves import GroupMove, MoveKind
 from failover.running.moving import Committing, FencedCommits, UnfencedCommits, move_groups
 from mirror.errors import LinkFenced
 from mirror.link import Link
-from mirror.offsets.group_entries import GroupSync, GroupSyncs, Written
+from mirror.offsets.group_entries import GroupSync, GroupSyncs, VoidGroup, Written
 from mirror.offsets.state_writer import Change
 from tests.broker.client.group_site import GroupSite, serving
 from tests.failover.stage import now_ms
@@ -51,18 +51,23 @@ async def moved(
     known: GroupSyncs = NOTHING,
     *,
     is_fenced: bool = True,
-) -> list[list[GroupSync]]:
+) -> list[list[GroupSync | VoidGroup]]:
     """-> what was written of the groups before they were committed, and behind that."""
-    written: list[list[GroupSync]] = []
+    written: list[list[GroupSync | VoidGroup]] = []
 
     async def write(entries: Sequence[Change]) -> None:
-        if of_groups := [entry for entry in entries if isinstance(entry, GroupSync)]:
+        if of_groups := [entry for entry in entries if isinstance(entry, GroupSync | VoidGroup)]:
             written.append(of_groups)
 
     async with serving(site, "west") as at, Cluster(at, limits=LIMITS) as target:
         made = await move_groups(target, moves, known, write, committing(target, is_fenced=is_fenced), now_ms())
     assert made.uncommitted == site.commit_errors.keys()
     return written
+
+
+def said(entries: Sequence[GroupSync | VoidGroup]) -> dict[str, object]:
+    """Of each group the pairs, None where its entry is taken back."""
+    return {one.group: one.written if isinstance(one, GroupSync) else None for one in entries}
 
 
 @pytest.mark.parametrize("is_fenced", [True, False])
@@ -97,11 +102,20 @@ async def test_what_is_committed_is_the_links_own_and_written_down_before_that()
     known = GroupSyncs({f"g{group}": GroupSync(f"g{group}", 1, {AT: Written(3, 2)}) for group in (4, 5)})
     site.offsets |= {f"g{group}": {TopicPartition("east.flights", 0): CommittedOffset(2)} for group in (4, 5)}
     before, behind = await moved(site, (ahead, MOVES[12], MOVES[15]), known)
-    assert {entry.group: entry.written for entry in before} == {
-        "g4": {AT: Written(7, 4, 2)},
-        "g5": {AT: Written(7, 5, 2)},
-    }
-    assert {entry.group: entry.written for entry in behind} == {"g4": {AT: Written(7, 4)}}
+    assert said(before) == {"g4": {AT: Written(7, 4, 2)}, "g5": {AT: Written(7, 5, 2)}}
+    assert said(behind) == {"g4": {AT: Written(7, 4)}, "g5": {AT: Written(3, 2)}}
+
+
+@pytest.mark.parametrize("is_fenced", [True, False])
+async def test_what_was_written_of_a_group_that_is_refused_is_taken_back(*, is_fenced: bool) -> None:
+    """The next one who moved it took it for set back there, left it, and ended with 0. A plain commit may have been
+    taken in part, so of that the state says on where the group stood.
+    """
+    site = GroupSite(commit_errors={"g5": ErrorCode.UNKNOWN_MEMBER_ID})
+    site.offsets["g5"] = {TopicPartition("east.flights", 0): CommittedOffset(2)}
+    before, *behind = await moved(site, (MOVES[15],), is_fenced=is_fenced)
+    assert said(before) == {"g5": {AT: Written(7, 5, stood=2)}}
+    assert [said(entries) for entries in behind] == ([{"g5": None}] if is_fenced else [])
 
 
 async def test_of_a_link_that_somebody_took_over_no_group_is_moved() -> None:

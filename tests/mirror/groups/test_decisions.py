@@ -174,7 +174,13 @@ def test_what_was_written_ahead_and_never_committed_is_still_the_links_own() -> 
     assert decide(3, 5, 7, written=back).action is GroupAction.COMMIT, "it is still to be set back"
     assert decide(3, 5, 6, written=back).action is GroupAction.SKIP_MOVED_ON
     assert decide(9, 11, 20, written=None).written is None
-    assert decide(9, 11, 5, written=None).written == Written(9, 11), "what others put there is not the link's own"
+    others = Written(9, 11, stood=5)
+    assert decide(9, 11, 5, written=None).written == others, "what others put there is not the link's own"
+    assert decide(9, 11, 5, written=others).action is GroupAction.COMMIT, "and no set-back, if it stands there still"
+    assert decide(9, 11, 4, written=others).action is GroupAction.SKIP_SET_BACK
+    assert decide(9, 11, 11, written=others).written == Written(9, 11)
+    assert decide(3, 5, 5, written=others).action is GroupAction.UP_TO_DATE
+    assert decide(2, 4, 5, written=others).action is GroupAction.SKIP_MOVED_ON
 
 
 def test_a_group_that_was_set_back_at_the_target_stays_there_until_the_source_moves() -> None:

@@ -21,7 +21,7 @@ def entries(before: Written | None, pair: MovedPair) -> tuple[list[GroupSync], l
     [
         (None, MovedPair(7, 12, None, 0), Written(7, 12), None),
         (Written(3, 8), MovedPair(7, 12, 8, 0), Written(7, 12, 8), Written(7, 12)),
-        (Written(3, 8), MovedPair(7, 12, 9, 0), Written(7, 12), None),
+        (Written(3, 8), MovedPair(7, 12, 9, 0), Written(7, 12, stood=9), Written(7, 12)),
         (Written(3, 8), MovedPair(7, 12, 12, 0), Written(7, 12), None),
         (Written(7, 12, 8), MovedPair(7, 12, 8, 0), None, Written(7, 12)),
         (None, MovedPair(7, 12, None, 1), Written(7, 12, None, -1, 1), Written(7, 12, None, 12, 1)),

@@ -106,7 +106,8 @@ async def test_a_group_with_members_at_the_target_is_left_alone() -> None:
     assert memory.by_group["g"].waiting == {WHERE: GroupAction.SKIP_ACTIVE}
 
 
-async def test_a_commit_that_fails_again_and_again_is_written_once() -> None:
+async def test_a_commit_that_fails_again_and_again_is_written_ahead_twice() -> None:
+    """And taken back where it failed first."""
     code = ErrorCode.GROUP_AUTHORIZATION_FAILED
     east, west, memory = GroupSite({"g": at(3)}), GroupSite(commit_errors={"g": code}), GroupSyncMemory()
     report, changes = await passes(east, west, memory)
@@ -115,7 +116,11 @@ async def test_a_commit_that_fails_again_and_again_is_written_once() -> None:
     assert isinstance(ahead, GroupSync)
     assert isinstance(failed, GroupSync)
     assert (ahead.failure, code.name in failed.failure) == ("", True)
+    assert (ahead.written, failed.written) == ({WHERE: Written(3, 8)}, {})
     assert not memory.by_group["g"].is_settled
+    report, changes = await passes(east, west, memory)
+    assert set(report.failures) == {"g"}
+    assert [type(change) for change in changes] == [GroupSync, GroupSyncTimes]
     report, changes = await passes(east, west, memory)
     assert set(report.failures) == {"g"}
     assert [type(change) for change in changes] == [GroupSyncTimes, GroupSyncTimes], "the fence is asked all the same"

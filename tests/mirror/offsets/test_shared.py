@@ -220,6 +220,20 @@ def test_a_set_back_that_came_from_the_other_site_is_not_carried_back_there() ->
     assert sites.committed == {"e": 0, "w": 3}, "w3, e0 and e1 are read again, and nothing else"
 
 
+@pytest.mark.parametrize("stood", [None, 1])
+def test_a_group_whose_commit_never_came_is_moved_by_the_next_pass(stood: int | None) -> None:
+    """Refused, or its worker died: what had been written ahead of it looked as if the group had been set back."""
+    sites = two("e0 e1 e2 e3", "e0 e1 e2 e3")
+    for at in "ew":
+        sites.look(at)
+    if stood is not None:
+        sites.consume("w", stood)
+    sites.consume("e", 3)
+    assert sites.carry("e", commits=False) is GroupAction.COMMIT
+    assert sites.carry("e") is GroupAction.COMMIT
+    assert sites.committed == {"e": 3, "w": 3}
+
+
 def test_a_group_goes_on_at_the_first_record_of_either_kind_that_it_has_not_read() -> None:
     sites = two("e0 e1 w0 e2 e3 w1", "w0 e0 e1 w1 e2 e3")
     sites.look("e")
