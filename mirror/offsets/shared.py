@@ -177,7 +177,11 @@ class GroupMap:
             return ours
         if not back.stands(source_offset):
             is_set_back = target_offset == back.source_offset and back.is_set_back_to(source_offset)
-            return Written(back.target_offset, back.source_offset, turn=back.turn) if is_set_back else ours
+            # It may have read on to the very place of `ours`, which says nothing of the target's any more.
+            has_read_on = source_offset > back.target_offset and source_offset != back.stood
+            return (
+                Written(back.target_offset, back.source_offset, turn=back.turn) if is_set_back or has_read_on else ours
+            )
         if source_offset == back.target_offset or not back.is_set_back:
             return Written(source_offset, back.source_offset, turn=back.turn)
         # It is about to set the source back from here: what this place is at the target was left there.

@@ -220,6 +220,28 @@ def test_a_set_back_that_came_from_the_other_site_is_not_carried_back_there() ->
     assert sites.committed == {"e": 0, "w": 3}, "w3, e0 and e1 are read again, and nothing else"
 
 
+@pytest.mark.parametrize("again", [1, 2, 3])
+def test_a_group_that_reads_on_to_where_it_stood_before_a_set_back_at_the_other_site_is_carried_again(
+    again: int,
+) -> None:
+    """The link from there had not looked in between: of its own pair, older than the set-back that the reverse link
+    carried, the target looked set back, and the group stayed there.
+    """
+    sites = two("e0 e1 e2 e3", "e0 e1 e2 e3")
+    for at in "ew":
+        sites.look(at)
+    sites.consume("e", 2)
+    for at in "ewewe":
+        sites.carry(at)
+    set_back_to(sites, "w", 0)
+    for at in "ww":
+        sites.carry(at)
+    assert sites.committed == {"e": 0, "w": 0}
+    sites.consume("e", again)
+    assert sites.carry("e") is GroupAction.COMMIT, "also where the reverse link runs no more"
+    assert sites.committed == {"e": again, "w": again}
+
+
 @pytest.mark.parametrize("stood", [None, 1])
 def test_a_group_whose_commit_never_came_is_moved_by_the_next_pass(stood: int | None) -> None:
     """Refused, or its worker died: what had been written ahead of it looked as if the group had been set back."""
