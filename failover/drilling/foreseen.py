@@ -21,14 +21,6 @@ _OF_SWITCHOVER: Final[Mapping[RefusalReason, tuple[str, str]]] = MappingProxyTyp
             "whether it has consumers at the source cannot be told, so a switchover would be refused",
             "farshore group describe --site {source} --group {subject}",
         ),
-        RefusalReason.GROUP_ACTIVE_AT_TARGET: (
-            "it has consumers at the target, so a switchover would be refused",
-            "farshore group describe --site {target} --group {subject}",
-        ),
-        RefusalReason.MEMBERS_UNKNOWN_AT_TARGET: (
-            "whether it has consumers at the target cannot be told, so a switchover would be refused",
-            "farshore group describe --site {target} --group {subject}",
-        ),
         RefusalReason.FROZEN_FOR_OTHERS: (
             "it is frozen for other topics, so a switchover would be refused: another move is under way there, or was "
             "cut short",
@@ -41,8 +33,9 @@ _OF_SWITCHOVER: Final[Mapping[RefusalReason, tuple[str, str]]] = MappingProxyTyp
         ),
     }
 )
-"""Those that a plan with a dead source may not have: it sets no offset that is set already. Groups that read at the
-source are none of these: they do, before the day.
+"""Those that a plan with a dead source may not have. Groups that read are none of these: at the source they do, before
+the day, and at the target always where those of both sites have one name. A failover minds who reads at the target
+where it has an offset to set, and its plan says so.
 """
 
 
@@ -73,7 +66,7 @@ def of_switchover(
     for refusal in plan_switchover(live, freezing=freezing, elsewhere=tuple(elsewhere)).refusals:
         if refusal.reason in _OF_SWITCHOVER and (refusal.reason.value, refusal.subject) not in told:
             detail, step = _OF_SWITCHOVER[refusal.reason]
-            named = {"subject": refusal.subject, "source": live.source, "target": live.target}
+            named = {"subject": refusal.subject, "source": live.source}
             text = detail.format(detail=refusal.detail)
             yield DrillFinding(refusal.reason.value, refusal.subject, text, step.format(**named))
 

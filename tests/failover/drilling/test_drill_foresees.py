@@ -71,6 +71,8 @@ PROMOTED = replace(BLIND, link_state="promoted", operation_id="failover-1")
 PARTING = SourceParting("flights", 0, PartingKind.CUT, 5, 9, "it ends there")
 DECLARED = (DeclaredOtherwise(DeclaredPart.TOPICS, "flights", "gates"),)
 RUN = LinkRun(RunState.PAUSED, "pause-1", NOW_MS)
+TO_BE_SET = replace(GROUP.partitions[0], target_offset=None, brought_offset=43)
+"""The target lost the offset, and the link's state says where the mirror had brought the group."""
 
 FORESEEN: dict[RefusalReason, tuple[dict[str, Any], str]] = {
     RefusalReason.SOURCE_UNREACHABLE: ({"live": None, "seen": status(answers=(False, True))}, "site_lost"),
@@ -88,11 +90,11 @@ FORESEEN: dict[RefusalReason, tuple[dict[str, Any], str]] = {
     ),
     RefusalReason.MAP_LOST: ({"blind": replace(BLIND, is_map_lost=True)}, "map_lost"),
     RefusalReason.GROUP_ACTIVE_AT_TARGET: (
-        {"live": replace(LIVE, groups=(replace(GROUP, target_members=1),))},
+        {"blind": group(target_members=1, partitions=(TO_BE_SET,))},
         "group_active_at_target",
     ),
     RefusalReason.MEMBERS_UNKNOWN_AT_TARGET: (
-        {"live": replace(LIVE, groups=(replace(GROUP, target_members=None),))},
+        {"blind": group(target_members=None, partitions=(TO_BE_SET,))},
         "members_unknown_at_target",
     ),
     RefusalReason.OFFSETS_IN_DOUBT: (
@@ -211,3 +213,10 @@ def test_what_is_foreseen_is_a_finding_of_a_drill(changes: dict[str, Any], kind:
 
 def test_that_of_a_source_that_this_machine_alone_does_not_reach() -> None:
     assert [one.kind for one in of_seen_by_worker(LINK)] == ["source_seen_by_worker"]
+
+
+@pytest.mark.parametrize("members", [1, None])
+def test_who_reads_at_the_target_is_found_where_a_failover_has_an_offset_to_set_alone(members: int | None) -> None:
+    """Links between sites that each have a group of one name were never ready, and no failover minded."""
+    read = replace(GROUP, target_members=members)
+    assert kinds(replace(BLIND, groups=(read,)), replace(LIVE, groups=(read,))) == set()
