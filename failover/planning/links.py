@@ -38,7 +38,7 @@ from failover.planning.site_plan import SourceNames
 from failover.planning.to_datetime import moves_to
 from failover.running.link_run import LinkMove
 from failover.running.steps import Operation
-from mirror.api import Link, MirrorError, SourceParting
+from mirror.api import Link, MirrorError, SourceBrokers, SourceParting
 
 
 async def mark_interrupted(snapshot: Snapshot, sites: Sites) -> Snapshot:
@@ -71,21 +71,29 @@ async def enter_sites(
     beside: Sequence[Link] = (),
 ) -> Sites:
     """Both clusters; the source is None when none of its brokers lets it be asked, also of those that the link's worker
-    knew and the file does not name. `looks_ahead`: the target is looked at while the source is called. Meanwhile it is
+    knew and the file does not name. The source is called from the first moment on, however far the target is;
+    `looks_ahead`: that is looked at meanwhile. Meanwhile it is also
     watched whether the workers of the link, and of those `beside` it, see the source.
 
     Raises ClientError where the target does not answer: nothing can be planned then, nor any journal be read.
     """
-    target = await stack.enter_async_context(Cluster(link.target, client_id=CLIENT_ID))
-    readers = Readers()
+    target, readers = Cluster(link.target, client_id=CLIENT_ID), Readers()
     alone = Sites(link, None, target, groups, now_ms, readers=readers)
     sight = WorkersSight((link, *beside), target)
     try:
         async with asyncio.TaskGroup() as tasks:
+            entering = tasks.create_task(stack.enter_async_context(target))
+
+            async def kept() -> SourceBrokers:
+                await asyncio.wait([entering])  # not by itself: who is cancelled here would take it along
+                return await kept_brokers(link, entering.result())
+
+            calling = tasks.create_task(reach(stack, link.source, now_ms, kept))
+            await entering
             begun = tasks.create_task(readers.begin(link, target))
             looking = tasks.create_task(_look_ahead(begun, alone)) if looks_ahead else None
             watching = tasks.create_task(sight.watch())
-            source, answers = await reach(stack, link.source, now_ms, lambda: kept_brokers(link, target))
+            source, answers = await calling
             watching.cancel()
             if source is not None and looking is not None:
                 looking.cancel()

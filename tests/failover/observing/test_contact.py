@@ -99,6 +99,17 @@ class Far:
         writer.close()
 
 
+@dataclass
+class Gated(Far):
+    """Lets nothing through before it `opens`."""
+
+    opens: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await self.opens.wait()
+        await super().serve(reader, writer)
+
+
 @asynccontextmanager
 async def served(way: Far) -> AsyncIterator[str]:
     server = await asyncio.start_server(way.serve, "127.0.0.1", 0)
@@ -230,6 +241,29 @@ async def test_while_a_dead_source_is_called_the_target_is_looked_at_and_only_th
             assert first.taken_at_ms < called_ms <= second.taken_at_ms
         async with AsyncExitStack() as stack:
             assert (await enter_sites(stack, link, (), now_ms, looks_ahead=True)).ahead is None
+
+
+async def test_a_source_is_called_before_its_target_has_answered_anything(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the way to the target takes came in front of the wait for a source that hangs, and both added up."""
+    monkeypatch.setattr(contact, "SOURCE_PROBE_MS", MUTE_MS)
+    called = asyncio.Event()
+    async with running_broker(tmp_path) as west, mute(called.set) as silent:
+        far = Gated(west, quiet_s=0.0, opens=called)
+        async with served(far) as address, AsyncExitStack() as stack:
+            link = Link("east-west", Site("east", silent), Site("west", address, {west: address}), (TOPIC,))
+            async with asyncio.timeout(5):
+                sites = await enter_sites(stack, link, (), now_ms, looks_ahead=True)
+    assert (sites.source, [answer.answered for answer in sites.answers]) == (None, [False])
+    assert far.round_trips > 0
+
+
+async def test_a_target_that_cannot_be_called_is_told_while_the_source_is_called() -> None:
+    async with mute() as silent, AsyncExitStack() as stack:
+        link = Link("east-west", Site("east", silent), Site("west", "nonsense"), (TOPIC,))
+        with pytest.raises(AddressInvalid):
+            await enter_sites(stack, link, (), now_ms)
 
 
 @pytest.mark.parametrize(("servers", "error"), [("", SiteInvalid), ("nonsense", AddressInvalid)])
