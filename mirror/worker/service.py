@@ -257,9 +257,10 @@ async def _run_session(
             if not place.permit.is_given:
                 await _prepare(link, (source, target), passage, ahead)
                 await place.permit.wait(is_prepared=ahead.topics is not None)
+            beat_ms = settings.limits.heartbeat_interval_ms
             with without_looks():
                 opened = await open_link(
-                    link, source, target, passage, tell, restarts, holds, patience_ms, place.permit, ahead
+                    link, source, target, passage, tell, restarts, holds, patience_ms, place.permit, ahead, beat_ms
                 )
             place.owns.set()
             place.meter.opened()

@@ -15,6 +15,7 @@ from broker.client.fanout import both
 from broker.wire.vocabulary import TopicPartition
 from mirror.coordinator.model import Permit
 from mirror.errors import LinkInvalid
+from mirror.limits import HEARTBEAT_INTERVAL_MS
 from mirror.link import Link
 from mirror.offsets.acceptance import decisions
 from mirror.offsets.cutting import refuse_other_cut
@@ -33,6 +34,7 @@ from mirror.topics.plan import MirroredTopic
 from mirror.topics.seen import find_holds
 from mirror.topics.sync import TopicSyncReport
 from mirror.worker.ahead import Ahead, connecting, is_old, look_ahead, refuse_stopped
+from mirror.worker.claimed import beating
 from mirror.worker.deletion import review_deletions
 from mirror.worker.events import EventSink
 from mirror.worker.evidence import partition_pairs
@@ -124,11 +126,12 @@ async def open_link(
     patience_ms: int,
     permit: Permit,
     ahead: Ahead | None = None,
+    heartbeat_interval_ms: int = HEARTBEAT_INTERVAL_MS,
 ) -> Opened:
     """Take the link over. Raises MirrorError (UnitNotHeld where `permit` refuses the fence), ClientError.
 
     A partition that cannot be taken in now is put into `holds`, and holds up no other; nor does one whose logs take
-    longer to compare than about `patience_ms`, which is put into `holds.late`.
+    longer to compare than about `patience_ms`, which is put into `holds.late`. From the claim on its heartbeat goes on.
     """
     refuse_own_source(link, source, target)
     ahead = ahead or Ahead(StateReader(link))
@@ -141,24 +144,28 @@ async def open_link(
     await passage.take(target, [topic.source_topic for topic in topics.mirrored])
     pairs = _within_reach(link, topics.mirrored, holds)
     async with connecting(source, pairs.keys(), ("fetch",)), connecting(target, pairs.values(), ("fetch", "produce")):
-        claim, fence = await _take_over(link, target, state, pairs, restarts, holds, permit)
+        claim, fence = await _take_over(link, target, state, pairs, restarts, holds, permit, heartbeat_interval_ms)
     writer = fence.writer
-    entries = await _read_behind_fence((source, target), passage, state, pairs)
-    writers = await passage.enter(target, identify(source), writer, entries.producer_ids())
-    owner = replace(claim.owner, writer=writer, at_ms=target.clock.now_ms())
     state_log = claim.log.of(writer)
-    wishes = WishReader(link, state_log, state.read_to)
-    ground = Ground(link, passage, topics.mirrored, pairs, writer, entries, writers, not entries.checkpoints)
-    free = {where: there for where, there in pairs.items() if where not in holds.current}
-    evidence = await ground.look((source, target), free, holds, patience_ms)
-    openings = await _open_each(evidence, writer)
-    changes = _opening_changes(owner, entries, topics.mirrored, openings.values(), holds)
-    changes += _spent(entries, {where: known.tail.log_start for where, known in evidence.items()})
-    changes += unwritten(entries.backs, await standing_promotions(link, source))
-    changes += settled(evidence, openings)
-    changes += await ground.settle(target, pairs.keys() - evidence.keys() - holds.late, patience_ms)
-    gone = await review_deletions(link, (source, target), entries, topics.seen)
-    written = state_log.append([*changes, *gone.changes, *holds.begin(entries.holds)])
+    await state_log.settle()
+    owner = replace(claim.owner, writer=writer)
+    async with beating(state_log, owner, target.clock, heartbeat_interval_ms):
+        entries = await _read_behind_fence((source, target), passage, state, pairs)
+        writers = await passage.enter(target, identify(source), writer, entries.producer_ids())
+        wishes = WishReader(link, state_log, state.read_to)
+        ground = Ground(link, passage, topics.mirrored, pairs, writer, entries, writers, not entries.checkpoints)
+        free = {where: there for where, there in pairs.items() if where not in holds.current}
+        evidence = await ground.look((source, target), free, holds, patience_ms)
+        openings = await _open_each(evidence, writer)
+        changes = _opening_changes(entries, topics.mirrored, openings.values(), holds)
+        changes += _spent(entries, {where: known.tail.log_start for where, known in evidence.items()})
+        changes += unwritten(entries.backs, await standing_promotions(link, source))
+        changes += settled(evidence, openings)
+        changes += await ground.settle(target, pairs.keys() - evidence.keys() - holds.late, patience_ms)
+        gone = await review_deletions(link, (source, target), entries, topics.seen)
+    await state_log.settle()
+    owner = replace(owner, at_ms=target.clock.now_ms())
+    written = state_log.append([owner, *changes, *gone.changes, *holds.begin(entries.holds)])
     asked = both(passage.refuse_rivals(target), max_message_bytes(target, topics.mirrored))
     _, (_, limits) = await both(written, asked)
     state_writer = StateWriter(state_log)
@@ -218,6 +225,7 @@ async def _take_over(
     restarts: Restarts,
     holds: Holds,
     permit: Permit,
+    heartbeat_interval_ms: int,
 ) -> tuple[Claim, Fence]:
     """Fence the state, groups, the registry and partitions. Those that can take no marker leave `pairs`, and are held.
 
@@ -234,10 +242,11 @@ async def _take_over(
     is_late = is_old(target, asked_s)  # an earlier fence was waited for, say
     permit.check()  # what was asked was asked again, maybe, until the target answered
     # Where groups cannot be fenced each pass tries it, and says so of what it had to move.
-    _, fence = await both(
-        _fence_groups(target, link, state),
-        fence_link(target, link, wanted, since=claim.owner.writer, unmarkable=None if is_late else found),
-    )
+    async with beating(claim.log, claim.owner, target.clock, heartbeat_interval_ms):
+        _, fence = await both(
+            _fence_groups(target, link, state),
+            fence_link(target, link, wanted, since=claim.owner.writer, unmarkable=None if is_late else found),
+        )
     if REGISTRY in fence.left_out:
         raise fence.left_out[REGISTRY]
     for where in [where for where, there in pairs.items() if there in fence.left_out]:
@@ -258,14 +267,13 @@ def _spent(entries: StateEntries, log_starts: Mapping[TopicPartition, int]) -> I
 
 
 def _opening_changes(
-    owner: Owner,
     entries: StateEntries,
     mirrored: Iterable[MirroredTopic],
     openings: Iterable[Opening],
     holds: Holds,
 ) -> list[Change]:
-    """Everything that must be durable before the first batch."""
-    changes: list[Change] = [owner, *(VoidEntry(gap) for gap in entries.surplus_gaps())]
+    """Everything that must be durable before the first batch, behind who the owner is."""
+    changes: list[Change] = [VoidEntry(gap) for gap in entries.surplus_gaps()]
     for where in {key[:2]: None for key in entries.acceptances}:
         changes += decisions(entries.gaps, entries.acceptances, where)
     stopped = {topic for topic, _ in holds.current}

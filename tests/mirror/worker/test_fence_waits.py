@@ -15,24 +15,26 @@ from broker.base.clock import SystemClock
 from broker.client.cluster import Cluster
 from broker.client.limits import ClientLimits
 from broker.wire.api import ApiKey
+from broker.wire.errors import ErrorCode
 from broker.wire.vocabulary import TopicPartition
 from mirror.heartbeat import HeartbeatWatch
 from mirror.link_finding import LinkFindingKind
+from mirror.offsets.entries import Owner
 from mirror.offsets.fence import FenceAwaits
 from mirror.offsets.hold_entries import HoldReason
 from mirror.offsets.operations import promote_link
+from mirror.offsets.state import read_entries
 from mirror.status import link_status
 from mirror.worker import ahead
 from mirror.worker.events import Event
 from tests.broker.faults import leaderless
-from tests.mirror.harness import (
-    eventually,
-    make_topic,
-    running,
-)
+from tests.failover.test_contact import Far, served
+from tests.mirror.harness import Told, eventually, make_topic, running
 from tests.mirror.worker.stage import BAD, BOUND_S, GOOD, LIMITS, Stage, is_held, open_stage
 
 IMPATIENT = replace(ClientLimits(), retry_timeout_ms=3_000)
+SLOW_S = 0.6
+"""Of each answer of the source: behind the fence it is asked several times in a row."""
 
 
 @pytest.fixture
@@ -104,6 +106,54 @@ async def test_which_partitions_can_take_a_marker_is_asked_again_when_the_claim_
             await stage.write(BAD)
             await stage.wait_for(BAD, *GOOD)
             assert not told.of(Event.RESTARTING)
+
+
+async def test_a_worker_whose_fence_waits_says_that_it_lives(stage: Stage) -> None:
+    """It was called silent after 20 s, with the command that starts a rival, which would have fenced it."""
+    await make_topic(stage.target, "flights", 2)
+    await stage.write(*GOOD)
+
+    def wait(_request: Any) -> None:
+        if stage.fences() == 1:  # that of the partitions: the claim's came before
+            stage.west.transactional_ids[stage.link.transactional_id] = ErrorCode.CONCURRENT_TRANSACTIONS
+
+    stage.west.moments[ApiKey.END_TXN] = wait
+    async with running(stage.link, limits=LIMITS) as told:
+        beats = await heartbeats(stage, told, 3)
+        assert len({owner.writer for owner in beats}) == 1
+        del stage.west.moments[ApiKey.END_TXN]
+        stage.west.heal()
+        await stage.wait_for(*GOOD)
+        assert (told.of(Event.RENEWED), told.of(Event.RESTARTING)) == ([], [])
+
+
+async def test_a_worker_that_compares_logs_for_long_says_that_it_lives(stage: Stage) -> None:
+    await make_topic(stage.target, "flights", 2)
+    await stage.write(*GOOD)
+    bootstrap = stage.link.source.bootstrap_servers
+    async with served(Far(bootstrap, quiet_s=0.0, delay_s=SLOW_S)) as way:
+        link = replace(
+            stage.link, source=replace(stage.link.source, bootstrap_servers=way, address_map={bootstrap: way})
+        )
+        async with running(link, limits=replace(LIMITS, heartbeat_interval_ms=100)) as told:
+            await heartbeats(stage, told, 4)
+            await stage.wait_for(*GOOD)
+            assert told.of(Event.RESTARTING) == []
+
+
+async def heartbeats(stage: Stage, told: Told, count: int) -> list[Owner]:
+    """So many of one writer, one after the other, before the link is opened."""
+    beats: list[Owner] = []
+
+    async def came() -> bool:
+        owner = (await read_entries(stage.link, stage.target)).owner
+        if owner is not None and owner not in beats:
+            beats[:] = [*(one for one in beats if one.writer == owner.writer), owner]
+        return len(beats) >= count
+
+    await eventually(came, "its heartbeats", BOUND_S)
+    assert not told.of(Event.STARTED)
+    return beats
 
 
 async def test_who_comes_while_a_fence_waits_is_told_for_what(stage: Stage) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from broker.client.site import Site
 from mirror.link import Link
-from mirror.offsets.entries import Gap, GapKind, GapStatus, Owner, VoidEntry, Writer
+from mirror.offsets.entries import Gap, GapKind, GapStatus, VoidEntry, Writer
 from mirror.offsets.hold_entries import Hold, HoldReason, VoidHold
 from mirror.offsets.intervals import End
 from mirror.offsets.paged import Intervals
@@ -145,12 +145,11 @@ def test_a_topics_id_is_written_when_it_is_new_and_when_none_of_it_stands_at_the
     gap = Gap("stands", 0, GapKind.RECREATED, 1, 2, 0, GapStatus.STOPPED, 1, "")
     stands = Opening(End(1, 1), 1, Intervals(), (gap,), gap)
     goes = Opening(End(1, 1), 1, Intervals(), (VoidHold("known", 0), VoidHold("known", 1)))
-    owner = Owner(Writer(7, 1), "here:1", 1)
-    changes = _opening_changes(owner, entries, mirrored, [goes, stands], holds)
+    changes = _opening_changes(entries, mirrored, [goes, stands], holds)
     ids = [TopicIdentity(name, str(new)) for name in ("young", "recreated")]
-    assert changes == [owner, *goes.changes, gap, *ids]
+    assert changes == [*goes.changes, gap, *ids]
     lines = [replace(gap, topic="known", status=GapStatus.PASSED, source_from=n, at_ms=n) for n in range(2_000)]
     full = replace(entries, gaps={("known", 0, line.source_from, line.kind): line for line in lines})
     voids = [VoidEntry(line) for line in full.surplus_gaps()]
     assert voids
-    assert _opening_changes(owner, full, [], [], holds) == [owner, *voids]
+    assert _opening_changes(full, [], [], holds) == voids
