@@ -25,8 +25,8 @@ from mirror.offsets.origin_entries import VoidOrigins, spent_origins
 from mirror.offsets.promotions import standing_promotions, unwritten
 from mirror.offsets.state import StateReader
 from mirror.offsets.state_entries import StateEntries
-from mirror.offsets.state_writer import Change, StateWriter
-from mirror.offsets.taking_over import Claim, claim_link
+from mirror.offsets.state_writer import Change, StateLog, StateWriter
+from mirror.offsets.taking_over import claim_link
 from mirror.offsets.topic_entries import TopicIdentity
 from mirror.offsets.unit_entries import LinkUnits
 from mirror.offsets.wishes import WishReader
@@ -126,12 +126,13 @@ async def open_link(
     patience_ms: int,
     permit: Permit,
     ahead: Ahead | None = None,
-    heartbeat_interval_ms: int = HEARTBEAT_INTERVAL_MS,
+    beat_ms: int = HEARTBEAT_INTERVAL_MS,
 ) -> Opened:
     """Take the link over. Raises MirrorError (UnitNotHeld where `permit` refuses the fence), ClientError.
 
     A partition that cannot be taken in now is put into `holds`, and holds up no other; nor does one whose logs take
-    longer to compare than about `patience_ms`, which is put into `holds.late`. From the claim on its heartbeat goes on.
+    longer to compare than about `patience_ms`, which is put into `holds.late`. From the claim on there is a heartbeat
+    each `beat_ms`.
     """
     refuse_own_source(link, source, target)
     ahead = ahead or Ahead(StateReader(link))
@@ -144,12 +145,9 @@ async def open_link(
     await passage.take(target, [topic.source_topic for topic in topics.mirrored])
     pairs = _within_reach(link, topics.mirrored, holds)
     async with connecting(source, pairs.keys(), ("fetch",)), connecting(target, pairs.values(), ("fetch", "produce")):
-        claim, fence = await _take_over(link, target, state, pairs, restarts, holds, permit, heartbeat_interval_ms)
+        owner, state_log, fence = await _take_over(link, target, state, pairs, restarts, holds, permit, beat_ms)
     writer = fence.writer
-    state_log = claim.log.of(writer)
-    await state_log.settle()
-    owner = replace(claim.owner, writer=writer)
-    async with beating(state_log, owner, target.clock, heartbeat_interval_ms):
+    async with beating(state_log, owner, target.clock, beat_ms):
         entries = await _read_behind_fence((source, target), passage, state, pairs)
         writers = await passage.enter(target, identify(source), writer, entries.producer_ids())
         wishes = WishReader(link, state_log, state.read_to)
@@ -226,8 +224,9 @@ async def _take_over(
     holds: Holds,
     permit: Permit,
     heartbeat_interval_ms: int,
-) -> tuple[Claim, Fence]:
-    """Fence the state, groups, the registry and partitions. Those that can take no marker leave `pairs`, and are held.
+) -> tuple[Owner, StateLog, Fence]:
+    """Fence the state, groups, the registry and partitions -> who may write to the state now, by that log. Those that
+    can take no marker leave `pairs`, and are held.
 
     Raises also what keeps the registry from taking one: nothing can be said of the link's batches then.
     """
@@ -253,7 +252,9 @@ async def _take_over(
         left_out = fence.left_out[pairs.pop(where)]
         if where not in holds.current:
             holds.add_error(where, left_out, at_source=False)
-    return claim, fence
+    log = claim.log.of(fence.writer)
+    await log.settle()
+    return replace(claim.owner, writer=fence.writer), log, fence
 
 
 async def _fence_groups(target: Cluster, link: Link, state: StateReader) -> None:
