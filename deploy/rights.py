@@ -15,6 +15,7 @@ from typing import Final, NamedTuple
 
 from broker.client.site import Site
 from broker.wire.vocabulary import CLUSTER_NAME, AclOperation, AclPattern, AclResource
+from failover.failback.replay import REPLAYS, REPLAYS_PREFIX
 from failover.journal.log import transactional_id
 from failover.journal.topic import OPERATIONS_TOPIC
 from mirror.link import PRODUCERS_TOPIC, Link
@@ -47,6 +48,9 @@ class Thing(enum.Enum):
     FENCES = "the transactional ids of its workers"
     FENCE_OF_GROUPS = "the transactional id of what commits its groups' offsets"
     FENCE_OF_MOVES = "the transactional id of moves along it"
+    STATES_BACK = "the offset maps of links back"
+    REPLAYS = "how far stranded records were replayed"
+    FENCE_OF_REPLAYS = "the transactional ids of replays"
     CLUSTER = "the cluster"
     ACLS = "the record of the ACLs that it made"
     ACLS_OF_BACKS = "those of the links back"
@@ -105,6 +109,7 @@ _MOVE_AT_TARGET: Final = (
 
 _STATUS_OF_PROMOTED: Final = (
     _source(Thing.PRODUCERS, READ, DESCRIBE_CONFIGS),
+    _source(Thing.STATES_BACK, READ),
     _source(Thing.CLUSTER, DESCRIBE_CONFIGS),
     _target(Thing.PRODUCERS, READ, DESCRIBE_CONFIGS),
     _target(Thing.ENDS, READ),
@@ -114,6 +119,16 @@ _STATUS_OF_PROMOTED: Final = (
 
 _LINK_STATE: Final = (_target(Thing.STATE, READ, WRITE), _target(Thing.PRODUCERS, READ), _target(Thing.FENCES, WRITE))
 """What fences a link by its state needs."""
+
+_STRANDED: Final = (
+    _source(Thing.TOPICS, READ),
+    _source(Thing.PRODUCERS, READ, DESCRIBE_CONFIGS),
+    _source(Thing.STATES_BACK, READ),
+    _target(Thing.TOPICS, READ),
+    _target(Thing.STATE, READ),
+    _target(Thing.PRODUCERS, READ),
+)
+"""What the source alone has."""
 
 _BY_COMMAND: Final[Mapping[str, tuple[Need, ...]]] = {
     "mirror run": (
@@ -189,7 +204,16 @@ _BY_COMMAND: Final[Mapping[str, tuple[Need, ...]]] = {
     "link restart": (*_LINK_STATE,),
     "topic pause": (_target(Thing.STATE, READ, WRITE), _target(Thing.PRODUCERS, READ)),
     "topic resume": (_target(Thing.STATE, READ, WRITE), _target(Thing.PRODUCERS, READ)),
+    "stranded list": (*_STRANDED,),
+    "stranded export": (*_STRANDED,),
+    "stranded replay": (
+        _target(Thing.TOPICS, WRITE),
+        _target(Thing.STATE, READ),
+        _target(Thing.REPLAYS, CREATE, READ, WRITE, DESCRIBE_CONFIGS),
+        _target(Thing.FENCE_OF_REPLAYS, WRITE),
+    ),
     "operation list": (_target(Thing.OPERATIONS, READ),),
+    "topic create": (_source(Thing.TOPICS, CREATE, DESCRIBE), _target(Thing.TOPICS, CREATE, DESCRIBE)),
     "topic list": (_source(Thing.TOPICS, DESCRIBE), _target(Thing.TOPICS, DESCRIBE)),
     "topic describe": (
         _source(Thing.TOPICS, DESCRIBE, DESCRIBE_CONFIGS),
@@ -310,6 +334,12 @@ def patterns_of(link: Link, at: At, thing: Thing) -> list[Pattern]:
             return exactly(topic, link.acls_topic)
         case Thing.ACLS_OF_BACKS:
             return exactly(topic, *(back.acls_topic for back in link.reverse_links))
+        case Thing.STATES_BACK:
+            return exactly(topic, *(back.state_topic for back in link.reverse_links))
+        case Thing.REPLAYS:
+            return exactly(topic, REPLAYS.topic)
+        case Thing.FENCE_OF_REPLAYS:
+            return [Pattern(transactional, REPLAYS_PREFIX, _PREFIXED)]  # then the source's cluster id
         case Thing.CLUSTER:
             return exactly(AclResource.CLUSTER, CLUSTER_NAME)
 

@@ -28,6 +28,8 @@ from failover.failback.export import ExportedRange, Manifest, exported_batches, 
 from mirror.api import Link, RunState, StateEntries, check_compacted
 
 REPLAYS: Final = TopicPartition("__farshore-replays", 0)
+REPLAYS_PREFIX: Final = "farshore-replay-"
+"""Of their transactional ids, before the source's cluster id."""
 ORIGIN_HEADER: Final = "farshore.stranded"
 """Of each replayed record: `SITE/TOPIC/PARTITION/OFFSET`, where it was first written."""
 REPLICATION_FACTOR: Final = 3
@@ -79,7 +81,7 @@ async def replay(link: Link, target: Cluster, manifest: Manifest, folder: Path, 
     factor = min(REPLICATION_FACTOR, max(1, len(target.nodes)))
     await create_topic(target, NewTopic(REPLAYS.topic, 1, factor, {"cleanup.policy": "compact"}), if_not_exists=True)
     await check_compacted(target, {REPLAYS.topic: "how far records were replayed"})
-    transactional_id = f"farshore-replay-{manifest.source_cluster_id}"
+    transactional_id = f"{REPLAYS_PREFIX}{manifest.source_cluster_id}"
     producer = await init_producer_id(target, transactional_id)  # an earlier run's transaction is over behind this
     done = await _progress(target)
     run = _Run(target, transactional_id, producer, manifest)

@@ -90,9 +90,11 @@ class RightsStage:
     east: AuthorizingBroker | AuthorizingKafkaServer
     west: AuthorizingBroker | AuthorizingKafkaServer
     files: dict[str, Path] = field(default_factory=dict)
+    link: str = ""
 
     def declare(self, link: str, topics: str, group: str) -> None:
-        """A link, in a file for each user."""
+        """A link, in a file for each user; `printed` is of the last one."""
+        self.link = link
         for user in (USER, LIMITED):
             text = "".join(
                 f'[sites.{name}]\nbootstrap_servers = "{server.at("WORDS")}"\n[sites.{name}.security]\n'
@@ -115,7 +117,7 @@ class RightsStage:
 
     def printed(self, *commands: str) -> list[Right]:
         chosen = "".join(f" --command '{command}'" for command in commands)
-        items = self.json(f"link rights{chosen}", LIMITED)["items"]
+        items = self.json(f"link rights --link {self.link}{chosen}", LIMITED)["items"]
         return [right for item in items for right in printed_rights(item["site"], item["command"])]
 
     def give(self, rights: Iterable[Right], sites: Iterable[str] = ("east", "west")) -> None:
