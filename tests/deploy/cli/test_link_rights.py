@@ -69,15 +69,12 @@ HIDES = {
     *(("group list", site, GROUP) for site in ("east", "west")),
 }
 """Where a command goes by lists: without the right to describe it, what it has of this at this site is not there."""
-
-
 BACK = f'''
 [[links]]
 name = "west-east"
 source = "west"
 target = "east"
 topics = ["{TOPIC}"]
-groups = ["{GROUP}"]
 '''
 OF_PROMOTED = {
     *(("status", site, name) for site in ("east", "west") for name in ("__farshore-producers", CLUSTER_NAME)),
