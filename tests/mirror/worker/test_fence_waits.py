@@ -28,7 +28,7 @@ from mirror.status import link_status
 from mirror.worker import ahead
 from mirror.worker.events import Event
 from tests.broker.faults import leaderless
-from tests.failover.test_contact import Far, served
+from tests.failover.observing.test_contact import Far, served
 from tests.mirror.harness import Told, eventually, make_topic, running
 from tests.mirror.worker.stage import BAD, BOUND_S, GOOD, LIMITS, Stage, is_held, open_stage
 
