@@ -118,12 +118,10 @@ async def test_a_commit_that_fails_again_and_again_is_written_ahead_twice() -> N
     assert (ahead.failure, code.name in failed.failure) == ("", True)
     assert (ahead.written, failed.written) == ({WHERE: Written(3, 8)}, {})
     assert not memory.by_group["g"].is_settled
-    report, changes = await passes(east, west, memory)
-    assert set(report.failures) == {"g"}
-    assert [type(change) for change in changes] == [GroupSync, GroupSyncTimes]
-    report, changes = await passes(east, west, memory)
-    assert set(report.failures) == {"g"}
-    assert [type(change) for change in changes] == [GroupSyncTimes, GroupSyncTimes], "the fence is asked all the same"
+    for first in (GroupSync, GroupSyncTimes):
+        report, changes = await passes(east, west, memory)
+        assert set(report.failures) == {"g"}
+        assert [type(change) for change in changes] == [first, GroupSyncTimes], "the fence is asked all the same"
     west.commit_errors.clear()
     await passes(east, west, memory)
     assert memory.by_group["g"].is_settled
