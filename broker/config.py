@@ -9,15 +9,16 @@ from typing import Final
 
 from broker.access.authorizer import Authorizer
 from broker.access.bearer import TokenCheck
+from broker.access.failed_logins import FailedLogins
 from broker.access.known_users import KnownUsers
 from broker.access.listeners import EVERY_INTERFACE, Listener, SecurityProtocol, named_listeners
 from broker.access.logins import OF_PASSWORDS, SERVED_MECHANISMS, Logins
 from broker.access.principals import DEFAULT_RULES, PrincipalRules
-from broker.access.reloaded import Reloaded
-from broker.access.tls import ClientAuth, ServerTls
 from broker.access.users import read_users
 from broker.base.address import Address
 from broker.base.clock import Clock
+from broker.base.reloaded import Reloaded
+from broker.base.server_tls import ClientAuth, ServerTls
 from broker.client.security.settings import Mechanism, Security, Tls
 from broker.cluster.metadata import CLIENT_LISTENER, INTER_BROKER_LISTENER
 from broker.groups.model import MigrationPolicy
@@ -259,12 +260,12 @@ class BrokerConfig:
         file = self.sasl_users_file
         return KnownUsers(None if file is None else Reloaded([file], lambda: read_users(file)))
 
-    def logins(self, users: KnownUsers, clock: Clock) -> Logins | None:
+    def logins(self, users: KnownUsers, clock: Clock, failed: FailedLogins) -> Logins | None:
         """What listeners with logins have in common; None: there are none. Raises AccessInvalid."""
         if not self.sasl_enabled_mechanisms:
             return None
         mechanisms = [Mechanism(each) for each in self.sasl_enabled_mechanisms]
-        return Logins(mechanisms, users, self.connections_max_reauth_ms, clock, self._tokens())
+        return Logins(mechanisms, users, self.connections_max_reauth_ms, clock, failed, self._tokens())
 
     def _tokens(self) -> TokenCheck | None:
         file, issuer = self.sasl_oauthbearer_jwks_file, self.sasl_oauthbearer_expected_issuer

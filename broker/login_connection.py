@@ -7,6 +7,7 @@ import struct
 from collections.abc import Mapping
 from typing import Final
 
+from broker.access.failed_logins import LoginFailure
 from broker.access.listeners import Entrance
 from broker.access.logins import Login
 from broker.access.scram import LoginRefused
@@ -46,6 +47,7 @@ class LoginConnection(Connection):
             response = await self._bare(bytes(frame))
         else:
             if len(frame) < _API_KEY.size:
+                login.failed(LoginFailure.MALFORMED)
                 raise LoginRefused("what is no request")
             login.check(_API_KEY.unpack_from(frame)[0])
             response = await super()._answer(frame, tasks)
@@ -75,6 +77,8 @@ class LoginConnection(Connection):
         if self._held:
             self._since = now
         if self.is_stranger and (now - self._since) * 1000 > LOGIN_MS:
+            if not self._closed:
+                self._login.failed(LoginFailure.TIMEOUT)
             self.abort("no login came in time")
         else:
             super().check(now)

@@ -13,11 +13,12 @@ from math import inf
 from typing import Any, Final
 
 from broker import descriptors
+from broker.access.failed_logins import FailedLogins
 from broker.access.listeners import Entrance, SecurityProtocol
 from broker.access.logins import Logins
 from broker.access.principals import PrincipalRules
-from broker.access.tls import ServerContext
 from broker.base.address import Address
+from broker.base.server_tls import HandshakeLimits, ServerContext
 from broker.broker import Broker
 from broker.client.security.settings import Mechanism
 from broker.cluster.metadata import INTER_BROKER_LISTENER
@@ -31,6 +32,7 @@ from broker.limits import (
     CONNECTIONS_WAITING_MAX,
     STRANGERS_MAX,
     TLS_HANDSHAKE_MS,
+    TLS_HANDSHAKES_MAX,
 )
 from broker.login_connection import LoginConnection
 from broker.memory import RequestMemory
@@ -42,6 +44,7 @@ from broker.wire.errors import ErrorCode
 log = logging.getLogger(__name__)
 
 
+HANDSHAKES: Final = HandshakeLimits(TLS_HANDSHAKES_MAX, TLS_HANDSHAKE_MS, CLIENTS_REFUSED_WARN_MS)
 NO_MORE_FILES: Final = "nearly all files that the broker may have are open (ulimit -Hn)"
 
 
@@ -53,7 +56,7 @@ class CannotListen(BrokerError):
 class Server:
     """What the connections share. Made by `serving`."""
 
-    def __init__(self, broker: Broker, tasks: asyncio.TaskGroup) -> None:
+    def __init__(self, broker: Broker, tasks: asyncio.TaskGroup, failed_logins: FailedLogins) -> None:
         self.broker = broker
         self.memory = RequestMemory(broker.config.queued_max_request_bytes)
         self.connections: dict[Connection, asyncio.Task[None] | None] = {}
@@ -62,6 +65,9 @@ class Server:
         self._strangers: set[Connection] = set()
         """All that have not logged in where they have to, and some that have."""
         self._of_host: Counter[str] = Counter()
+        self.failed_logins = failed_logins
+        self.refused: dict[str, int] = {}
+        """Connections that were not served, by why."""
         self._tasks = tasks
         self._stopping = False
         self._warned_at = -inf
@@ -85,7 +91,7 @@ class Server:
         self._of_host[connection.host] += 1
         if self._stopping:
             # Accepted before the listeners were closed, and told of after it: nobody would ever end it.
-            self._refuse(connection, "the broker stops")
+            self._refuse(connection, "stopping", "the broker stops")
         elif connection.inter_broker:
             # Clients that take every connection, or file, must not cut the brokers off from each other.
             self._serve(connection)
@@ -94,12 +100,13 @@ class Server:
                 self._close_quietest(1, NO_MORE_FILES)
         elif descriptors.nearly_all_used(connection.fd):
             self._warn(f"clients are refused: {NO_MORE_FILES}")
-            self._refuse(connection, NO_MORE_FILES)
+            self._refuse(connection, "files", NO_MORE_FILES)
         elif connection.is_stranger and self._too_many_strangers(connection):
             self._warn(f"clients are refused: {STRANGERS_MAX} connections have not logged in yet")
-            self._refuse(connection, f"{STRANGERS_MAX} connections have not logged in yet")
+            self._refuse(connection, "unauthenticated", f"{STRANGERS_MAX} connections have not logged in yet")
         elif self._of_host[connection.host] > self._most_of_host:
-            self._refuse(connection, f"{self._most_of_host} connections come from there ({MAX_CONNECTIONS_PER_IP})")
+            reason = f"{self._most_of_host} connections come from there ({MAX_CONNECTIONS_PER_IP})"
+            self._refuse(connection, MAX_CONNECTIONS_PER_IP, reason)
         elif rest_ms := self.broker.quotas.rest_of_address_ms(connection.host):
             # Later than it is known: who connects again at once waits first.
             connection.hold()
@@ -113,7 +120,9 @@ class Server:
             connection.hold()
             self._waiting[connection] = None
         else:
-            self._refuse(connection, f"there are {self._most} connections ({MAX_CONNECTIONS}), and others wait")
+            self._refuse(
+                connection, MAX_CONNECTIONS, f"there are {self._most} connections ({MAX_CONNECTIONS}), and others wait"
+            )
 
     def _too_many_strangers(self, connection: Connection) -> bool:
         if len(self._strangers) >= STRANGERS_MAX:
@@ -149,7 +158,9 @@ class Server:
         for one in nsmallest(count, clients, key=lambda one: one.active_at):
             one.abort(f"{why}, and this one was quiet for longest")
 
-    def _refuse(self, connection: Connection, reason: str) -> None:
+    def _refuse(self, connection: Connection, limit: str, reason: str) -> None:
+        """`limit`: what it is counted as."""
+        self.refused[limit] = self.refused.get(limit, 0) + 1
         self.connections[connection] = None
         connection.abort(reason)
 
@@ -195,12 +206,14 @@ async def serving(config: BrokerConfig, outside: Outside | None = None) -> Async
         unstarted.callback(listeners.close)
         # Before all that a start waits for: a port that another program has is known now.
         users = config.users()
-        clients, brokers = await listeners.bind_all(config, config.logins(users, outside.clock))
+        failed = FailedLogins()
+        logins = config.logins(users, outside.clock, failed)
+        clients, brokers = await listeners.bind_all(config, logins, failed)
         broker = await Broker.open(config, outside, data, users)
         unstarted.pop_all()
     try:
         async with asyncio.TaskGroup() as tasks:
-            server = listeners.server = Server(broker, tasks)
+            server = listeners.server = Server(broker, tasks, failed)
             background = [tasks.create_task(broker.run()), tasks.create_task(server.watch_connections())]
             try:
                 await broker.bound(clients, brokers)
@@ -258,12 +271,14 @@ class _Listeners:
         self._clients: list[_Bound] = []
         self._brokers: list[_Bound] = []
 
-    async def bind_all(self, config: BrokerConfig, logins: Logins | None) -> tuple[list[Address], Address | None]:
+    async def bind_all(
+        self, config: BrokerConfig, logins: Logins | None, failed: FailedLogins
+    ) -> tuple[list[Address], Address | None]:
         """-> where it listens for clients, and for other brokers, if there may be any. Raises CannotListen,
         AccessInvalid.
         """
         tls = config.server_tls()
-        context = None if tls is None else ServerContext.of(tls, time.monotonic)
+        context = None if tls is None else ServerContext.of(tls, time.monotonic, HANDSHAKES, failed.note_tls)
         rules = PrincipalRules(config.ssl_principal_mapping_rules)
         clients = []
         for each in config.client_listeners():
@@ -278,7 +293,7 @@ class _Listeners:
             return clients, None
         between = config.inter_broker_tls()
         entrance = Entrance(INTER_BROKER_LISTENER, inter_broker=True, certificates=None if between is None else rules)
-        locked = None if between is None else ServerContext.of(between, time.monotonic)
+        locked = None if between is None else ServerContext.of(between, time.monotonic, HANDSHAKES, failed.note_tls)
         return clients, await self._bind(self._brokers, config.inter_broker_address, entrance, locked)
 
     async def _bind(

@@ -10,27 +10,28 @@ import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import click
 from pydantic import ValidationError
 
-from broker.access.listeners import EVERY_INTERFACE
 from broker.base.address import Address, parse_address
 from broker.client.security.settings import PLAINTEXT
 from broker.client.site import Site
 from broker.config import BrokerConfig, cluster_defaults
+from broker.http.errors import FaceOpen
+from broker.http.settings import FaceSettings
+from deploy.broker_tables import broker_address, broker_problems
 from deploy.client_properties import PropertiesRefused
 from deploy.complaints import all_told, by_id
 from deploy.errors import ConfigError
-from deploy.security import security_of, security_text
-from deploy.tables import FileModel, LinkTable, SiteTable, Table
+from deploy.security import face_of, metrics_of, security_of, security_text
+from deploy.tables import FileModel, LinkTable
 from deploy.topology import connect, topology_problems
+from deploy.values import Table
 from failover.freezing.hooks import Hooks
 from mirror.fleet.settings import FleetAccess, FleetSettings
 from mirror.link import Link
-
-LISTENERS: Final = ("listen", "inter_broker_listen")
 
 
 class Configuration:
@@ -46,7 +47,11 @@ class Configuration:
         if not problems:
             self._links = connect([self._link(table) for table in model.links])
             problems = [f"links: {problem}" for problem in topology_problems(self._links)]
-            problems += [*_shared_addresses(self._sites.values()), *_broker_problems(self)]
+            problems += [
+                *_shared_addresses(self._sites.values()),
+                *broker_problems(model, self.path, self.broker_config),
+            ]
+            problems += self._face_problems()
         if problems:
             raise _config_error(file, problems)
 
@@ -126,7 +131,7 @@ class Configuration:
     def _given(self, table: Table) -> dict[str, Any]:
         """As BrokerConfig has it."""
         given: dict[str, Any] = {}
-        for key, value in table.model_dump(exclude_none=True).items():
+        for key, value in table.model_dump(exclude_none=True, exclude={"metrics"}).items():
             if key in ("listen", "advertised", "inter_broker_listen"):
                 given[f"{key}_host"], given[f"{key}_port"] = parse_address(value)
             else:
@@ -144,6 +149,35 @@ class Configuration:
             raise click.UsageError(f"site {site!r} has no broker {node_id}; its brokers: {known}")
         given = {**cluster_defaults(len(model.brokers)), **self._given(model.cluster), **self._given(table)}
         return BrokerConfig(address_map=dict(model.address_map), **given)
+
+    def broker_metrics(self, site: str, node_id: int | None = None) -> FaceSettings | None:
+        """Where a broker of the site, None: its only one, shows its metrics; None: nowhere."""
+        model = self.model.sites[site]
+        tables = model.brokers or (() if model.broker is None else (model.broker,))
+        found = next((each for each in tables if node_id in (None, each.node_id)), None)
+        return None if found is None else metrics_of(found.metrics, self.path)
+
+    def monitor_face(self, listen: Address) -> FaceSettings:
+        """To whom `farshore monitor run` shows what it knows."""
+        return face_of(self.model.monitor, listen, self.path)
+
+    def _face_problems(self) -> Iterator[str]:
+        """What would be shown to everybody."""
+        faces: list[tuple[str, FaceSettings | None]] = []
+        if self.model.monitor.listen is not None:
+            faces.append(("monitor", self.monitor_face(parse_address(self.model.monitor.listen))))
+        for name, site in self.model.sites.items():
+            if site.broker is not None and site.broker.metrics is not None:
+                faces.append((f"sites.{name}.broker.metrics", metrics_of(site.broker.metrics, self.path)))
+            for index, table in enumerate(site.brokers):
+                where = f"sites.{name}.brokers[{index}]{by_id(table.node_id)}.metrics"
+                faces.append((where, metrics_of(table.metrics, self.path)))
+        for where, face in faces:
+            try:
+                if face is not None:
+                    face.check()
+            except FaceOpen as refused:
+                yield f"{where}.listen: {refused}; {refused.hint}"
 
     def fleet(self) -> FleetAccess | None:
         """Where the fleet of this file's workers agrees; None: each worker runs what it is told. Raises ConfigError."""
@@ -228,6 +262,12 @@ class FileContext:
     def broker_config(self, site: str, node_id: int | None = None) -> BrokerConfig:
         return self.configuration.broker_config(site, node_id)
 
+    def broker_metrics(self, site: str, node_id: int | None = None) -> FaceSettings | None:
+        return self.configuration.broker_metrics(site, node_id)
+
+    def monitor_face(self, listen: Address) -> FaceSettings:
+        return self.configuration.monitor_face(listen)
+
     def fleet(self) -> FleetAccess | None:
         return self.configuration.fleet()
 
@@ -263,14 +303,6 @@ def parse(text: str, file: Path) -> Configuration:
     return Configuration(model, file)
 
 
-def broker_address(site: SiteTable) -> Address | None:
-    """Where a site's own broker listens: `listen`, else the only bootstrap server; None when that is ambiguous."""
-    if site.broker is not None and site.broker.listen is not None:
-        return parse_address(site.broker.listen)
-    servers = site.bootstrap_servers.split(",")
-    return parse_address(servers[0]) if len(servers) == 1 else None
-
-
 def _config_error(file: Path, problems: list[str]) -> ConfigError:
     lines = problems[0] if len(problems) == 1 else "".join(f"\n  {problem}" for problem in problems)
     return ConfigError(f"{file}: {lines}", f"correct {file}, then run: farshore --config {file} config validate")
@@ -301,87 +333,3 @@ def _shared_addresses(sites: Iterable[Site]) -> Iterator[str]:
             if owner != site.name:
                 where = f"sites.{site.name}.bootstrap_servers"
                 yield f"{where}: {address} is site {owner}'s; each site is a cluster of its own"
-
-
-def _broker_problems(configuration: Configuration) -> list[str]:
-    """Brokers that could not run beside each other, or of which it is not known where they listen."""
-    problems: list[str] = []
-    folders: dict[Path, str] = {}
-    for name, site in configuration.model.sites.items():
-        problems += _cluster_problems(name, site)
-        own = [*site.brokers, *([] if site.broker is None else [site.broker])]
-        if site.security is not None and any(each.listeners is None for each in own):
-            problems.append(f"sites.{name}.security: farshore's brokers here have no TLS and no logins; take it out")
-        if site.freeze_principals and (site.broker is not None or site.brokers):
-            problems.append(f"sites.{name}.freeze_principals: farshore's own brokers freeze by their role; take it out")
-        where = f"sites.{name}.broker"
-        tables: list[tuple[str, Path, int | None]] = []
-        if site.broker is not None:
-            tables.append((where, site.broker.data_dir, None))
-        tables += [
-            (f"{where}s[{index}]{by_id(table.node_id)}", table.data_dir, table.node_id)
-            for index, table in enumerate(site.brokers)
-        ]
-        for path, data_dir, node_id in tables:
-            named = site.broker is not None and site.broker.listeners is not None
-            if node_id is None and not named and broker_address(site) is None:
-                problems.append(f"{path}.listen: is missing; bootstrap_servers names more than one address")
-            elif (every_interface := _not_advertised(site, node_id)) is not None:
-                problems.append(f"{path}.advertised: {every_interface}")
-            elif node_id is None or site.cluster is not None:
-                try:
-                    configuration.broker_config(name, node_id)
-                except ValueError as error:
-                    problems.append(f"{path}: {error}")
-            folder = configuration.path(data_dir).resolve()
-            if folder in folders:
-                problems.append(f"{path}.data_dir: site {folders[folder]} has the same folder; give each its own")
-            else:
-                nested = next((f for f in folders if f in folder.parents or folder in f.parents), None)
-                if nested is not None:
-                    problems.append(
-                        f"{path}.data_dir: {nested}, of site {folders[nested]}, is in it or around it; "
-                        "give each a folder of its own"
-                    )
-            folders.setdefault(folder, name)
-    return problems
-
-
-def _not_advertised(site: SiteTable, node_id: int | None) -> str | None:
-    """Of a broker that listens on every interface, and tells clients no address that they could dial."""
-    table = site.broker if node_id is None else next(each for each in site.brokers if each.node_id == node_id)
-    listen = broker_address(site) if table is None or table.listen is None else parse_address(table.listen)
-    if table is None or table.advertised is not None or listen is None or listen.host not in EVERY_INTERFACE:
-        return None
-    if table.listen is None and table.listeners is not None:
-        return None
-    named = [str(each) for each in map(parse_address, site.bootstrap_servers.split(",")) if each.port == listen.port]
-    dialled = named[0] if len(named) == 1 and parse_address(named[0]).host not in EVERY_INTERFACE else None
-    return (
-        f"is missing; listen {listen.host} is every interface of the machine, and nothing that clients and brokers "
-        f'could dial: add advertised = "{dialled or f"HOST:{listen.port}"}"'
-        f"{', as bootstrap_servers has it' if dialled else ', with a HOST that they know'}"
-    )
-
-
-def _cluster_problems(name: str, site: SiteTable) -> Iterator[str]:
-    """Of a site's brokers among themselves."""
-    if site.brokers and site.broker is not None:
-        yield f"sites.{name}.broker: this site has brokers too; write its only broker as broker, or all as brokers"
-    if site.brokers and site.cluster is None:
-        yield f"sites.{name}.cluster: is missing; add zookeeper there, which keeps the metadata of these brokers"
-    if site.cluster is not None and not site.brokers:
-        yield f"sites.{name}.brokers: is missing; add a [[sites.{name}.brokers]] table for each broker of the cluster"
-    for index, table in enumerate(site.brokers):
-        if table.listen is None and table.listeners is None:
-            yield f"sites.{name}.brokers[{index}]{by_id(table.node_id)}.listen: is missing; or give listeners"
-    for keys, what in ((("node_id",), "broker has this node id"), (LISTENERS, "listener has this address")):
-        seen: set[object] = set()
-        for index, table in enumerate(site.brokers):
-            for key in keys:
-                value = getattr(table, key)
-                if value in seen:
-                    where = f"sites.{name}.brokers[{index}]{by_id(table.node_id)}"
-                    yield f"{where}.{key}: another {what}, {value}; give each its own"
-                if value is not None:
-                    seen.add(value)

@@ -6,6 +6,8 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
+from broker.base.address import Address, parse_address
+from broker.base.server_tls import ServerTls
 from broker.client.security.settings import (
     PLAINTEXT,
     AwsIdentity,
@@ -17,8 +19,9 @@ from broker.client.security.settings import (
     TlsVersion,
     TokenEndpoint,
 )
+from broker.http.settings import FaceSettings
 from deploy.client_properties import security_of_properties
-from deploy.tables import SecurityTable
+from deploy.security_table import MetricsTable, SecurityTable, ShownTable
 
 PathOf = Callable[[Path], Path]
 """A path of the file as seen from the current folder."""
@@ -38,6 +41,20 @@ def security_of(table: SecurityTable | None, path: PathOf) -> Security:
     if table.properties_file is not None:
         return security_of_properties(absolute(table.properties_file))
     return Security(_tls(table, absolute), _sasl(table, absolute))
+
+
+def face_of(table: ShownTable, listen: Address, path: PathOf) -> FaceSettings:
+    """To whom what is shown there is shown."""
+    tls = None
+    if table.certificate_file is not None:
+        files = (_file(table.key_file, path), _file(table.client_ca_file, path))
+        tls = ServerTls.of_face(path(table.certificate_file), *files)
+    return FaceSettings(listen, tls, _password(table.token_file, table.token_env, table.token_command, path))
+
+
+def metrics_of(table: MetricsTable | None, path: PathOf) -> FaceSettings | None:
+    """What a broker shows of itself; None: nothing."""
+    return None if table is None else face_of(table, parse_address(table.listen), path)
 
 
 def security_text(site: str, table: SecurityTable | None, path: PathOf) -> str:

@@ -2,95 +2,34 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Final, Literal
+from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
+from pydantic import AfterValidator, Field, field_validator, model_validator
 
-from broker.access.tls import ClientAuth
-from broker.base.address import AddressInvalid, parse_address
-from broker.client.security.settings import Mechanism, TlsVersion
+from broker.base.server_tls import ClientAuth
+from broker.client.security.settings import Mechanism
 from broker.client.site import Site
 from broker.groups.model import MigrationPolicy
 from broker.limits import PARTITIONS_PER_TOPIC_MAX
 from broker.wire.vocabulary import EVERYBODY
+from deploy.security_table import MetricsTable, SecurityTable, ShownTable
+from deploy.values import (
+    AddressText,
+    FilePath,
+    PinText,
+    Principal,
+    Regex,
+    Table,
+    addresses,
+    zookeeper,
+)
 from mirror.fleet.settings import DEFAULT_PREFIX, LEASE_SECONDS_MIN, WITHOUT_ETCD_SECONDS
-from mirror.link import UNITS_MAX, Link, Pin, Priority, TopicNames
+from mirror.link import UNITS_MAX, Link, Priority, TopicNames
 
 DEFAULT_STATE_DIR = Path("var")
 # Site names become prefixes of topics and parts of topic names, so they are of Kafka's alphabet; the dot separates.
 NAME_PATTERN = r"^[a-zA-Z0-9_-]{1,64}$"
-
-
-def _address(text: str) -> str:
-    try:
-        parse_address(text)
-    except AddressInvalid as error:
-        raise ValueError(str(error)) from error
-    return text
-
-
-def _addresses(text: str) -> str:
-    for server in text.split(","):
-        _address(server)
-    return text
-
-
-def _zookeeper(text: str) -> str:
-    """ "host:port,host:port/chroot"."""
-    servers, slash, chroot = text.partition("/")
-    _addresses(servers)
-    if slash and (not chroot or not {"", ".", ".."}.isdisjoint(chroot.split("/"))):
-        raise ValueError(f"{text!r}: write a chroot as /NAME or /NAME/NAME, or none")
-    if "," in chroot:
-        raise ValueError(f"{text!r}: the chroot is the same at all servers, and stands once, behind the last of them")
-    return text
-
-
-def _path(given: object) -> object:
-    if given == "":
-        raise ValueError("a path cannot be empty; name the file or the folder")
-    return given
-
-
-def _principal(text: str) -> str:
-    kind, colon, name = text.partition(":")
-    if not (kind and colon and name):
-        raise ValueError(f'{text!r}: write a principal as "User:NAME", or "User:*" for everybody but super users')
-    return text
-
-
-def _regex(text: str) -> str:
-    try:
-        re.compile(text)
-    except re.error as error:
-        raise ValueError(f"{text!r} is no regular expression: {error}") from error
-    return text
-
-
-def _pin(given: object) -> object:
-    """A partition's name as the topic and the number."""
-    if not isinstance(given, str):
-        return given
-    topic, _, partition = given.rpartition(":")
-    if not (topic and partition.isascii() and partition.isdecimal()):
-        raise ValueError(f'{given!r}: write a partition as "TOPIC:PARTITION", for example "flights:0"')
-    return topic, int(partition)
-
-
-Regex = Annotated[str, AfterValidator(_regex)]
-Principal = Annotated[str, AfterValidator(_principal)]
-AddressText = Annotated[str, AfterValidator(_address)]
-PinText = Annotated[Pin, BeforeValidator(_pin)]
-FilePath = Annotated[Path, BeforeValidator(_path)]
-
-
-class Table(BaseModel):
-    """A table of the file: unknown keys are refused, so that a typing error is not a silent default."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 class ListeningTable(Table):
@@ -104,6 +43,7 @@ class ListeningTable(Table):
     advertised_listeners: tuple[str, ...] | None = None
     ssl_certificate_file: FilePath | None = None
     ssl_key_file: FilePath | None = None
+    metrics: MetricsTable | None = None
 
 
 class AccessTable(Table):
@@ -147,7 +87,7 @@ class BrokerTable(ListeningTable, AccessTable):
 class ClusterTable(AccessTable):
     """The cluster that a site's own brokers form, and the ZooKeeper that keeps its metadata."""
 
-    zookeeper: Annotated[str, AfterValidator(_zookeeper)]
+    zookeeper: Annotated[str, AfterValidator(zookeeper)]
     zookeeper_session_timeout_ms: int | None = Field(None, ge=1)
     zookeeper_connection_timeout_ms: int | None = Field(None, ge=1)
     security_inter_broker_protocol: Literal["PLAINTEXT", "SSL"] | None = None
@@ -165,128 +105,10 @@ class ClusterBrokerTable(ListeningTable):
     inter_broker_listen: AddressText | None = None
 
 
-class SecurityTable(Table):
-    """How a site's brokers are reached: Kafka's names of protocols and mechanisms; secrets stand elsewhere.
-
-    `properties_file` says all of it in place of the other keys, as Kafka's own tools are told.
-    """
-
-    properties_file: FilePath | None = None
-    protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] | None = None
-    ca_file: FilePath | None = None
-    certificate_file: FilePath | None = None
-    key_file: FilePath | None = None
-    ca_password_file: FilePath | None = None
-    ca_password_env: str | None = Field(None, min_length=1)
-    ca_password_command: tuple[str, ...] | None = Field(None, min_length=1)
-    key_password_file: FilePath | None = None
-    key_password_env: str | None = Field(None, min_length=1)
-    key_password_command: tuple[str, ...] | None = Field(None, min_length=1)
-    tls_version_min: TlsVersion | None = None
-    mechanism: Mechanism | None = None
-    username: str | None = Field(None, min_length=1)
-    password_file: FilePath | None = None
-    password_env: str | None = Field(None, min_length=1)
-    password_command: tuple[str, ...] | None = Field(None, min_length=1)
-    token_file: FilePath | None = None
-    token_endpoint: str | None = Field(None, pattern=r"^https://[^/?#@]+")
-    token_scope: str | None = Field(None, min_length=1)
-    token_ca_file: FilePath | None = None
-    client_id: str | None = Field(None, min_length=1)
-    token_aws_region: str | None = Field(None, pattern=r"^[a-z]+(-[a-z0-9]+)+$")
-    token_aws_profile: str | None = Field(None, min_length=1)
-
-    @property
-    def has_tls(self) -> bool:
-        return self.protocol is not None and self.protocol.endswith("SSL")
-
-    @property
-    def has_login(self) -> bool:
-        return self.protocol is not None and self.protocol.startswith("SASL_")
-
-    @model_validator(mode="after")
-    def _fits_together(self) -> SecurityTable:
-        if self.properties_file is not None:
-            if others := self.model_fields_set - {"properties_file"}:
-                raise ValueError(
-                    f"properties_file stands alone, as it says all of it: take {', '.join(sorted(others))} out, or "
-                    "write the table without it"
-                )
-            return self
-        if self.protocol is None:
-            raise ValueError("protocol is missing: write it, or name a properties_file")
-        for has, needs, keys in ((self.has_login, "SASL", _SASL_KEYS), (self.has_tls, "SSL", _TLS_KEYS)):
-            if not has and (given := self._given(keys)):
-                raise ValueError(f"{given[0]} is of no use with protocol {self.protocol}, which has no {needs}")
-        if self.key_file is not None and self.certificate_file is None:
-            raise ValueError("certificate_file is missing: key_file is the key of it")
-        for needed, which, keys in (
-            ("certificate_file", "of its key", _KEY_PASSWORD_KEYS),
-            ("ca_file", "of it", _CA_PASSWORD_KEYS),
-        ):
-            given = self._given(keys)
-            if given and getattr(self, needed) is None:
-                raise ValueError(f"{needed} is missing: {given[0]} is {which}")
-            if len(given) > 1:
-                raise ValueError(f"{given[0]} and {given[1]} are both there: write one of them")
-        if self.has_login:
-            self._check_login()
-        return self
-
-    def _given(self, keys: Sequence[str]) -> list[str]:
-        return [key for key in keys if getattr(self, key) is not None]
-
-    def _check_login(self) -> None:
-        if self.mechanism is None:
-            raise ValueError(f"mechanism is missing: one of {', '.join(Mechanism)}")
-        if self.mechanism is Mechanism.OAUTHBEARER:
-            self._check_token()
-            return
-        if given := self._given(_TOKEN_KEYS):
-            raise ValueError(f"{given[0]} is for OAUTHBEARER, and of no use with {self.mechanism}")
-        if self.username is None:
-            raise ValueError("username is missing")
-        self._check_password("of the user")
-
-    def _check_token(self) -> None:
-        if self.username is not None:
-            raise ValueError("username is of no use with OAUTHBEARER: the token says who comes")
-        sources = self._given(("token_file", "token_endpoint", "token_aws_region"))
-        if len(sources) != 1:
-            raise ValueError(
-                "write token_file, or token_endpoint with client_id and the client's secret, or token_aws_region"
-            )
-        if self.token_aws_profile is not None and self.token_aws_region is None:
-            raise ValueError(f"token_aws_profile is of no use with {sources[0]}")
-        if self.token_aws_region is not None and not self.has_tls:
-            raise ValueError("token_aws_region is for AWS MSK, which takes its tokens over SASL_SSL alone")
-        if self.token_endpoint is not None:
-            if self.client_id is None:
-                raise ValueError("client_id is missing: as whom to ask token_endpoint")
-            self._check_password("which is the client's secret")
-        elif given := self._given((*_ENDPOINT_KEYS, *_PASSWORD_KEYS)):
-            raise ValueError(f"{given[0]} is of no use with {sources[0]}")
-
-    def _check_password(self, whose: str) -> None:
-        if len(self._given(_PASSWORD_KEYS)) != 1:
-            raise ValueError(f"write one of {', '.join(_PASSWORD_KEYS)}, {whose}")
-
-
-_PASSWORD_KEYS: Final = ("password_file", "password_env", "password_command")
-_ENDPOINT_KEYS: Final = ("client_id", "token_scope", "token_ca_file")
-_AWS_KEYS: Final = ("token_aws_region", "token_aws_profile")
-_TOKEN_KEYS: Final = ("token_file", "token_endpoint", *_ENDPOINT_KEYS, *_AWS_KEYS)
-_SASL_KEYS: Final = ("mechanism", "username", *_PASSWORD_KEYS, *_TOKEN_KEYS)
-_CA_PASSWORD_KEYS: Final = tuple(f"ca_{key}" for key in _PASSWORD_KEYS)
-_KEY_PASSWORD_KEYS: Final = tuple(f"key_{key}" for key in _PASSWORD_KEYS)
-_FILE_KEYS: Final = ("ca_file", "certificate_file", "key_file")
-_TLS_KEYS: Final = (*_FILE_KEYS, *_CA_PASSWORD_KEYS, *_KEY_PASSWORD_KEYS, "tls_version_min")
-
-
 class SiteTable(Table):
     """With `broker` farshore runs the site as one broker, with `cluster` and `brokers` as a cluster on ZooKeeper."""
 
-    bootstrap_servers: Annotated[str, AfterValidator(_addresses)]
+    bootstrap_servers: Annotated[str, AfterValidator(addresses)]
     address_map: dict[AddressText, AddressText] = Field(default_factory=dict)
     security: SecurityTable | None = None
     freeze_principals: tuple[Principal, ...] = ()
@@ -375,8 +197,8 @@ class FailoverTable(Table):
     after_hook: tuple[str, ...] = ()
 
 
-class MonitorTable(Table):
-    """Defaults of `farshore monitor run`."""
+class MonitorTable(ShownTable):
+    """Defaults of `farshore monitor run`, and to whom it shows what it knows."""
 
     listen: AddressText | None = None
 

@@ -7,9 +7,8 @@ MonitoringError
 │   ├── SiteLost              a site stopped to answer while it was read
 │   ├── NothingToCompare      no partition of the link could be compared: never the same as "equal"
 │   └── AuditResultDamaged    the stored result of an earlier audit cannot be read
-├── CanaryError
-│   └── CanaryNotMirrored     the canary's topic does not arrive at the target
-└── ListenFailed              the metrics address cannot be listened on
+└── CanaryError
+    └── CanaryNotMirrored     the canary's topic does not arrive at the target
 """
 
 from __future__ import annotations
@@ -57,7 +56,3 @@ class CanaryNotMirrored(CanaryError):
     """The canary's topic did not appear at the target in time."""
 
     retriable = True
-
-
-class ListenFailed(MonitoringError):
-    """The address for /metrics is taken, or does not belong to this machine."""

@@ -23,7 +23,7 @@ WALLS: dict[str, tuple[str, ...]] = {
     "broker": (),
     "mirror": PUBLIC,
     "failover": (*PUBLIC, "mirror.api"),
-    "monitoring": (*PUBLIC, "mirror.api"),
+    "monitoring": (*PUBLIC, "broker.http", "mirror.api"),
     "chaos": (*PUBLIC, "mirror.api"),
     "deploy": ("broker", "mirror", "failover", "monitoring", "chaos"),
 }
@@ -32,6 +32,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "broker/base": ("broker.base",),
     "broker/wire": ("broker.base", "broker.wire"),
     "broker/client": PUBLIC,
+    "broker/http": (*PUBLIC, "broker.http"),
 }
 # Spelt in two halves, so that this file does not hold them.
 LEFT_OVERS = tuple(first + second for first, second in (("TO", "DO"), ("FIX", "ME"), ("XX", "X"), ("HA", "CK:")))

@@ -111,7 +111,7 @@ class _Limited:
         if self.authorizer.granted(self.principal, self.host, kind, name) >> operation & 1:
             return True
         if not quietly:
-            self.authorizer.denials.note(self.principal, self.host, f"{operation.name} {kind.name} {name!r}")
+            self.authorizer.denials.note(self.principal, self.host, operation, kind, repr(name))
         return False
 
     def may_somewhere(self, operation: AclOperation, kind: AclResource) -> bool:
@@ -120,7 +120,7 @@ class _Limited:
             return True
         if self.authorizer.acls.grants_somewhere(self.principal, self.host, operation, kind):
             return True
-        self.authorizer.denials.note(self.principal, self.host, f"{operation.name} any {kind.name}")
+        self.authorizer.denials.note(self.principal, self.host, operation, kind)
         return False
 
     def operations(self, kind: AclResource, name: str = CLUSTER_NAME) -> int:
@@ -144,12 +144,22 @@ class Denials:
     """How many there were, and a line in the log for each principal, once a minute at most."""
 
     def __init__(self, clock: Clock) -> None:
-        self.count = 0
+        self.counts: dict[tuple[str, str], int] = {}
+        """By operation and kind of resource, in Kafka's words: not by principals, of whom there may be any number."""
         self._clock = clock
         self._told: dict[str, _Told] = {}
 
-    def note(self, principal: str, host: str, what: str) -> None:
-        self.count += 1
+    @property
+    def count(self) -> int:
+        return sum(self.counts.values())
+
+    def note(
+        self, principal: str, host: str, operation: AclOperation, kind: AclResource, name: str | None = None
+    ) -> None:
+        """`name` None: any of that kind."""
+        key = (operation.name, kind.name)
+        self.counts[key] = self.counts.get(key, 0) + 1
+        what = f"{operation.name} any {kind.name}" if name is None else f"{operation.name} {kind.name} {name}"
         now_ms = self._clock.monotonic() * 1000
         told = self._told.get(principal)
         if told is not None and now_ms - told.at_ms < DENIALS_TOLD_MS:

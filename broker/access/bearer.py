@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable
 from typing import Final, NamedTuple, Protocol
 
+from broker.access.failed_logins import LoginFailure
 from broker.access.scram import LoginRefused
 from broker.errors import BrokerError
 from broker.wire.errors import ErrorCode
@@ -62,7 +63,7 @@ class BearerServer:
         """What to answer: nothing where the token holds. Raises LoginRefused."""
         if self._refused is not None:
             why = str(self._refused) if message == _SEPARATOR else "a refusal was answered by another token"
-            raise LoginRefused(f"Authentication failed: {why}")
+            raise LoginRefused(f"Authentication failed: {why}", LoginFailure.CREDENTIALS)
         for_whom, token = _parts(message)
         try:
             found = self._bearer(token)

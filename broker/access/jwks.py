@@ -12,7 +12,7 @@ from joserfc.errors import JoseError
 from joserfc.jwk import ECKey, RSAKey
 from joserfc.util import base64_to_int
 
-from broker.access.reloaded import AccessInvalid
+from broker.base.reloaded import AccessInvalid
 
 RSA_BITS_MIN: Final = 2048
 _OF_RSA: Final = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512")

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from typing import Final
 
 from broker.access.entities import USERS, Entity, entity_of
-from broker.access.reloaded import AccessInvalid, Reloaded
 from broker.access.users import Credential, Users, credential_of
+from broker.base.reloaded import AccessInvalid, Reloaded
 from broker.client.security.scram import HASHES
 from broker.client.security.settings import Mechanism
 

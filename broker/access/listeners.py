@@ -7,7 +7,6 @@ from asyncio import BaseTransport
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from ipaddress import ip_address
 from typing import Final
 
 from broker.access.logins import Logins
@@ -52,11 +51,7 @@ class Listener:
     @property
     def is_open_to_others(self) -> bool:
         """Whether other machines may reach it, as far as its address tells."""
-        host = self.address.host
-        try:
-            return not ip_address(host).is_loopback
-        except ValueError:
-            return host != "localhost"
+        return self.address.is_open_to_others
 
     def __str__(self) -> str:
         return f"{self.name}://{self.address}"

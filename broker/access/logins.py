@@ -10,6 +10,7 @@ from math import inf
 from typing import Final, NamedTuple, Protocol
 
 from broker.access.bearer import BearerServer, TokenCheck
+from broker.access.failed_logins import FailedLogins, LoginFailure
 from broker.access.known_users import KnownUsers
 from broker.access.scram import LoginRefused, ScramServer
 from broker.access.users import ITERATIONS, Credential
@@ -23,6 +24,7 @@ from broker.wire.errors import ErrorCode
 OF_PASSWORDS: Final = (Mechanism.PLAIN, *HASHES)
 SERVED_MECHANISMS: Final = (*OF_PASSWORDS, Mechanism.OAUTHBEARER)
 NONCE_BYTES: Final = 24
+_TURN: Final = LoginFailure.OUT_OF_TURN
 _OF_LOGINS: Final = (ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE)
 
 
@@ -59,9 +61,11 @@ class Logins:
         users: KnownUsers,
         session_ms: int,
         clock: Clock,
+        failed: FailedLogins,
         tokens: TokenCheck | None = None,
     ) -> None:
         """`tokens` is there where OAUTHBEARER is one of the mechanisms."""
+        self.failed = failed
         self.mechanisms, self.session_ms, self.clock = tuple(mechanisms), session_ms, clock
         self._users, self._tokens = users, tokens
         self._made_up = secrets.token_bytes()
@@ -114,7 +118,7 @@ class _Plain:
         if for_whom not in ("", user) or not user or not password:
             raise LoginRefused("Authentication failed: PLAIN needs one user name and a password")
         if not await self._logins.is_password(user, password):
-            raise LoginRefused("Authentication failed: Invalid username or password")
+            raise LoginRefused("Authentication failed: Invalid username or password", LoginFailure.CREDENTIALS)
         self.user = user
         return b""
 
@@ -141,14 +145,25 @@ class Login:
         """Whether such a request may be asked now. Raises LoginRefused, which closes the connection."""
         if self.is_refused:
             raise LoginRefused("a request behind a login that was refused")
+        try:
+            self._check_turn(api_key)
+        except LoginRefused as refused:
+            self.failed(refused.reason)
+            raise
+
+    def failed(self, reason: LoginFailure) -> None:
+        """It is counted."""
+        self._logins.failed.note(self._mechanism, reason)
+
+    def _check_turn(self, api_key: int) -> None:
         if api_key in _OF_LOGINS:
             return
         if self._exchange is not None:
-            raise LoginRefused(f"a request with API key {api_key} in the middle of a login")
+            raise LoginRefused(f"a request with API key {api_key} in the middle of a login", _TURN)
         if self.principal is None and api_key != ApiKey.API_VERSIONS:
-            raise LoginRefused(f"a request with API key {api_key} before a login")
+            raise LoginRefused(f"a request with API key {api_key} before a login", _TURN)
         if self._clock.boottime() >= self._ends_s:
-            raise LoginRefused(f"the session of {self.principal} is over, and no new login came")
+            raise LoginRefused(f"the session of {self.principal} is over, and no new login came", LoginFailure.SESSION)
 
     async def handshake(self, mechanism: str, version: int) -> ErrorCode:
         """`mechanism` is what the client wants to log in by; again, where a session is to go on."""
@@ -156,9 +171,9 @@ class Login:
             return ErrorCode.ILLEGAL_SASL_STATE
         is_another = self._mechanism is not None and mechanism != self._mechanism
         if self._exchange is not None or is_another:
-            return await self._refused(ErrorCode.ILLEGAL_SASL_STATE)
+            return await self._refused(ErrorCode.ILLEGAL_SASL_STATE, _TURN)
         if mechanism not in self.mechanisms:
-            return await self._refused(ErrorCode.UNSUPPORTED_SASL_MECHANISM)
+            return await self._refused(ErrorCode.UNSUPPORTED_SASL_MECHANISM, LoginFailure.MECHANISM)
         self._mechanism = Mechanism(mechanism)
         self._exchange = self._logins.exchange(self._mechanism)
         self.is_bare = version == 0
@@ -168,19 +183,21 @@ class Login:
         """A token of the mechanism that the handshake named."""
         exchange = self._exchange
         if exchange is None:
-            error = await self._refused(ErrorCode.ILLEGAL_SASL_STATE)
+            error = await self._refused(ErrorCode.ILLEGAL_SASL_STATE, _TURN)
             return Answer(error, "SaslAuthenticate request received before a SaslHandshake", b"", 0)
         try:
             answer = await exchange.step(token)
             lifetime_ms = 0 if exchange.user is None else self._logged_in(f"User:{exchange.user}", exchange.ends_ms)
         except LoginRefused as refused:
-            return Answer(await self._refused(refused.error_code), str(refused), b"", 0)
+            return Answer(await self._refused(refused.error_code, refused.reason), str(refused), b"", 0)
         return Answer(ErrorCode.NONE, None, answer, lifetime_ms)
 
     def _logged_in(self, principal: str, ends_ms: int | None) -> int:
         """-> how long the session is, in milliseconds; 0: it has no end."""
         if self.principal not in (None, principal):
-            raise LoginRefused("Authentication failed: Cannot change principals during re-authentication")
+            raise LoginRefused(
+                "Authentication failed: Cannot change principals during re-authentication", LoginFailure.SESSION
+            )
         self.principal = principal
         self._exchange, self.is_bare = None, False
         limits_ms = [self._logins.session_ms] if self._logins.session_ms else []
@@ -190,8 +207,9 @@ class Login:
         self._ends_s = self._clock.boottime() + lifetime_ms / 1000 if lifetime_ms else inf
         return lifetime_ms
 
-    async def _refused(self, error: ErrorCode) -> ErrorCode:
+    async def _refused(self, error: ErrorCode, reason: LoginFailure) -> ErrorCode:
         """Later than it is known: who guesses passwords guesses slowly."""
         self.is_refused = True
+        self.failed(reason)
         await self._clock.sleep(LOGIN_REFUSED_MS / 1000)
         return error

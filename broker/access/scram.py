@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable
 from typing import Final
 
+from broker.access.failed_logins import LoginFailure
 from broker.access.users import Credential
 from broker.client.security.scram import HASHES
 from broker.client.security.settings import Mechanism
@@ -26,6 +27,10 @@ class LoginRefused(BrokerError):
 
     error_code = ErrorCode.SASL_AUTHENTICATION_FAILED
     hint = "compare user, password and mechanism with the broker's file of users"
+
+    def __init__(self, message: str, reason: LoginFailure = LoginFailure.MALFORMED) -> None:
+        super().__init__(message)
+        self.reason = reason
 
 
 class ScramServer:
@@ -80,7 +85,8 @@ class ScramServer:
         if not hmac.compare_digest(hashlib.new(self._hash, client_key).digest(), credential.stored_key):
             raise LoginRefused(
                 "Authentication failed during authentication due to invalid credentials with SASL mechanism "
-                f"{self._mechanism}"
+                f"{self._mechanism}",
+                LoginFailure.CREDENTIALS,
             )
         self.user = self._name
         return b"v=" + base64.b64encode(hmac.digest(credential.server_key, signed, self._hash))

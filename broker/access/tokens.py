@@ -26,7 +26,7 @@ from joserfc.jwt import ClaimsOption
 
 from broker.access.bearer import INSUFFICIENT_SCOPE, Bearer, TokenRefused
 from broker.access.jwks import ALGORITHMS, Keys, read_keys
-from broker.access.reloaded import Reloaded
+from broker.base.reloaded import Reloaded
 from broker.limits import TOKEN_BYTES_MAX
 
 PRINCIPAL_CHARACTERS_MAX: Final = 255

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from broker.access.reloaded import AccessInvalid
+from broker.base.reloaded import AccessInvalid
 from broker.client.security.scram import HASHES, ITERATIONS_MAX, ITERATIONS_MIN
 from broker.client.security.settings import Mechanism
 

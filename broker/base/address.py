@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from ipaddress import ip_address
 from typing import NamedTuple
 
 from broker.base.errors import FarshoreError
@@ -23,6 +24,14 @@ class Address(NamedTuple):
     def __str__(self) -> str:
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{host}:{self.port}"
+
+    @property
+    def is_open_to_others(self) -> bool:
+        """Whether other machines may reach it, as far as it tells."""
+        try:
+            return not ip_address(self.host).is_loopback
+        except ValueError:
+            return self.host != "localhost"
 
 
 def parse_address(text: str, *, port_min: int = 1) -> Address:

@@ -5,6 +5,8 @@ FarshoreError
 ├── ClientError        broker/client/errors.py   talking to a cluster
 ├── BrokerError        broker/errors.py          a request that is answered with an error code
 ├── AddressInvalid     broker/base/address.py    text that is no host:port
+├── AccessInvalid      broker/base/reloaded.py   files of certificates or users that cannot be taken
+├── FaceError          broker/http/errors.py     what is shown over HTTP cannot be
 ├── MirrorError        mirror/errors.py
 ├── FailoverError      failover/errors.py
 ├── MonitoringError    monitoring/errors.py

@@ -34,6 +34,8 @@ class ClientQuotas:
         # In the order of their last use.
         self._rates: dict[tuple[str, ...], tuple[Rate, float]] = {}
         self._told_ms = -inf
+        self.throttles: dict[QuotaKey, tuple[int, float]] = {}
+        """How often each quota held somebody back, and for how long in all, in ms."""
 
     def take(self, changed: Mapping[str, Mapping[str, str]]) -> None:
         """What is set on users, clients and addresses now, by ConfigResource.path."""
@@ -70,15 +72,19 @@ class ClientQuotas:
         rate.note(1, now_ms)
         if rest_ms := min(rate.rest_ms(limit, now_ms), WINDOW_MS):
             rate.note(-1, now_ms)
-            self.tell(f"connections from {address}, {QuotaKey.CONNECTION_CREATION_RATE}")
+            self.note(QuotaKey.CONNECTION_CREATION_RATE, rest_ms, f"connections from {address}")
         return rest_ms
 
-    def tell(self, who: str) -> None:
-        """Not each time: who is held back is held back again and again."""
+    def note(self, key: QuotaKey, rest_ms: float, who: str) -> None:
+        """It is told, but not each time: who is held back is held back again and again."""
+        count, held_ms = self.throttles.get(key, (0, 0.0))
+        self.throttles[key] = (count + 1, held_ms + rest_ms)
         now_ms = steady_ms(self.clock)
         if now_ms - self._told_ms >= THROTTLED_TOLD_MS:
             self._told_ms = now_ms
-            log.info("clients are held back by their quotas: %s (said once in %d s)", who, THROTTLED_TOLD_MS // 1000)
+            log.info(
+                "clients are held back by their quotas: %s, %s (said once in %d s)", who, key, THROTTLED_TOLD_MS // 1000
+            )
 
 
 def _one_way(path: str) -> str:
@@ -130,7 +136,7 @@ class ClientQuota:
         if not rest_ms or was_idle:
             return 0
         rate.note(-size_bytes, now_ms)
-        self._tell(QuotaKey.CONSUMER_BYTE_RATE)
+        self._note(QuotaKey.CONSUMER_BYTE_RATE, rest_ms)
         return rest_ms
 
     def answered(self, api_key: int, size_bytes: int, response: Any) -> int:
@@ -139,7 +145,7 @@ class ClientQuota:
         if api_key == ApiKey.PRODUCE:
             rest_ms = max(rest_ms, round(self._noted(QuotaKey.PRODUCER_BYTE_RATE, size_bytes)))
         spent = self._noted(QuotaKey.REQUEST_PERCENTAGE, self._spent_s * _ALL_OF_A_THREAD)
-        rest_ms = min(max(rest_ms, round(min(spent, WINDOW_MS))), _REST_MS_MAX)
+        rest_ms = min(max(rest_ms, round(spent)), _REST_MS_MAX)
         if rest_ms and hasattr(response, "throttle_time_ms"):
             response.throttle_time_ms = rest_ms
         return rest_ms
@@ -153,12 +159,14 @@ class ClientQuota:
         rate = self._quotas.rate(key, limit.user, limit.client_id)
         rate.note(amount, now_ms)
         rest_ms = rate.rest_ms(limit.value, now_ms)
+        if key is QuotaKey.REQUEST_PERCENTAGE:
+            rest_ms = min(rest_ms, WINDOW_MS)
         if rest_ms:
-            self._tell(key)
+            self._note(key, rest_ms)
         return rest_ms
 
-    def _tell(self, key: QuotaKey) -> None:
-        self._quotas.tell(f"user {self._user}, client id {self._client_id!r}, {key}")
+    def _note(self, key: QuotaKey, rest_ms: float) -> None:
+        self._quotas.note(key, rest_ms, f"user {self._user}, client id {self._client_id!r}")
 
 
 class _Timed:

@@ -7,7 +7,8 @@ import logging
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, Protocol
@@ -15,14 +16,20 @@ from typing import Any, Final, Protocol
 import click
 import uvloop
 
-from broker.access.reloaded import AccessInvalid
 from broker.access.users import new_credentials, read_users, write_users
 from broker.base.address import Address
 from broker.base.garbage import passing_over_what_stays
+from broker.base.reloaded import AccessInvalid
+from broker.client.errors import SecretUnreadable
 from broker.config import BrokerConfig
 from broker.descriptors import raise_soft_limit
 from broker.errors import BrokerError
-from broker.server import serving
+from broker.http.errors import FaceError
+from broker.http.face import http_face
+from broker.http.registry import page_of
+from broker.http.settings import FaceSettings
+from broker.metrics import broker_registry
+from broker.server import Server, serving
 from deploy.cli.lines import filled_for_people
 from deploy.cli.parameters import HostPort
 
@@ -37,6 +44,10 @@ class SiteConfigs(Protocol):
 
     def broker_config(self, site: str, node_id: int | None = None) -> BrokerConfig:
         """Raises click.UsageError for a site that is not known, or has no such broker."""
+        ...
+
+    def broker_metrics(self, site: str, node_id: int | None = None) -> FaceSettings | None:
+        """Where such a broker shows its metrics; None: nowhere."""
         ...
 
 
@@ -74,8 +85,10 @@ def run(
             for ours in ("broker", log.name):
                 logging.getLogger(ours).setLevel(logging.INFO)
         raise_soft_limit()
-        _run_until_stopped(config, _say_ready)
-    except BrokerError as error:
+        sites: SiteConfigs = ctx.obj
+        face = None if site is None else sites.broker_metrics(site, node_id)
+        _run_until_stopped(config, face, _say_ready)
+    except (BrokerError, AccessInvalid, FaceError, SecretUnreadable) as error:
         click.echo(f"{filled_for_people(f'error: {error}')}\n{filled_for_people(f'hint: {error.hint}')}", err=True)
         ctx.exit(FAILED)
     except ValueError as error:
@@ -103,7 +116,7 @@ def user(ctx: click.Context, file: Path, name: str, remove: bool) -> None:
         else:
             users[name] = new_credentials(_password(name))
         write_users(file, users)
-    except BrokerError as error:
+    except (BrokerError, AccessInvalid) as error:
         click.echo(f"{filled_for_people(f'error: {error}')}\n{filled_for_people(f'hint: {error.hint}')}", err=True)
         ctx.exit(FAILED)
     except OSError as error:
@@ -156,7 +169,19 @@ def _say_ready(config: BrokerConfig, cluster_id: str, address: str) -> None:
     click.echo(f"broker {config.node_id} of cluster {cluster_id} listening on {address}", err=True)
 
 
-def _run_until_stopped(config: BrokerConfig, ready: Callable[[BrokerConfig, str, str], None]) -> None:
+@asynccontextmanager
+async def _shown(server: Server, face: FaceSettings | None) -> AsyncIterator[str | None]:
+    """Its metrics, while the context is open: the URL. Raises FaceError, AccessInvalid, SecretUnreadable."""
+    if face is None:
+        yield None
+        return
+    async with http_face(face, page_of(broker_registry(server))) as url:
+        yield url
+
+
+def _run_until_stopped(
+    config: BrokerConfig, face: FaceSettings | None, ready: Callable[[BrokerConfig, str, str], None]
+) -> None:
     async def main() -> None:
         stop, is_ready = asyncio.Event(), asyncio.Event()
         loop = asyncio.get_running_loop()
@@ -173,10 +198,12 @@ def _run_until_stopped(config: BrokerConfig, ready: Callable[[BrokerConfig, str,
         for number in STOP_SIGNALS:
             loop.add_signal_handler(number, stopped)
         try:
-            async with serving(config) as server:
+            async with serving(config) as server, _shown(server, face) as url:
                 is_ready.set()
                 log.info("serves clients on %s", server.address)
                 ready(config, server.broker.cluster_id, server.address)
+                if url is not None:
+                    click.echo(f"metrics on {url}", err=True)
                 await stop.wait()
         except asyncio.CancelledError:
             if not stop.is_set():

@@ -31,7 +31,8 @@ def monitor_run(context: AppContext, listen: Address, canary: bool) -> None:
     """Serve lag, canary and audit results, group-sync age, link state and drills on /metrics, until stopped."""
     heartbeats = HeartbeatWatch(SystemClock())
     drill = _drills(context, heartbeats)
-    settings = MonitorSettings(context.links(), listen, audit_directory(context), canary, drill, heartbeats)
+    face = context.monitor_face(listen)
+    settings = MonitorSettings(context.links(), face, audit_directory(context), canary, drill, heartbeats)
     run_async(run_monitor(settings, ready=lambda url: click.echo(f"metrics on {url}", err=True)), service=True)
 
 

@@ -26,10 +26,12 @@ import yaml
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from broker.base.address import Address
 from broker.base.documents import to_document
 from broker.base.errors import FarshoreError
 from broker.base.garbage import passing_over_what_stays
 from broker.client.site import Site
+from broker.http.settings import FaceSettings
 from deploy.cli.lines import filled_for_people
 from deploy.cli.refusals import NO_CONSENT, refusals_of
 from deploy.cli.streams import is_gone
@@ -111,6 +113,10 @@ class AppContext(Protocol):
         ...
 
     def links(self) -> tuple[Link, ...]: ...
+
+    def monitor_face(self, listen: Address) -> FaceSettings:
+        """To whom metrics of the links are shown there."""
+        ...
 
     @property
     def file(self) -> Path:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 from importlib import metadata
 from pathlib import Path
 
-from prometheus_client import CollectorRegistry, start_http_server
+from prometheus_client import CollectorRegistry
 
-from broker.base.address import Address
+from broker.http.face import http_face
+from broker.http.registry import page_of
+from broker.http.settings import FaceSettings
 from monitoring.canary.verdict import CanaryJudge
-from monitoring.errors import ListenFailed
 from monitoring.metrics.acls import AclCollector
 from monitoring.metrics.audit import AuditCollector
 from monitoring.metrics.build import BuildCollector
@@ -56,19 +57,8 @@ def version() -> str:
         return "unknown"
 
 
-@contextmanager
-def metrics_server(listen: Address, registry: CollectorRegistry) -> Iterator[str]:
-    """Serve the registry while the block runs; gives the URL. Raises ListenFailed."""
-    try:
-        server, thread = start_http_server(listen.port, addr=listen.host, registry=registry)
-    except OSError as error:
-        raise ListenFailed(
-            f"cannot listen on {listen}: {error.strerror or error}",
-            "another process has the port, or the address is not this machine's: choose one with --listen HOST:PORT",
-        ) from error
-    try:
-        yield f"http://{listen._replace(port=server.server_port)}/metrics"
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
+@asynccontextmanager
+async def metrics_server(settings: FaceSettings, registry: CollectorRegistry) -> AsyncIterator[str]:
+    """Serve the registry while the context is open; gives the URL. Raises what `http_face` raises."""
+    async with http_face(settings, page_of(registry)) as url:
+        yield url

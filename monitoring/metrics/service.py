@@ -9,9 +9,9 @@ from pathlib import Path
 
 from prometheus_client import Histogram
 
-from broker.base.address import Address
 from broker.base.clock import SystemClock
 from broker.base.errors import FarshoreError
+from broker.http.settings import FaceSettings
 from mirror.api import HeartbeatWatch, Link
 from monitoring import limits
 from monitoring.canary.probe import CanaryProbe
@@ -26,10 +26,10 @@ from monitoring.metrics.watch import LinkWatch
 
 @dataclass(frozen=True, slots=True)
 class MonitorSettings:
-    """What to watch, where to show it, and where audits leave their results."""
+    """What to watch, where to show it and to whom, and where audits leave their results."""
 
     links: Sequence[Link]
-    listen: Address
+    face: FaceSettings
     audit_directory: Path
     canary: bool = True
     drill: Drill | None = None
@@ -38,13 +38,13 @@ class MonitorSettings:
 
 
 async def run_monitor(settings: MonitorSettings, ready: Callable[[str], None]) -> None:
-    """Until cancelled. `ready` gets the URL of /metrics. Raises ListenFailed; a lost site does not end it."""
+    """Until cancelled. `ready` gets the URL of /metrics. Raises as `http_face`; a lost site does not end it."""
     board = Board()
     judges = [CanaryJudge(link.name, new_run()) for link in settings.links] if settings.canary else []
     readiness = ReadinessBoard()
     registry = registry_of(board, readiness, judges, settings.audit_directory, now_ms)
     latency = latency_histogram(registry)
-    with metrics_server(settings.listen, registry) as url:
+    async with metrics_server(settings.face, registry) as url:
         ready(url)
         async with asyncio.TaskGroup() as group:
             for link in settings.links:

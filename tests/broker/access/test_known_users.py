@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from broker.access.entities import Entity, entity_of, path_of, sanitized
 from broker.access.known_entities import KnownEntities
 from broker.access.known_users import KnownUsers
-from broker.access.reloaded import AccessInvalid
 from broker.access.users import credential_of, new_credentials, text_of
+from broker.base.reloaded import AccessInvalid
 from broker.client.security.scram import HASHES
 from broker.client.security.settings import Mechanism
 from tests.broker.clock import ManualClock

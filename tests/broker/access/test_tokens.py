@@ -17,8 +17,8 @@ from joserfc.jwk import ECKey, Key, OctKey, RSAKey
 
 from broker.access.bearer import Bearer, TokenRefused
 from broker.access.jwks import RSA_BITS_MIN, Keys, read_keys
-from broker.access.reloaded import AccessInvalid
 from broker.access.tokens import TokenRules, Tokens, bearer_of
+from broker.base.reloaded import AccessInvalid
 from broker.limits import TOKEN_BYTES_MAX
 from tests.issuer import AUDIENCE, ISSUER, claims_of, ec_key, rsa_key, signed, unsigned, write_keys
 

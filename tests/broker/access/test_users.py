@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from broker.access.reloaded import AccessInvalid
 from broker.access.users import new_credentials, read_users, write_users
+from broker.base.reloaded import AccessInvalid
 from broker.client.security.scram import HASHES
 from broker.client.security.settings import Mechanism
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from broker.access.reloaded import AccessInvalid
+from broker.base.reloaded import AccessInvalid
 from broker.config import BrokerConfig
 from broker.server import Server
 from tests.broker.running import running_server
@@ -99,7 +99,7 @@ async def test_tls_below_1_2_and_plain_bytes_do_not_get_in(
         old.set_ciphers("ALL:@SECLEVEL=0")
         with pytest.warns(DeprecationWarning, match="TLSv1"):
             old.minimum_version, old.maximum_version = ssl.TLSVersion.TLSv1, ssl.TLSVersion.TLSv1_1
-        with caplog.at_level(logging.WARNING, "broker.access.tls"), pytest.raises(REFUSED):
+        with caplog.at_level(logging.WARNING, "broker.base.server_tls"), pytest.raises(REFUSED):
             async with safely(server.address, old):
                 pass
         assert "a client and this broker agree on no TLS" in caplog.text
@@ -163,7 +163,7 @@ async def test_a_certificate_that_changes_is_taken_for_new_connections_alone(
     place(pair.certificate.read_bytes(), pair.key.read_bytes())
     async with locked(tmp_path, own) as server, safely(server.address, trusting(authority)) as first:
         await first.create_topic("t")
-        with caplog.at_level(logging.WARNING, "broker.access.reloaded"):
+        with caplog.at_level(logging.WARNING, "broker.base.reloaded"):
             place(b"half a file", pair.key.read_bytes())
             async with safely(server.address, trusting(authority)) as second:
                 assert serial_of(second) == serial_of(first)

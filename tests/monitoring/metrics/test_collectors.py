@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import socket
 import sys
@@ -15,10 +16,11 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from broker.base.address import Address
+from broker.http.errors import ListenFailed
+from broker.http.settings import FaceSettings
 from mirror.link_finding import LinkFindingKind
 from monitoring.canary.record import CanaryRecord
 from monitoring.canary.verdict import CanaryJudge
-from monitoring.errors import ListenFailed
 from monitoring.metrics.canary import latency_histogram
 from monitoring.metrics.observation import (
     AclSample,
@@ -271,14 +273,15 @@ def test_a_damaged_audit_result_is_said_and_hides_nothing(tmp_path: Path) -> Non
     assert found["farshore_link_up", (("link", "east-west"),)] == 1
 
 
-def test_served_over_http_and_a_taken_port_is_said(tmp_path: Path) -> None:
+async def test_served_over_http_and_a_taken_port_is_said(tmp_path: Path) -> None:
     registry = registry_for(Board(), tmp_path)
-    with metrics_server(Address("127.0.0.1", 0), registry) as url:
-        with urllib.request.urlopen(url) as answer:
-            assert "farshore_build_info" in answer.read().decode()
+    async with metrics_server(FaceSettings(Address("127.0.0.1", 0)), registry) as url:
+        answer = await asyncio.to_thread(lambda: urllib.request.urlopen(url).read().decode())
+        assert "farshore_build_info" in answer
         port = url.split(":")[2].split("/")[0]
-        with pytest.raises(ListenFailed, match=port), metrics_server(Address("127.0.0.1", int(port)), registry):
-            pass
+        with pytest.raises(ListenFailed, match=port):
+            async with metrics_server(FaceSettings(Address("127.0.0.1", int(port))), registry):
+                pass
     with socket.socket() as again:
         again.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         again.bind(("127.0.0.1", int(port)))

@@ -11,6 +11,7 @@ from prometheus_client import CollectorRegistry
 
 from broker.base.address import Address
 from broker.client.site import Site
+from broker.http.settings import FaceSettings
 from broker.wire.api import ApiKey
 from broker.wire.errors import ErrorCode
 from broker.wire.vocabulary import TopicPartition
@@ -33,7 +34,7 @@ async def test_it_ends_when_it_is_told_to_at_any_moment_after_its_sites_were_los
     """One cluster is both sites, so that the canary's topic is its own mirror."""
     with FarshoreBroker(tmp_path / "both") as broker:
         link = Link("round", Site("east", broker.bootstrap), Site("west", broker.bootstrap), ("none",))
-        settings = MonitorSettings((link,), Address("127.0.0.1", 0), tmp_path / "audit")
+        settings = MonitorSettings((link,), FaceSettings(Address("127.0.0.1", 0)), tmp_path / "audit")
         monitors = [asyncio.create_task(run_monitor(settings, lambda _: None)) for _ in MOMENTS_S]
         await asyncio.sleep(3)  # canaries fly: the loss must find records on their way
         broker.kill9()

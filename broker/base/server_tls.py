@@ -1,4 +1,4 @@
-"""The broker's side of TLS: its certificate, and those that it asks clients for."""
+"""The listening side of TLS: its certificate, and those that it asks clients for."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import NoReturn, Self
 from weakref import WeakKeyDictionary
 
-from broker.access.reloaded import AccessInvalid, Reloaded
-from broker.limits import CLIENTS_REFUSED_WARN_MS, TLS_HANDSHAKE_MS, TLS_HANDSHAKES_MAX
+from broker.base.reloaded import AccessInvalid, Reloaded
 
 log = logging.getLogger(__name__)
 
@@ -42,6 +41,12 @@ class ServerTls:
     client_ca_file: Path | None = None
     client_auth: ClientAuth = ClientAuth.NONE
 
+    @classmethod
+    def of_face(cls, certificate_file: Path, key_file: Path | None, client_ca_file: Path | None) -> Self:
+        """Who names a CA of clients wants each of them to show a certificate."""
+        auth = ClientAuth.NONE if client_ca_file is None else ClientAuth.REQUIRED
+        return cls(certificate_file, key_file, client_ca_file, auth)
+
     def files(self) -> tuple[Path, ...]:
         return tuple(file for file in (self.certificate_file, self.key_file, self.client_ca_file) if file is not None)
 
@@ -64,7 +69,16 @@ class ServerTls:
 
 
 def _encrypted(key_file: Path) -> NoReturn:
-    raise AccessInvalid(f"the key in {key_file} is encrypted: give one that is not, readable by the broker alone")
+    raise AccessInvalid(f"the key in {key_file} is encrypted: give one that is not, readable by this process alone")
+
+
+@dataclass(frozen=True, slots=True)
+class HandshakeLimits:
+    """How many may be under way, for how long each, and how often it is told that some fail."""
+
+    at_once_max: int
+    each_ms: int
+    told_ms: int
 
 
 class _Handshaking(ssl.SSLObject):
@@ -89,16 +103,25 @@ class ServerContext(ssl.SSLContext):
     """
 
     _contexts: Reloaded[ssl.SSLContext]
+    _limits: HandshakeLimits
     _now_s: Callable[[], float]
     _begun_s: MutableMapping[ssl.SSLObject, float]
     _told_s: float
+    _failed: Callable[[ssl.SSLError], None]
 
     @classmethod
-    def of(cls, tls: ServerTls, now_s: Callable[[], float]) -> Self:
-        """Raises AccessInvalid."""
+    def of(
+        cls,
+        tls: ServerTls,
+        now_s: Callable[[], float],
+        limits: HandshakeLimits,
+        failed: Callable[[ssl.SSLError], None] = lambda error: None,
+    ) -> Self:
+        """`failed` is told of each handshake that did. Raises AccessInvalid."""
         found = cls(ssl.PROTOCOL_TLS_SERVER)
         found._contexts, found._now_s = Reloaded(tls.files(), tls.context), now_s
-        found._begun_s, found._told_s = WeakKeyDictionary(), -inf
+        found._limits, found._begun_s, found._told_s = limits, WeakKeyDictionary(), -inf
+        found._failed = failed
         return found
 
     def wrap_bio(
@@ -110,12 +133,12 @@ class ServerContext(ssl.SSLContext):
         session: ssl.SSLSession | None = None,
     ) -> ssl.SSLObject:
         """Raises ConnectionAbortedError, which ends the connection, where too many others shake hands."""
-        now_s = self._now_s()
-        if len(self._begun_s) >= TLS_HANDSHAKES_MAX:
-            for old in [each for each, begun_s in self._begun_s.items() if (now_s - begun_s) * 1000 > TLS_HANDSHAKE_MS]:
+        now_s, limits = self._now_s(), self._limits
+        if len(self._begun_s) >= limits.at_once_max:
+            for old in [each for each, begun_s in self._begun_s.items() if (now_s - begun_s) * 1000 > limits.each_ms]:
                 del self._begun_s[old]
-        if len(self._begun_s) >= TLS_HANDSHAKES_MAX:
-            self._tell(f"clients are refused: {TLS_HANDSHAKES_MAX} TLS handshakes are under way")
+        if len(self._begun_s) >= limits.at_once_max:
+            self._tell(f"clients are refused: {limits.at_once_max} TLS handshakes are under way")
             raise ConnectionAbortedError("too many TLS handshakes")
         context = self._contexts.current()
         context.sslobject_class = _Handshaking
@@ -128,11 +151,12 @@ class ServerContext(ssl.SSLContext):
     def _over(self, connection: ssl.SSLObject, error: ssl.SSLError | None) -> None:
         self._begun_s.pop(connection, None)
         if error is not None:
+            self._failed(error)
             self._tell(f"a client and this broker agree on no TLS: {error.reason or error}")
 
     def _tell(self, what: str) -> None:
         """Not for each: who fails comes again and again."""
         now_s = self._now_s()
-        if (now_s - self._told_s) * 1000 >= CLIENTS_REFUSED_WARN_MS:
+        if (now_s - self._told_s) * 1000 >= self._limits.told_ms:
             self._told_s = now_s
-            log.warning("%s (said once in %d s at most)", what, CLIENTS_REFUSED_WARN_MS // 1000)
+            log.warning("%s (said once in %d s at most)", what, self._limits.told_ms // 1000)

@@ -7,14 +7,14 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Generic, TypeVar
 
-from broker.errors import BrokerError
+from broker.base.errors import FarshoreError
 
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
 
-class AccessInvalid(BrokerError):
+class AccessInvalid(FarshoreError):
     """Files of certificates or users that cannot be taken."""
 
     hint = "correct the file; what it must hold is in docs/security.md"
