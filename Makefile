@@ -17,7 +17,7 @@ LANES := servers locked commands moves services brokers failover behind
 beside_commands := $(patsubst %,tests/interop/test_%.py,acl_freeze acl_sync acls audit_interrupt authorizing_cluster broker_on_zookeeper \
   cluster_of_brokers fleet_etcd kafka_acl_znodes kafka_user_znodes link_rights site_freeze)
 beside_services := $(patsubst %,tests/interop/test_%.py,delete_horizon kafka_znodes mirror_truncated old_formats older_copy \
-  three_brokers tutorial zookeeper zookeeper_tool)
+  three_brokers tutorial zookeeper zookeeper_locked zookeeper_tool)
 # Users, rights and quotas: tools of Kafka's, one Java after the other; and what computes while these wait.
 locked := $(patsubst %,tests/interop/test_%.py,client_quotas kafka_acls kafka_configs_users locked locked_broker token_broker tokens_beside_kafka) \
   $(wildcard tests/mirror/simulation/test_planted*.py)

@@ -21,6 +21,7 @@ from broker.base.reloaded import Reloaded
 from broker.base.server_tls import ClientAuth, ServerTls
 from broker.client.security.settings import Mechanism, Security, Tls
 from broker.cluster.metadata import CLIENT_LISTENER, INTER_BROKER_LISTENER
+from broker.cluster.zookeeper.access import ZooKeeperAccess
 from broker.groups.model import MigrationPolicy
 from broker.limits import MIB, QUEUED_REQUEST_BYTES_MAX, SOCKET_REQUEST_BYTES_MAX
 from broker.wire.vocabulary import EVERYBODY
@@ -98,6 +99,8 @@ class BrokerConfig:
     zookeeper: str | None = None
     zookeeper_session_timeout_ms: int = 18_000
     zookeeper_connection_timeout_ms: int = 18_000
+    # TLS, and a login whose znodes nobody else may read or write; None: neither.
+    zookeeper_access: ZooKeeperAccess | None = None
     # The listener for the brokers of the cluster, which one that is alone does not have; None: the host that clients
     # have. Other brokers read its port from ZooKeeper: 0 takes a free one.
     inter_broker_listen_host: str | None = None

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass, field
+from functools import partial
 
 from broker.base.clock import Clock, SystemClock
+from broker.cluster.zookeeper.access import ZooKeeperAccess
 from broker.cluster.zookeeper.kazoo_session import KazooZooKeeper
 from broker.cluster.zookeeper.session import OpenSession
 from broker.log.disk import OS_DISK, Disk
@@ -19,3 +21,7 @@ class Outside:
     open_session: OpenSession = KazooZooKeeper.connect
     disk: Disk = OS_DISK
     rng: random.Random = field(default_factory=random.SystemRandom)
+
+    def opener(self, access: ZooKeeperAccess | None) -> OpenSession:
+        """Of sessions with such a ZooKeeper; None: one that asks for nothing."""
+        return self.open_session if access is None else partial(KazooZooKeeper.connect, access=access)

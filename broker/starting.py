@@ -8,6 +8,7 @@ from contextlib import AsyncExitStack
 from functools import partial
 from typing import Final, TypeVar
 
+from broker.base.address import parse_address
 from broker.base.clock import Clock
 from broker.base.waiting import told_if_long
 from broker.cluster.embedded import EmbeddedMetadataStore
@@ -50,7 +51,9 @@ async def open_store(config: BrokerConfig, outside: Outside, data: DataDirectory
         return EmbeddedMetadataStore.open(config.data_dir, config.cluster_id)
     timeout_ms, connect_ms = config.zookeeper_session_timeout_ms, config.zookeeper_connection_timeout_ms
     clock = outside.clock
-    connect = partial(outside.open_session, config.zookeeper, timeout_ms, clock, connect_ms)
+    open_session = outside.opener(config.zookeeper_access)
+    connect = partial(open_session, config.zookeeper, timeout_ms, clock, connect_ms)
+    _tell_of_zookeeper(config)
     seen = Seen(data.path, outside.disk)
     opened = partial(
         ZooKeeperMetadataStore.open, connect, clock, config.cluster_id, may_be_new=not data.claimed, seen=seen
@@ -62,3 +65,12 @@ async def open_store(config: BrokerConfig, outside: Outside, data: DataDirectory
         data.claim(store.cluster_id, config.node_id)
         unclaimed.pop_all()
     return store
+
+
+def _tell_of_zookeeper(config: BrokerConfig) -> None:
+    """Where what keeps ZooKeeper's znodes passes unencrypted between machines."""
+    access, servers = config.zookeeper_access, (config.zookeeper or "").partition("/")[0]
+    if access is None or access.username is None or access.tls is not None:
+        return
+    if any(parse_address(server).is_open_to_others for server in servers.split(",")):
+        log.warning("the password for ZooKeeper at %s passes unencrypted: give zookeeper_security a ca_file", servers)

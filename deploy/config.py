@@ -18,6 +18,7 @@ from pydantic import ValidationError
 from broker.base.address import Address, parse_address
 from broker.client.security.settings import PLAINTEXT
 from broker.client.site import Site
+from broker.cluster.zookeeper.access import ZooKeeperAccess
 from broker.config import BrokerConfig, cluster_defaults
 from broker.http.errors import FaceOpen
 from broker.http.settings import FaceSettings
@@ -25,7 +26,7 @@ from deploy.broker_tables import broker_address, broker_problems
 from deploy.client_properties import PropertiesRefused
 from deploy.complaints import all_told, by_id
 from deploy.errors import ConfigError
-from deploy.security import face_of, metrics_of, security_of, security_text
+from deploy.security import face_of, metrics_of, security_of, security_text, zookeeper_access_of
 from deploy.tables import FileModel, LinkTable
 from deploy.topology import connect, topology_problems
 from deploy.values import Table
@@ -108,6 +109,11 @@ class Configuration:
         cluster = self.model.sites[site].cluster
         return None if cluster is None else cluster.zookeeper
 
+    def zookeeper_access(self, site: str) -> ZooKeeperAccess | None:
+        """How that ZooKeeper is reached, and as whom."""
+        cluster = self.model.sites[site].cluster
+        return None if cluster is None else zookeeper_access_of(cluster.zookeeper_security, self.path)
+
     def broker_config(self, site: str, node_id: int | None = None) -> BrokerConfig:
         """How to run a broker of a site; None: its only one. Raises click.UsageError when farshore does not run it."""
         self.site(site)
@@ -131,7 +137,7 @@ class Configuration:
     def _given(self, table: Table) -> dict[str, Any]:
         """As BrokerConfig has it."""
         given: dict[str, Any] = {}
-        for key, value in table.model_dump(exclude_none=True, exclude={"metrics"}).items():
+        for key, value in table.model_dump(exclude_none=True, exclude={"metrics", "zookeeper_security"}).items():
             if key in ("listen", "advertised", "inter_broker_listen"):
                 given[f"{key}_host"], given[f"{key}_port"] = parse_address(value)
             else:
@@ -148,7 +154,7 @@ class Configuration:
         if table is None:
             raise click.UsageError(f"site {site!r} has no broker {node_id}; its brokers: {known}")
         given = {**cluster_defaults(len(model.brokers)), **self._given(model.cluster), **self._given(table)}
-        return BrokerConfig(address_map=dict(model.address_map), **given)
+        return BrokerConfig(address_map=dict(model.address_map), zookeeper_access=self.zookeeper_access(site), **given)
 
     def broker_metrics(self, site: str, node_id: int | None = None) -> FaceSettings | None:
         """Where a broker of the site, None: its only one, shows its metrics; None: nowhere."""
@@ -258,6 +264,9 @@ class FileContext:
 
     def zookeeper(self, site: str) -> str | None:
         return self.configuration.zookeeper(site)
+
+    def zookeeper_access(self, site: str) -> ZooKeeperAccess | None:
+        return self.configuration.zookeeper_access(site)
 
     def broker_config(self, site: str, node_id: int | None = None) -> BrokerConfig:
         return self.configuration.broker_config(site, node_id)

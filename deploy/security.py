@@ -19,9 +19,10 @@ from broker.client.security.settings import (
     TlsVersion,
     TokenEndpoint,
 )
+from broker.cluster.zookeeper.access import ZooKeeperAccess
 from broker.http.settings import FaceSettings
 from deploy.client_properties import security_of_properties
-from deploy.security_table import MetricsTable, SecurityTable, ShownTable
+from deploy.security_table import MetricsTable, SecurityTable, ShownTable, ZooKeeperSecurityTable
 
 PathOf = Callable[[Path], Path]
 """A path of the file as seen from the current folder."""
@@ -55,6 +56,19 @@ def face_of(table: ShownTable, listen: Address, path: PathOf) -> FaceSettings:
 def metrics_of(table: MetricsTable | None, path: PathOf) -> FaceSettings | None:
     """What a broker shows of itself; None: nothing."""
     return None if table is None else face_of(table, parse_address(table.listen), path)
+
+
+def zookeeper_access_of(table: ZooKeeperSecurityTable | None, path: PathOf) -> ZooKeeperAccess | None:
+    """None: a ZooKeeper that asks for nothing. Raises ValueError."""
+    if table is None:
+        return None
+    tls = None
+    if table.ca_file is not None:
+        key_password = _password(table.key_password_file, table.key_password_env, table.key_password_command, path)
+        own = (_file(table.certificate_file, path), _file(table.key_file, path))
+        tls = Tls(path(table.ca_file), *own, key_password)
+    password = _password(table.password_file, table.password_env, table.password_command, path)
+    return ZooKeeperAccess(tls, table.username, password)
 
 
 def security_text(site: str, table: SecurityTable | None, path: PathOf) -> str:

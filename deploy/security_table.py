@@ -154,6 +154,35 @@ class ShownTable(Table):
 _TOKEN_PLACES: Final = ("token_file", "token_env", "token_command")
 
 
+class ZooKeeperSecurityTable(Table):
+    """How the brokers of a cluster reach their ZooKeeper, and as whom: with `ca_file` over TLS."""
+
+    ca_file: FilePath | None = None
+    certificate_file: FilePath | None = None
+    key_file: FilePath | None = None
+    key_password_file: FilePath | None = None
+    key_password_env: Annotated[str, Field(min_length=1)] | None = None
+    key_password_command: Annotated[tuple[str, ...], Field(min_length=1)] | None = None
+    username: str | None = None
+    password_file: FilePath | None = None
+    password_env: Annotated[str, Field(min_length=1)] | None = None
+    password_command: Annotated[tuple[str, ...], Field(min_length=1)] | None = None
+
+    @model_validator(mode="after")
+    def _reaches_it(self) -> ZooKeeperSecurityTable:
+        given = [key for key in (*_KEY_PASSWORD_KEYS, "key_file") if getattr(self, key) is not None]
+        if self.certificate_file is None and given:
+            raise ValueError(f"certificate_file is missing: {given[0]} is of no use without it")
+        if self.certificate_file is not None and self.ca_file is None:
+            raise ValueError("ca_file is missing: without it nothing is encrypted")
+        passwords = [key for key in _PASSWORD_KEYS if getattr(self, key) is not None]
+        if len(passwords) != (self.username is not None):
+            raise ValueError(f"username and one of {', '.join(_PASSWORD_KEYS)} belong together: write both or none")
+        if self.ca_file is None and self.username is None:
+            raise ValueError("says nothing: write ca_file, or username and a password, or both")
+        return self
+
+
 class MetricsTable(ShownTable):
     """Where a broker that farshore runs shows its metrics."""
 

@@ -13,7 +13,7 @@ from broker.client.site import Site
 from broker.groups.model import MigrationPolicy
 from broker.limits import PARTITIONS_PER_TOPIC_MAX
 from broker.wire.vocabulary import EVERYBODY
-from deploy.security_table import MetricsTable, SecurityTable, ShownTable
+from deploy.security_table import MetricsTable, SecurityTable, ShownTable, ZooKeeperSecurityTable
 from deploy.values import (
     AddressText,
     FilePath,
@@ -88,6 +88,7 @@ class ClusterTable(AccessTable):
     """The cluster that a site's own brokers form, and the ZooKeeper that keeps its metadata."""
 
     zookeeper: Annotated[str, AfterValidator(zookeeper)]
+    zookeeper_security: ZooKeeperSecurityTable | None = None
     zookeeper_session_timeout_ms: int | None = Field(None, ge=1)
     zookeeper_connection_timeout_ms: int | None = Field(None, ge=1)
     security_inter_broker_protocol: Literal["PLAINTEXT", "SSL"] | None = None

@@ -20,7 +20,7 @@ from broker.access.users import new_credentials, read_users, write_users
 from broker.base.address import Address
 from broker.base.garbage import passing_over_what_stays
 from broker.base.reloaded import AccessInvalid
-from broker.client.errors import SecretUnreadable
+from broker.client.errors import AccessRefused, SecurityInvalid
 from broker.config import BrokerConfig
 from broker.descriptors import raise_soft_limit
 from broker.errors import BrokerError
@@ -88,7 +88,7 @@ def run(
         sites: SiteConfigs = ctx.obj
         face = None if site is None else sites.broker_metrics(site, node_id)
         _run_until_stopped(config, face, _say_ready)
-    except (BrokerError, AccessInvalid, FaceError, SecretUnreadable) as error:
+    except (BrokerError, AccessInvalid, FaceError, AccessRefused, SecurityInvalid) as error:
         click.echo(f"{filled_for_people(f'error: {error}')}\n{filled_for_people(f'hint: {error.hint}')}", err=True)
         ctx.exit(FAILED)
     except ValueError as error:

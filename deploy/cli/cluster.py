@@ -20,6 +20,7 @@ from broker.client.cluster_description import (
     settled_look,
     verify_cluster,
 )
+from broker.cluster.zookeeper.access import UNLOCKED, ZooKeeperAccess
 from broker.cluster.zookeeper.errors import ZooKeeperUnreachable
 from broker.cluster.zookeeper.kazoo_session import KazooZooKeeper
 from deploy.cli.lines import filled_for_people, with_command
@@ -148,16 +149,23 @@ def verify_command(context: AppContext, site_name: str, output: str) -> None:
     """
     verify = partial(verify_cluster, node_ids=context.node_ids(site_name))
     site, zookeeper = context.site(site_name), context.zookeeper(site_name)
-    missing = None if zookeeper is None else run_async(missing_zookeeper(zookeeper))
+    missing = None if zookeeper is None else run_async(_zookeeper_of(context, site_name, zookeeper))
     findings = [*([missing] if missing else []), *run_at_site(site, verify)]
     show_findings(findings, output)
     raise SystemExit(ExitCode.FINDINGS if findings else ExitCode.DONE)
 
 
-async def missing_zookeeper(servers: str, connect_ms: int = ZOOKEEPER_MS) -> ClusterFinding | None:
+async def _zookeeper_of(context: AppContext, site_name: str, servers: str) -> ClusterFinding | None:
+    return await missing_zookeeper(servers, access=context.zookeeper_access(site_name) or UNLOCKED)
+
+
+async def missing_zookeeper(
+    servers: str, connect_ms: int = ZOOKEEPER_MS, access: ZooKeeperAccess = UNLOCKED
+) -> ClusterFinding | None:
     """None: it answers."""
+    hosts = servers.partition("/")[0]
     try:
-        session = await KazooZooKeeper.connect(servers.partition("/")[0], SESSION_MS, SystemClock(), connect_ms)
+        session = await KazooZooKeeper.connect(hosts, SESSION_MS, SystemClock(), connect_ms, access)
     except ZooKeeperUnreachable as error:
         detail = f"{error}; brokers that have none either lead nothing: start it, they go on by themselves"
         return ClusterFinding(ClusterFindingKind.ZOOKEEPER_UNREACHABLE, None, None, None, detail)

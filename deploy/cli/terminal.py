@@ -31,6 +31,7 @@ from broker.base.documents import to_document
 from broker.base.errors import FarshoreError
 from broker.base.garbage import passing_over_what_stays
 from broker.client.site import Site
+from broker.cluster.zookeeper.access import ZooKeeperAccess
 from broker.http.settings import FaceSettings
 from deploy.cli.lines import filled_for_people
 from deploy.cli.refusals import NO_CONSENT, refusals_of
@@ -107,6 +108,8 @@ class AppContext(Protocol):
     def zookeeper(self, site: str) -> str | None:
         """Where that cluster's metadata are, as `zookeeper` has it in the file."""
         ...
+
+    def zookeeper_access(self, site: str) -> ZooKeeperAccess | None: ...
 
     def link(self, name: str | None) -> Link:
         """None: the only link. Raises click.UsageError that names the known links."""

@@ -14,7 +14,7 @@ import pytest
 from kazoo.protocol.connection import _SESSION_EXPIRED
 
 from broker.base.clock import SystemClock
-from broker.cluster.zookeeper import kazoo_session
+from broker.cluster.zookeeper import kazoo_client, kazoo_session
 from broker.cluster.zookeeper.errors import ConnectionLost, SessionExpired, ZooKeeperUnreachable
 from broker.cluster.zookeeper.kazoo_session import KazooZooKeeper
 from broker.cluster.zookeeper.session import WatchEvent, WatchKind, ZooKeeper
@@ -204,7 +204,7 @@ async def test_a_session_that_is_connected_again_first_catches_up(
             zk = await connect()
             await zk.create("/live")
             # From before the kill on: the session may be connected again before `start` has returned.
-            with caplog.at_level(logging.DEBUG, kazoo_session.kazoos_log.name):
+            with caplog.at_level(logging.DEBUG, kazoo_client.kazoos_log.name):
                 server.kill9()
                 server.start()
                 async with asyncio.timeout(WAIT_S):

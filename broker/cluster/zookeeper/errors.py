@@ -42,6 +42,13 @@ class NotEmpty(ZooKeeperError):
     """A znode with children cannot be deleted."""
 
 
+class NotAllowed(ZooKeeperError):
+    """The znode belongs to somebody else."""
+
+    error_code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+    hint = "compare username and password in zookeeper_security with those that the other brokers have"
+
+
 class ConnectionLost(ZooKeeperError, OutcomeUnknown):
     """There is no connection now, or it broke before the answer came. Of a write it is then *unknown* whether it took
     effect, and while it is on its way it still may: read again, through the same session, before it is repeated.

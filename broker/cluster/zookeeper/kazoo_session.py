@@ -1,4 +1,4 @@
-"""A ZooKeeper session on kazoo, the one place that knows kazoo.
+"""A ZooKeeper session on kazoo, which nobody knows but this and `kazoo_client.py`.
 
 kazoo works in threads of its own. They reach the event loop by `call_soon_threadsafe` alone, and the loop waits for
 none of them: requests are put into kazoo's queue, and ending a client, which joins its threads, is done in a thread.
@@ -9,6 +9,7 @@ a session ends with its expiry: a lock that is held only for the moment of queue
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import threading
 from collections.abc import Callable, Collection, Sequence
@@ -18,22 +19,25 @@ from typing import Any, Final
 from kazoo import exceptions as kazoo_errors
 from kazoo.client import KazooClient
 from kazoo.handlers.threading import KazooTimeoutError
-from kazoo.protocol.connection import ConnectionHandler
-from kazoo.protocol.serialization import Connect
 from kazoo.protocol.states import EventType, KazooState
 
 from broker.base.clock import Clock
+from broker.client.errors import ClientError
+from broker.cluster.zookeeper.access import UNLOCKED, ZooKeeperAccess
 from broker.cluster.zookeeper.deadline import SessionDeadline
 from broker.cluster.zookeeper.errors import (
     BadVersion,
     ConnectionLost,
     NodeExists,
     NoNode,
+    NotAllowed,
     NotEmpty,
     SessionExpired,
     ZooKeeperError,
     ZooKeeperUnreachable,
 )
+from broker.cluster.zookeeper.kazoo_client import OPEN, Connection, kazoo_client, stat_of
+from broker.cluster.zookeeper.layout import CLUSTER_ID
 from broker.cluster.zookeeper.session import (
     ANY_VERSION,
     Check,
@@ -50,16 +54,12 @@ from broker.cluster.zookeeper.session import (
 from broker.cluster.zookeeper.watches import Watches
 
 log = logging.getLogger(__name__)
-kazoos_log = logging.getLogger(f"{__name__}.kazoo")
-kazoos_log.setLevel(logging.ERROR)
-"""Its warnings tell of each try to connect; that ZooKeeper is away, and is back, is told here, once."""
 
 HEARTBEATS_PER_SESSION: Final = 6
 REQUESTS_AT_ONCE: Final = 32
 """That wait for their answers. For each kazoo writes a byte into a pipe, which its thread does not read while it looks
 for a server; some systems' pipes hold no more than 70, and who finds it full waits: that would be the event loop.
 """
-RECONNECTING: Final = {"max_tries": -1, "delay": 0.05, "max_delay": 1.0, "max_jitter": 0.1}
 
 _WATCH_KINDS: Final = {
     EventType.CREATED: WatchKind.CREATED,
@@ -73,6 +73,7 @@ _ERRORS: Final[tuple[tuple[type[Exception], type[ZooKeeperError]], ...]] = (
     (kazoo_errors.NodeExistsError, NodeExists),
     (kazoo_errors.BadVersionError, BadVersion),
     (kazoo_errors.NotEmptyError, NotEmpty),
+    (kazoo_errors.NoAuthError, NotAllowed),
     (kazoo_errors.SessionExpiredError, SessionExpired),
     (kazoo_errors.ConnectionLoss, ConnectionLost),
     (kazoo_errors.ConnectionClosedError, ConnectionLost),
@@ -84,22 +85,10 @@ _ERRORS: Final[tuple[tuple[type[Exception], type[ZooKeeperError]], ...]] = (
 _NOT_CARRIED_OUT: Final = (kazoo_errors.RolledBackError, kazoo_errors.RuntimeInconsistency)
 
 
-class _Connection(ConnectionHandler):  # type: ignore[misc]  # kazoo has no types
-    """Keeps what the server granted: kazoo tells nobody."""
-
-    granted_ms = 0
-
-    def _invoke(self, timeout: float, request: Any, xid: int | None = None) -> Any:
-        answer = super()._invoke(timeout, request, xid)
-        if isinstance(request, Connect) and answer[0].time_out > 0:
-            self.granted_ms = answer[0].time_out
-        return answer
-
-
 class KazooZooKeeper:
     """Use `connect`."""
 
-    def __init__(self, client: KazooClient, connection: _Connection, servers: tuple[str, str], clock: Clock) -> None:
+    def __init__(self, client: KazooClient, connection: Connection, servers: tuple[str, str], clock: Clock) -> None:
         """`servers`: the hosts, and the chroot."""
         self._client = client
         self._connection = connection
@@ -120,17 +109,22 @@ class KazooZooKeeper:
 
     @classmethod
     async def connect(
-        cls, servers: str, session_timeout_ms: int, clock: Clock, connect_timeout_ms: int
+        cls,
+        servers: str,
+        session_timeout_ms: int,
+        clock: Clock,
+        connect_timeout_ms: int,
+        access: ZooKeeperAccess = UNLOCKED,
     ) -> KazooZooKeeper:
         """A new session. `servers` is "host:port,host:port/chroot"; the chroot is made if need be.
 
-        Raises ZooKeeperUnreachable.
+        Raises ZooKeeperUnreachable, NotAllowed.
         """
         hosts, slash, chroot = servers.partition("/")
-        client = KazooClient(
-            hosts=hosts, timeout=session_timeout_ms / 1000, connection_retry=RECONNECTING, logger=kazoos_log
-        )
-        connection = client._connection = _Connection(client, client._conn_retry.copy(), logger=client.logger)
+        try:
+            client, connection = await kazoo_client(hosts, session_timeout_ms, access)
+        except ClientError as error:  # a password or a file that may be there again at the next try
+            raise ZooKeeperUnreachable(f"no session with ZooKeeper at {hosts}: {error}", hint=error.hint) from error
         self = cls(client, connection, (hosts, (slash + chroot).rstrip("/")), clock)
         client.add_listener(self._state_in_thread)
         asked_at = clock.boottime()
@@ -141,10 +135,13 @@ class KazooZooKeeper:
                 self.session_id = client.client_id[0] if client.client_id else 0
                 self._deadline = SessionDeadline(asked_at, connection.granted_ms)
                 await self._make_chroot()
+                if access.username is not None:
+                    await self._tell_if_open()
         except (TimeoutError, ConnectionLost, SessionExpired) as error:
             await self.close()
+            why = f": {failure}" if (failure := getattr(client.handler, "failure", "")) else ""
             raise ZooKeeperUnreachable(
-                f"no session with ZooKeeper at {hosts} within {connect_timeout_ms / 1000:g} s"
+                f"no session with ZooKeeper at {hosts} within {connect_timeout_ms / 1000:g} s{why}"
             ) from error
         except BaseException:  # cancelled, or a bug: kazoo's threads must not outlive the attempt
             await self.close()
@@ -187,11 +184,11 @@ class KazooZooKeeper:
 
     async def get(self, path: str, watch: Watch | None = None) -> tuple[bytes, Stat]:
         data, stat = await self._read(self._client.get_async, path, watch)
-        return data or b"", _stat(stat)
+        return data or b"", stat_of(stat)
 
     async def exists(self, path: str, watch: Watch | None = None) -> Stat | None:
         stat = await self._read(self._client.exists_async, path, watch)
-        return None if stat is None else _stat(stat)
+        return None if stat is None else stat_of(stat)
 
     async def children(self, path: str, watch: Watch | None = None) -> list[str]:
         return sorted(await self._read(self._client.get_children_async, path, watch, children=True))
@@ -205,10 +202,10 @@ class KazooZooKeeper:
         made, stat = await self._ask(
             self._client.create_async, path, data, ephemeral=ephemeral, sequence=sequence, include_data=True
         )
-        return self._unchrooted(made), _stat(stat)
+        return self._unchrooted(made), stat_of(stat)
 
     async def set(self, path: str, data: bytes, version: int = ANY_VERSION) -> Stat:
-        return _stat(await self._ask(self._client.set_async, path, data, version))
+        return stat_of(await self._ask(self._client.set_async, path, data, version))
 
     async def delete(self, path: str, version: int = ANY_VERSION) -> None:
         await self._ask(self._client.delete_async, path, version)
@@ -254,6 +251,12 @@ class KazooZooKeeper:
                 await self._queued(partial(self._client.create_async, path), path)
             except NodeExists:
                 continue
+
+    async def _tell_if_open(self) -> None:
+        with contextlib.suppress(NoNode, NotAllowed):  # a cluster that is new, and one that is locked
+            found, _ = await self._ask(self._client.get_acls_async, CLUSTER_ID)
+            if any(each.id.scheme == "world" for each in found):
+                log.warning(OPEN, self._hosts, CLUSTER_ID)
 
     async def _ask(self, method: Callable[..., Any], path: str, *arguments: Any, **options: Any) -> Any:
         return await self._queued(partial(method, self._chrooted(path), *arguments, **options), path)
@@ -355,7 +358,7 @@ class KazooZooKeeper:
             case Create():
                 return self._unchrooted(answer)
             case SetData():
-                return _stat(answer)
+                return stat_of(answer)
             case _:
                 return None
 
@@ -367,18 +370,6 @@ def _settle(future: asyncio.Future[Any], asked: Any) -> None:
         future.set_result(asked.value)
     else:
         future.set_exception(asked.exception)
-
-
-def _stat(stat: Any) -> Stat:
-    return Stat(
-        czxid=stat.czxid,
-        mzxid=stat.mzxid,
-        ctime_ms=stat.ctime,
-        version=stat.version,
-        cversion=stat.cversion,
-        ephemeral_owner=stat.ephemeralOwner or 0,
-        children=stat.numChildren,
-    )
 
 
 def _translated(error: Exception, what: str, operation: int | None = None) -> ZooKeeperError:
@@ -393,6 +384,7 @@ _TEXTS: Final[dict[type[ZooKeeperError], str]] = {
     NodeExists: "the znode exists",
     BadVersion: "the znode was changed meanwhile",
     NotEmpty: "the znode has children",
+    NotAllowed: "ZooKeeper lets only others do that",
     ConnectionLost: "the connection to ZooKeeper broke before the answer came",
     SessionExpired: "the ZooKeeper session is over",
 }

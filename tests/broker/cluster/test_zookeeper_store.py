@@ -13,8 +13,9 @@ from broker.cluster.metadata import Change, ChangeKind, ConfigResource, Configs,
 from broker.cluster.metadata_store import ControllerMoved, MetadataConflict, MetadataStore, MetadataUnreadable
 from broker.cluster.zookeeper import layout
 from broker.cluster.zookeeper.errors import SessionExpired
+from broker.cluster.zookeeper.kept_session import SEEN_SAVED_S
 from broker.cluster.zookeeper.session import Create, SetData
-from broker.cluster.zookeeper.store import SEEN_SAVED_S, ZooKeeperMetadataStore
+from broker.cluster.zookeeper.store import ZooKeeperMetadataStore
 from broker.wire.vocabulary import TopicPartition
 from tests.broker.clock import ManualClock
 from tests.broker.cluster.contract import (
