@@ -81,7 +81,7 @@ class Connection(asyncio.BufferedProtocol):
     """`serve` runs in the server's task group from `connection_made` on; the other methods are asyncio's callbacks."""
 
     def __init__(self, server: ConnectionServer, entrance: Entrance) -> None:
-        self._server = server
+        self._server, self.memory = server, server.memory
         self._entrance = entrance
         self.principal, self.rights = ANONYMOUS, EVERYTHING
         self.inter_broker = entrance.inter_broker
@@ -187,7 +187,7 @@ class Connection(asyncio.BufferedProtocol):
                 if isinstance(frame, BegunFrame):
                     self._begin_frame(frame)
                 else:
-                    self._server.memory.charge(len(frame))
+                    self.memory.charge(len(frame))
                     self._held_bytes += len(frame)
                     self._queue(frame)
         except FrameRefused as refused:
@@ -196,7 +196,7 @@ class Connection(asyncio.BufferedProtocol):
     def _begin_frame(self, begun: BegunFrame) -> None:
         self._frame, self._frame_bytes = bytearray(begun.beginning), begun.size_bytes
         self._frame_filled = len(self._frame)
-        self._server.memory.charge(self._frame_filled)
+        self.memory.charge(self._frame_filled)
         self._held_bytes += self._frame_filled
         self._ask_growth()
 
@@ -217,7 +217,7 @@ class Connection(asyncio.BufferedProtocol):
     def _ask_growth(self) -> None:
         """Reading stops until the memory is granted."""
         wanted_bytes = self._growth_bytes()
-        if self._server.memory.acquire(self, wanted_bytes, self._granted):
+        if self.memory.acquire(self, wanted_bytes, self._granted):
             self._held_bytes += wanted_bytes
         else:
             self._awaited_bytes = wanted_bytes
@@ -292,7 +292,7 @@ class Connection(asyncio.BufferedProtocol):
             self.active_at = self._broker.clock.monotonic()
             if not self._closed:
                 self._held_bytes -= len(frame)
-                self._server.memory.release(len(frame))
+                self.memory.release(len(frame))
         self._write(response)
         self._pace_reading()
 

@@ -81,6 +81,8 @@ TLS_HANDSHAKE_MS = 30 * 1000
 # At listeners with logins, of connections without one: how many there may be, what one may send in a request, of which
 # one at a time is kept, and how long the login may take.
 STRANGERS_MAX = 1000
+# What all of them may hold of requests that are larger than a read; who has logged in waits for none of it.
+STRANGERS_BYTES_MAX = 16 * MIB
 LOGIN_REQUEST_BYTES_MAX = 512 * KIB
 LOGIN_MS = 30 * 1000
 # A signed token that tells of many groups has a few KiB.
@@ -129,4 +131,5 @@ PRODUCER_ID_BLOCK = 1000
 assert RECEIVE_HEAD_BYTES < FRAME_FIRST_BYTES < SOCKET_REQUEST_BYTES_MAX <= QUEUED_REQUEST_BYTES_MAX
 assert 2 * FETCH_SESSION_PARTITIONS_MAX <= REQUEST_ITEMS_MAX, "each may be of a topic of its own"
 assert SOCKET_REQUEST_BYTES_MAX <= OPENED_BATCH_BYTES_MAX, "whatever comes uncompressed may be looked at"
+assert LOGIN_REQUEST_BYTES_MAX <= STRANGERS_BYTES_MAX
 assert LOG_WALK_BYTES < LOG_SCAN_BYTES < SEGMENT_BYTES_MAX

@@ -15,6 +15,7 @@ from broker.connection import HEADER_BYTES_MIN, Connection, ConnectionServer
 from broker.handlers.handler import Handler
 from broker.handlers.table import LOGIN_HANDLERS
 from broker.limits import CLOSE_MS, CONNECTION_REQUESTS_QUEUED_MAX, LOGIN_MS, LOGIN_REQUEST_BYTES_MAX
+from broker.memory import RequestMemory
 from broker.wire.buffers import Buffer
 
 _API_KEY: Final = struct.Struct(">h")
@@ -26,9 +27,11 @@ class LoginConnection(Connection):
 
     _login: Login
 
-    def __init__(self, server: ConnectionServer, entrance: Entrance, login: Login) -> None:
+    def __init__(
+        self, server: ConnectionServer, entrance: Entrance, login: Login, strangers_memory: RequestMemory
+    ) -> None:
         super().__init__(server, entrance)
-        self._login = login
+        self._login, self.memory = login, strangers_memory
         # One request at a time is held, and the next is not read before it is answered. A bare token may be empty.
         self._queued_max = 1
         self._head.bound(0, min(LOGIN_REQUEST_BYTES_MAX, self._broker.config.socket_request_max_bytes))
@@ -53,9 +56,19 @@ class LoginConnection(Connection):
             response = await super()._answer(frame, tasks)
         if was_stranger and login.principal is not None:
             self.identified(login.principal)
+            self._move_memory()
             self._queued_max = CONNECTION_REQUESTS_QUEUED_MAX
             self._head.bound(HEADER_BYTES_MIN, self._broker.config.socket_request_max_bytes)
         return response
+
+    def _move_memory(self) -> None:
+        """What it holds, and waits for, is a user's from now on."""
+        self.memory.abandon(self, self._held_bytes)
+        self.memory = self._server.memory
+        self.memory.charge(self._held_bytes)
+        if self._awaited_bytes:
+            self._awaited_bytes = 0
+            self._ask_growth()
 
     async def _bare(self, token: bytes) -> list[Buffer]:
         """A refusal has no form here but the end of the connection."""

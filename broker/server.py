@@ -38,6 +38,7 @@ from broker.login_connection import LoginConnection
 from broker.memory import RequestMemory
 from broker.outside import Outside
 from broker.quotas.settings import QuotaKey
+from broker.strangers import Strangers
 from broker.topics.broker_configs import MAX_CONNECTIONS, MAX_CONNECTIONS_PER_IP
 from broker.wire.errors import ErrorCode
 
@@ -62,8 +63,7 @@ class Server:
         self.connections: dict[Connection, asyncio.Task[None] | None] = {}
         """Those that are served; None: refused, and not gone yet."""
         self._waiting: dict[Connection, None] = {}
-        self._strangers: set[Connection] = set()
-        """All that have not logged in where they have to, and some that have."""
+        self.strangers = Strangers()
         self._of_host: Counter[str] = Counter()
         self.failed_logins = failed_logins
         self.refused: dict[str, int] = {}
@@ -101,9 +101,6 @@ class Server:
         elif descriptors.nearly_all_used(connection.fd):
             self._warn(f"clients are refused: {NO_MORE_FILES}")
             self._refuse(connection, "files", NO_MORE_FILES)
-        elif connection.is_stranger and self._too_many_strangers(connection):
-            self._warn(f"clients are refused: {STRANGERS_MAX} connections have not logged in yet")
-            self._refuse(connection, "unauthenticated", f"{STRANGERS_MAX} connections have not logged in yet")
         elif self._of_host[connection.host] > self._most_of_host:
             reason = f"{self._most_of_host} connections come from there ({MAX_CONNECTIONS_PER_IP})"
             self._refuse(connection, MAX_CONNECTIONS_PER_IP, reason)
@@ -124,13 +121,16 @@ class Server:
                 connection, MAX_CONNECTIONS, f"there are {self._most} connections ({MAX_CONNECTIONS}), and others wait"
             )
 
-    def _too_many_strangers(self, connection: Connection) -> bool:
-        if len(self._strangers) >= STRANGERS_MAX:
-            self._strangers = {each for each in self._strangers if each.is_stranger and not each.closed}
-        if len(self._strangers) >= STRANGERS_MAX:
-            return True
-        self._strangers.add(connection)
-        return False
+    def _add_stranger(self, connection: Connection) -> None:
+        """Where there are too many another one goes, so that who comes to log in can."""
+        leaving = self.strangers.add(connection)
+        if isinstance(leaving, Connection):
+            self._warn(f"clients are closed: {STRANGERS_MAX} connections have not logged in yet")
+            self._count_refused("unauthenticated")
+            leaving.abort(f"{STRANGERS_MAX} connections have not logged in yet, and this one waits for longest")
+
+    def _count_refused(self, limit: str) -> None:
+        self.refused[limit] = self.refused.get(limit, 0) + 1
 
     def _warn(self, what: str) -> None:
         """Not for each: who is refused comes again and again."""
@@ -140,6 +140,8 @@ class Server:
             log.warning("%s", what)
 
     def _serve(self, connection: Connection) -> None:
+        if connection.is_stranger:
+            self._add_stranger(connection)
         self.connections[connection] = self._tasks.create_task(connection.serve())
 
     def _serve_waiting(self) -> None:
@@ -160,18 +162,18 @@ class Server:
 
     def _refuse(self, connection: Connection, limit: str, reason: str) -> None:
         """`limit`: what it is counted as."""
-        self.refused[limit] = self.refused.get(limit, 0) + 1
+        self._count_refused(limit)
         self.connections[connection] = None
         connection.abort(reason)
 
     def lost(self, connection: Connection, held_bytes: int) -> None:
         """What its last request waits for (records, a rebalance) nobody is waiting for any more."""
-        self.memory.abandon(connection, held_bytes)
+        connection.memory.abandon(connection, held_bytes)
         self._of_host[connection.host] -= 1
         if not self._of_host[connection.host]:
             del self._of_host[connection.host]
         self._waiting.pop(connection, None)
-        self._strangers.discard(connection)
+        self.strangers.discard(connection)
         task = self.connections.pop(connection, None)
         if task is not None:
             task.cancel()
@@ -304,7 +306,7 @@ class _Listeners:
         def connection() -> Connection:
             assert self.server is not None
             if entrance.logins is not None:
-                return LoginConnection(self.server, entrance, entrance.logins.begin())
+                return LoginConnection(self.server, entrance, entrance.logins.begin(), self.server.strangers.memory)
             return Connection(self.server, entrance)
 
         loop = asyncio.get_running_loop()

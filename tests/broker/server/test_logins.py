@@ -6,7 +6,7 @@ import asyncio
 import logging
 import struct
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -28,9 +28,11 @@ from broker.wire.messages.metadata import MetadataRequest, MetadataResponse
 from broker.wire.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from broker.wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from tests.broker.running import running_server
-from tests.broker.wire_client import WireClient, connect
+from tests.broker.running_cluster import until
+from tests.broker.wire_client import WireClient, batch_of, connect
 from tests.certificates import Authority
 
+MIB = 1024 * 1024
 PASSWORD = "canary-secret-7Qw"
 GOOD = f"\0shop\0{PASSWORD}".encode()
 USERS: Users = {"shop": new_credentials(PASSWORD), "reader": new_credentials(PASSWORD)}
@@ -247,16 +249,45 @@ async def test_a_stranger_who_waits_is_closed_and_a_user_is_not(tmp_path: Path) 
 
 
 async def test_strangers_are_few_and_users_are_not_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("broker.server.STRANGERS_MAX", 2)
+    """Who comes is let in, in place of who is a stranger for longest: strangers that say nothing lock nobody out."""
+    monkeypatch.setattr("broker.strangers.STRANGERS_MAX", 2)
     async with guarded(tmp_path) as server, connect(server.address) as one, connect(server.address) as two:
         assert await shake(one) == 0
         assert await shake(two) == 0
-        async with connect(server.address) as third:
-            assert await third.is_closed()
         assert (await present(one, GOOD)).error_code == 0
-        async with connect(server.address) as fourth:
+        async with connect(server.address) as third, connect(server.address) as fourth:
+            assert await two.is_closed()
+            assert (await log_in(third)).error_code == 0
             assert (await log_in(fourth)).error_code == 0
         assert await works(one)
+
+
+async def test_frames_that_strangers_begin_take_no_memory_of_users(tmp_path: Path) -> None:
+    """A few that announced much, sent little and said no more once held up everybody's larger requests."""
+    budget: dict[str, Any] = {"queued_max_request_bytes": MIB, "socket_request_max_bytes": MIB}
+    async with guarded(tmp_path, **budget) as server, connect(server.address) as user, AsyncExitStack() as strangers:
+        assert (await log_in(user)).error_code == 0
+        await user.create_topic("t")
+        for _ in range(8):
+            stranger = await strangers.enter_async_context(connect(server.address))
+            await stranger.send_bytes(struct.pack(">ihhih", LOGIN_REQUEST_BYTES_MAX, 36, 2, 1, -1) + b"x" * 9000)
+        async with asyncio.timeout(LOGIN_MS / 1000 / 2):
+            await until(lambda: len(server.connections) == 9)
+            assert await works(user), "what strangers sent was read meanwhile"
+            assert (await user.produce("t", batch_of("x" * 600_000))).error_code == 0
+
+
+async def test_requests_behind_a_login_are_the_users_and_nothing_is_left_counted(tmp_path: Path) -> None:
+    async with guarded(tmp_path) as server:
+        async with connect(server.address) as client:
+            assert await shake(client) == 0
+            await client.send(SaslAuthenticateRequest(GOOD), 2)
+            await client.send(MetadataRequest([]), 12)
+            await client.receive_frame()
+            await client.receive_frame()
+            assert await works(client)
+        await until(lambda: not server.connections)
+        assert (server.memory.used_bytes, server.strangers.memory.used_bytes) == (0, 0)
 
 
 async def test_a_session_ends_unless_the_same_user_logs_in_again(tmp_path: Path) -> None:
