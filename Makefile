@@ -37,7 +37,7 @@ MEMORY_ROOM_MB := 4096
 
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: setup demo test lint bench chaos hands mutants simulation worlds lock clean tools unit
+.PHONY: setup demo test lint bench chaos hands mutants simulation worlds lock clean tools unit strangers
 .DEFAULT_GOAL := setup
 
 setup: .venv/.ready
@@ -142,6 +142,10 @@ worlds: setup
 
 lint: setup
 	@$(check)
+
+# Ten thousand clients that never log in, and one that has.
+strangers: setup
+	@$(BIN)/python -m tests.bench.strangers_bench
 
 bench: tools .cache/mirror-maker/3.9.1/.complete
 	@$(BIN)/python -m tests.bench

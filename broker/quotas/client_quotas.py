@@ -64,8 +64,11 @@ class ClientQuotas:
 
     def rest_of_address_ms(self, address: str) -> float:
         """How long a connection from there is to wait for its end; 0: it may stay, and counts."""
-        limits, address = self.limits[QuotaKey.CONNECTION_CREATION_RATE], host_of(address)
-        limit = limit_of_address(limits, address) if limits else None
+        limits = self.limits[QuotaKey.CONNECTION_CREATION_RATE]
+        if not limits:
+            return 0.0
+        address = host_of(address)
+        limit = limit_of_address(limits, address)
         if limit is None:
             return 0.0
         rate, now_ms = self.rate(QuotaKey.CONNECTION_CREATION_RATE, address), steady_ms(self.clock)
