@@ -81,8 +81,9 @@ def carry(scope: AclScope, source: Iterable[Acl]) -> CarriedAcls:
         if acl.resource_type in KINDS
     ]
     denials = {acl: _place(scope, acl) for acl in found if acl.is_denial}
-    # A name that is new is denied by the next pass alone where its denial is written out: no wider allowance stands.
-    literal = [acl for acl, placed in denials.items() if _is_written_out(acl, placed)]
+    # A name that is new is denied by the next pass alone where its denial is written out, or is of a topic that is
+    # still to come: no wider allowance stands.
+    literal = [acl for acl, placed in denials.items() if not placed or _is_written_out(acl, placed)]
     allowed = {
         acl: _place(scope, acl, literally=any(_touch(denial, acl) for denial in literal))
         for acl in found

@@ -141,6 +141,14 @@ def test_where_a_denial_is_written_out_an_allowance_is_not_wider_than_it() -> No
     }
 
 
+def test_a_denial_of_a_topic_that_is_still_to_come_is_not_lost_beneath_a_prefix() -> None:
+    """The mirror makes the topic at once, and its denial comes with the next pass: meanwhile nothing wider stands."""
+    scope = scope_of(link_of("orders-.*"), "orders-eu")
+    carried = carry(scope, [prefixed(allow("app", READ, "orders-")), deny("app", READ, "orders-wages")])
+    assert carried.standing == {allow("app", READ, "orders-eu")}
+    assert carried.written_out == (prefixed(allow("app", READ, "orders-")),)
+
+
 def test_what_a_freeze_made_is_nobodys_right() -> None:
     """It would close the target as the source was closed, in the middle of a switchover."""
     denial = deny("*", WRITE, "orders")
@@ -196,3 +204,29 @@ def test_nobody_may_more_at_the_target_than_at_the_source(
         allowed = at_source.granted(principal, host, AclResource.GROUP, "orders") or 0
         assert (after.granted(principal, host, AclResource.GROUP, "orders") or 0) == allowed
         assert not after.granted(principal, host, AclResource.GROUP, "wages")
+
+
+@given(
+    st.frozensets(acl_values, max_size=8),
+    st.sampled_from([("orders-.*",), ("orders.*",), (".*",), ("orders", "wages")]),
+    st.sampled_from(["same", "prefixed"]),
+    st.sampled_from(NAMES),
+    st.sampled_from(["a", "*"]),
+    st.sampled_from([READ, WRITE, ALL]),
+)
+def test_of_a_topic_that_is_born_between_two_passes_nobody_may_more_than_at_the_source(
+    some: frozenset[Acl],
+    topics: tuple[str, ...],
+    topic_names: TopicNames,
+    born: str,
+    denied: str,
+    operation: AclOperation,
+) -> None:
+    link = link_of(*topics, topic_names=topic_names)
+    source = some | {deny(denied, operation, born), prefixed(allow("a", ALL, born[:2]))}
+    carried = carry(scope_of(link, *(name for name in NAMES if link.selects_topic(name) and name != born)), source)
+    at_source = Acls.of(AclBinding(*acl) for acl in source)
+    after = Acls.of(AclBinding(*acl) for acl in carried.standing | carried.held)
+    for principal, host in itertools.product(PRINCIPALS, ("10.0.0.1", "10.0.0.2")):
+        allowed = at_source.granted(principal, host, AclResource.TOPIC, born) or 0
+        assert not (after.granted(principal, host, AclResource.TOPIC, link.target_topic(born)) or 0) & ~allowed
