@@ -31,8 +31,14 @@ READING: Final = {
     AclResource.GROUP: (AclOperation.READ, AclOperation.DESCRIBE),
 }
 """What does not change the thing, by its kind: given while the target stands by. A group's offsets are its reader's."""
-_DESCRIBING: Final = (AclOperation.READ, AclOperation.WRITE, AclOperation.DELETE, AclOperation.ALTER)
-"""Who is allowed one of these may describe, too."""
+_BESIDES: Final[Mapping[int, AclOperation]] = {
+    AclOperation.READ: AclOperation.DESCRIBE,
+    AclOperation.WRITE: AclOperation.DESCRIBE,
+    AclOperation.DELETE: AclOperation.DESCRIBE,
+    AclOperation.ALTER: AclOperation.DESCRIBE,
+    AclOperation.ALTER_CONFIGS: AclOperation.DESCRIBE_CONFIGS,
+}
+"""Who is allowed one may do the other, too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +134,7 @@ def is_about(acl: Acl, topic: str) -> bool:
 
 def denied_by(acl: Acl, denials: Sequence[Acl]) -> Acl | None:
     """The first of these denials that takes away some of what the ACL allows; hosts are not looked at."""
-    gives = {acl.operation, *([AclOperation.DESCRIBE] if acl.operation in _DESCRIBING else [])}
+    gives = {acl.operation, _BESIDES.get(acl.operation)}
     for denial in denials:
         of_all = AclOperation.ALL in (acl.operation, denial.operation)
         if (of_all or denial.operation in gives) and _touch(denial, acl):

@@ -13,6 +13,7 @@ from mirror.link import Link, TopicNames
 EAST, WEST = Site("east", "127.0.0.1:1"), Site("west", "127.0.0.1:2")
 READ, WRITE, ALL = AclOperation.READ, AclOperation.WRITE, AclOperation.ALL
 DESCRIBE, DESCRIBE_CONFIGS, DELETE = AclOperation.DESCRIBE, AclOperation.DESCRIBE_CONFIGS, AclOperation.DELETE
+ALTER_CONFIGS = AclOperation.ALTER_CONFIGS
 
 
 def allow(

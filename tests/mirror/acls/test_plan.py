@@ -8,7 +8,19 @@ from broker.client.acl_bindings import Acl
 from mirror.acls.carrying import AclScope, carry
 from mirror.acls.plan import AclPlan, AclStep, due_acls, lines_of, plan_acls, plan_promotion
 from mirror.acls.record import AclRecord
-from tests.mirror.acls.acls import ALL, DELETE, READ, WRITE, allow, deny, link_of, prefixed, scope_of
+from tests.mirror.acls.acls import (
+    ALL,
+    ALTER_CONFIGS,
+    DELETE,
+    DESCRIBE_CONFIGS,
+    READ,
+    WRITE,
+    allow,
+    deny,
+    link_of,
+    prefixed,
+    scope_of,
+)
 
 SCOPE = scope_of(link_of("orders"), "orders", others=("wages",))
 KNOWN = AclRecord(exists=True)
@@ -97,6 +109,15 @@ def test_a_denial_that_locks_the_mirror_out_is_withheld_with_all_that_it_denies(
     assert (plan.create, plan.hold) == ((), (allow("a", WRITE, "orders"),))
     assert {one.acl for one in plan.withheld} == {source[0], source[1], source[3]}
     assert planned([deny("*", DELETE, "orders")]).create == (deny("*", DELETE, "orders"),)
+
+
+def test_what_an_operation_gives_besides_is_withheld_with_the_denial_of_it() -> None:
+    """Who may alter configs may see them: without its denial the target would give what the source does not."""
+    source = [deny("*", DESCRIBE_CONFIGS, "orders"), allow("a", ALTER_CONFIGS, "orders")]
+    for promoted in (False, True):
+        plan = planned(source, promoted=promoted)
+        assert (plan.create, plan.hold) == ((), ())
+        assert {one.acl for one in plan.withheld} == {*source}
 
 
 def test_a_denial_of_everybody_that_is_there_already_is_in_place() -> None:
