@@ -40,7 +40,7 @@ def acl_findings(
 def _of_promotion(link: Link, found: AclRecord) -> Iterator[LinkFinding]:
     waiting = found.held - found.made
     if waiting:
-        text = f"{len(waiting)} rights were held back while {link.target.name} stood by, and were not given since: "
+        text = f"{len(waiting)} ACLs were held back while {link.target.name} stood by, and were not made since: "
         text += f"the first {min(waiting)}"
         step = f"farshore acls apply --link {link.name} --promote"
         yield LinkFinding(LinkFindingKind.ACLS_HELD, None, None, text, step)

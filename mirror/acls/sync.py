@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from broker.client.acl_bindings import (
     Acl,
@@ -114,11 +114,11 @@ async def apply_acls(link: Link, target: Cluster, seen: AclsSeen, create: Sequen
     """
     plan, record = seen.plan, seen.record
     now_ms = target.clock.now_ms()
-    gone = record.made - seen.target - {*create}
+    # What is still wanted was not taken away: the broker that was asked may be behind.
+    gone = record.made - seen.target - {*plan.create}
     entries = [*made_entries([acl for acl in create if acl not in record.made], now_ms), *unmade_entries(sorted(gone))]
-    if not plan.promoted and seen.source_answers:
-        entries += held_entries(frozenset({*plan.hold, *plan.held_again}), record, now_ms)
-    await write_record(link, target, entries)
+    waiting = _waiting(seen)
+    await write_record(link, target, [*entries, *held_entries(waiting, record, now_ms)])
     failures = await _make(target, [acl for acl in create if acl.is_denial], seen.topics)
     allowances = [acl for acl in create if not acl.is_denial]
     undone = set(allowances) if failures else set()
@@ -130,8 +130,23 @@ async def apply_acls(link: Link, target: Cluster, seen: AclsSeen, create: Sequen
         removed = [acl for acl in plan.remove if acl not in failed]
         failures |= failed
     created = tuple(acl for acl in create if acl not in failures and acl not in undone)
-    await write_record(link, target, unmade_entries(({*create} - {*created}) | {*removed}))
+    entries = [*unmade_entries(({*create} - {*created}) | {*removed})]
+    waited = replace(record, held=waiting)
+    entries += held_entries(waiting.difference(acl for acl in created if acl.is_denial), waited, now_ms)
+    await write_record(link, target, entries)
     return AclChanges(created, tuple(removed), tuple(failures.items()))
+
+
+def _waiting(seen: AclsSeen) -> frozenset[Acl]:
+    """What the record is to hold for a promotion. A denial, too, until it is there: without it, and without its source,
+    a promotion would give what it takes away.
+    """
+    plan, record = seen.plan, seen.record
+    if plan.promoted:
+        return record.held - (seen.target - record.made)
+    if not seen.source_answers:
+        return record.held
+    return frozenset({*plan.hold, *plan.held_again, *(acl for acl in plan.create if acl.is_denial)})
 
 
 async def _make(target: Cluster, acls: Sequence[Acl], topics: Iterable[str]) -> dict[Acl, ClientError]:

@@ -75,7 +75,7 @@ def test_rights_that_nobody_gave_since_the_promotion_are_one() -> None:
     record = AclRecord(exists=True, held=frozenset({write, other}), made=frozenset({other, allow("a", READ, "orders")}))
     [(kind, detail, step)] = said(record, promoted)
     assert (kind, step) == (LinkFindingKind.ACLS_HELD, "farshore acls apply --link east-west --promote")
-    assert detail.startswith("1 rights were held back while west stood by")
+    assert detail.startswith("1 ACLs were held back while west stood by")
     assert str(write) in detail
     assert said(replace(record, made=record.held), promoted) == []
 

@@ -22,7 +22,7 @@ from broker.wire.records import Record, encode_batch
 from broker.wire.vocabulary import AclResource, TopicPartition
 from mirror.acls.carrying import KINDS
 from mirror.acls.plan import AclPlan
-from mirror.acls.sync import AclChanges, apply_acls, look_at_acls, read_record
+from mirror.acls.sync import AclChanges, apply_acls, look_at_acls, read_record, sync_acls
 from mirror.link import Link
 from mirror.worker.events import Event
 from mirror.worker.limits import WorkerLimits
@@ -127,6 +127,38 @@ async def test_the_right_to_write_comes_with_the_promotion_also_when_the_source_
     assert await sites.at_target() == set()
     assert (await sites.plan()).hold == (held,)
     assert (await sites.apply(promoted=True, lost=True)).created == (held,)
+
+
+async def test_a_right_is_not_given_without_its_denial_when_the_source_is_lost(sites: Sites) -> None:
+    """A denial that could not be made while the target stood by is made before what it speaks of, or nothing is."""
+    denial, held = deny("app", WRITE, TOPIC, host="10.0.0.7"), allow("app", WRITE, TOPIC)
+    await make(sites.source, denial, held)
+    await sync_acls(sites.link, sites.source, sites.target, frozenset(), shut_out=[denial])
+    assert await sites.at_target() == set()
+    assert (await sites.apply(promoted=True, lost=True)).created == (denial, held)
+    assert await sites.at_target() == {denial, held}
+
+
+async def test_what_somebody_gave_by_hand_is_held_no_more(sites: Sites) -> None:
+    """Else `status` had something to do about it for ever, and the command that it names had not."""
+    by_hand, given = allow("by-hand", WRITE, TOPIC), allow("given", WRITE, TOPIC)
+    await make(sites.source, by_hand, given)
+    await sites.apply()
+    await make(sites.target, by_hand)
+    assert (await sites.apply(promoted=True)).created == (given,)
+    record = await read_record(sites.link.acls_topic, sites.target)
+    assert not record.held - record.made
+    assert record.made == {given}
+
+
+async def test_what_a_broker_that_is_behind_does_not_show_yet_stays_the_links(sites: Sites) -> None:
+    """It would be kept for ever when the source takes it away, and the link back would bring it home."""
+    mine = allow("app", READ, TOPIC)
+    await make(sites.source, mine)
+    await sites.apply()
+    await delete_acls(sites.target, [mine])  # as one broker sees it that has not heard of it
+    await sync_acls(sites.link, sites.source, sites.target, shown_before=frozenset())
+    assert (await read_record(sites.link.acls_topic, sites.target)).made == {mine}
 
 
 async def test_only_what_the_link_made_is_ever_removed(sites: Sites) -> None:
