@@ -97,13 +97,15 @@ def apply_command(
     if output == Output.TABLE:
         _note(link, seen)
     if not due:
-        run_async(_apply(link, seen, remove=False))  # what is held back is written down for the day of the promotion
+        run_async(
+            apply_seen(link, seen, remove=False)
+        )  # what is held back is written down for the day of the promotion
         click.echo(f"link {link.name}: there is nothing to make at {link.target.name}", err=True)
         if output != Output.TABLE:
             emit(_document(link, seen, AclChanges((), (), ())), output)
         return
     confirm_plan(due, yes, question=f"Change these ACLs at {link.target.name}?", columns=COLUMNS)
-    changes = run_async(_apply(link, seen, remove=remove))
+    changes = run_async(apply_seen(link, seen, remove=remove))
     if output != Output.TABLE:
         emit(_document(link, seen, changes), output)
     told = f"link {link.name}: {len(changes.created)} ACLs made at {link.target.name}, {len(changes.removed)} removed"
@@ -131,7 +133,7 @@ def users_command(context: AppContext, link_name: str | None, output: str) -> No
 
 def _look(link: Link, *, rebuilt: bool) -> AclsSeen:
     async def look(source: Cluster | None, target: Cluster) -> AclsSeen:
-        promoted = condition_of(await read_entries(link, target)) is LinkCondition.PROMOTED
+        promoted = await _is_promoted(link, target)
         return await look_at_acls(link, source, target, promoted=promoted, rebuilt=rebuilt)
 
     try:
@@ -142,8 +144,17 @@ def _look(link: Link, *, rebuilt: bool) -> AclsSeen:
         raise
 
 
-async def _apply(link: Link, seen: AclsSeen, *, remove: bool) -> AclChanges:
+async def _is_promoted(link: Link, target: Cluster) -> bool:
+    return condition_of(await read_entries(link, target)) is LinkCondition.PROMOTED
+
+
+async def apply_seen(link: Link, seen: AclsSeen, *, remove: bool) -> AclChanges:
+    """Raises CommandRefused where the link moved since the look: a question may have stood for long between the two."""
     async with Cluster(link.target, client_id="farshore-cli") as target:
+        if await _is_promoted(link, target) is not seen.plan.promoted:
+            since = "stands by again" if seen.plan.promoted else "has taken over"
+            text = f"nothing was changed: {link.target.name} {since} since the plan was made"
+            raise CommandRefused(text, f"farshore acls plan --link {link.name}", ExitCode.REFUSED)
         return await apply_acls(link, target, seen, seen.plan.create, remove=remove)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,8 +22,11 @@ from broker.wire.messages.alter_user_scram_credentials import (
 )
 from broker.wire.records import Record, encode_batch
 from broker.wire.vocabulary import AclOperation, AclResource, TopicPartition
-from deploy.cli.terminal import ExitCode
+from deploy.cli.acls import apply_seen
+from deploy.cli.terminal import CommandRefused, ExitCode
+from deploy.config import load
 from mirror.acls.carrying import KINDS
+from mirror.acls.sync import look_at_acls
 from tests.deploy.cli.rights_stage import LIMITED, Right, RightsStage
 from tests.interop.locked import USER, AuthorizingBroker
 from tests.interop.servers import wait_until
@@ -188,6 +192,23 @@ def test_nothing_is_changed_without_consent_and_what_is_shown_is_what_is_done(st
     assert "at west only for what the link carries" in " ".join(shown.err.split())
     assert stage.run("acls apply", USER).code == ExitCode.REFUSED
     assert stage.run("acls apply --dry-run", USER).code == ExitCode.DONE
+    assert acls_at(stage, "west") == set()
+
+
+def test_a_plan_of_before_a_move_is_not_done_behind_it(stage: RightsStage) -> None:
+    """The question may stand for hours: a yes to it gave rights to write at a target that stands by again."""
+    prepare(stage)
+    stage.at("west", lambda cluster: make_topic(cluster, TOPIC))
+    link = load(stage.files[USER]).link("east-west")
+
+    async def look_and_apply() -> None:
+        async with Cluster(link.source) as east, Cluster(link.target) as west:
+            seen = await look_at_acls(link, east, west, promoted=True)
+        await apply_seen(link, seen, remove=False)
+
+    with pytest.raises(CommandRefused) as refused:
+        asyncio.run(look_and_apply())
+    assert (refused.value.exit_code, "west stands by again" in str(refused.value)) == (ExitCode.REFUSED, True)
     assert acls_at(stage, "west") == set()
 
 
