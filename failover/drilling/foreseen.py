@@ -66,7 +66,7 @@ def of_switchover(
     for refusal in plan_switchover(live, freezing=freezing, elsewhere=tuple(elsewhere)).refusals:
         if refusal.reason in _OF_SWITCHOVER and (refusal.reason.value, refusal.subject) not in told:
             detail, step = _OF_SWITCHOVER[refusal.reason]
-            named = {"subject": refusal.subject, "source": live.source}
+            named = {"subject": shlex.quote(refusal.subject), "source": live.source}
             text = detail.format(detail=refusal.detail)
             yield DrillFinding(refusal.reason.value, refusal.subject, text, step.format(**named))
 
