@@ -212,9 +212,9 @@ def test_what_is_foreseen_is_a_finding_of_a_drill(changes: dict[str, Any], kind:
 
 
 def test_the_step_about_a_group_is_a_line_for_a_shell_whatever_the_group_is_called() -> None:
-    live = replace(LIVE, groups=(replace(GROUP, group="my readers; reboot", target_members=1),))
-    [step] = [one.next_step for one in of_switchover(live, UNFROZEN, ()) if one.kind == "group_active_at_target"]
-    assert step == "farshore group describe --site west --group 'my readers; reboot'"
+    live = replace(LIVE, groups=(replace(GROUP, group="my readers; reboot", source_members=None),))
+    [step] = [one.next_step for one in of_switchover(live, UNFROZEN, ()) if one.kind == "members_unknown_at_source"]
+    assert step == "farshore group describe --site east --group 'my readers; reboot'"
 
 
 def test_that_of_a_source_that_this_machine_alone_does_not_reach() -> None:
