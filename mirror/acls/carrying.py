@@ -59,6 +59,14 @@ class AclScope:
         concerns = acl.principal in (EVERYBODY, self.own)
         return acl.is_denial and concerns and acl.operation != AclOperation.DELETE
 
+    def is_known_at_source(self, acl: Acl) -> bool:
+        """Whether the source has what an ACL of the target is about, so that it speaks of it by its own ACLs: one that
+        lost its topics has taken nobody's right away.
+        """
+        if acl.resource_type != AclResource.TOPIC:
+            return bool(self.topics)
+        return any(_holds_for(acl, name) for name in self.topics.values())
+
     def speaks_of(self, acl: Acl) -> bool:
         """Whether an ACL of the target is about a topic or group of the link by its name."""
         if acl.pattern_type != AclPattern.LITERAL:

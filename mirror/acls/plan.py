@@ -58,6 +58,7 @@ class Withheld:
 class AclPlan:
     """What would be done at the target. `create` and `remove` are in the order in which it is done: denials are made
     first, and go last. `held_again`: those of `remove` that were made when the target had taken over, and wait anew.
+    `settled`: those that waited for the promotion and do so no more: they are there, or the source has taken them away.
 
     `promoted`: the target took over, so that nothing is held, and nothing removed: the source's ACLs may be of before.
     `written_out`: patterns of the source of which only the link's own topics and groups are left.
@@ -70,6 +71,7 @@ class AclPlan:
     withheld: tuple[Withheld, ...] = ()
     remove: tuple[Acl, ...] = ()
     held_again: tuple[Acl, ...] = ()
+    settled: tuple[Acl, ...] = ()
     open_at_target: tuple[Acl, ...] = ()
     keep: tuple[Acl, ...] = ()
     keep_unknown: tuple[Acl, ...] = ()
@@ -92,6 +94,8 @@ def plan_acls(
     withheld += [Withheld(acl, f"without this denial: {barred[acl]}") for acl in sorted(barred.keys() - there)]
     waiting = frozenset[Acl]() if promoted else carried.held - carried.standing
     wanted = (carried.standing | carried.held if promoted else carried.standing) - barred.keys() - {*locking}
+    waited = record.held - record.made if promoted else frozenset[Acl]()
+    wanted |= {acl for acl in waited - barred.keys() if not scope.is_known_at_source(acl)}
     ours = frozenset[Acl]() if promoted or record.damage else record.made
     extra = {acl for acl in there - wanted - waiting if acl in record.made or scope.speaks_of(acl)}
     rest = tuple(sorted(extra - ours))
@@ -103,6 +107,7 @@ def plan_acls(
         withheld=tuple(withheld),
         remove=denials_last((extra | (waiting & there)) & ours),
         held_again=tuple(sorted(waiting & there & ours)),
+        settled=tuple(sorted(waited - (wanted - there) - barred.keys())),
         open_at_target=tuple(sorted((waiting & there) - ours)),
         keep=rest if record.tells else (),
         keep_unknown=() if record.tells else rest,
@@ -114,7 +119,9 @@ def plan_acls(
 def plan_promotion(link: str, target: Iterable[Acl], record: AclRecord) -> AclPlan:
     """Of a target that took over from a source that does not answer: what the link had held back, as it wrote it."""
     there = frozenset(target)
-    return AclPlan(link, promoted=True, create=denials_first(record.held - there), in_place=len(record.held & there))
+    settled = tuple(sorted((record.held - record.made) & there))
+    create = denials_first(record.held - there)
+    return AclPlan(link, promoted=True, create=create, settled=settled, in_place=len(record.held & there))
 
 
 def denials_first(acls: Iterable[Acl]) -> tuple[Acl, ...]:

@@ -143,7 +143,7 @@ def _waiting(seen: AclsSeen) -> frozenset[Acl]:
     """
     plan, record = seen.plan, seen.record
     if plan.promoted:
-        return record.held - (seen.target - record.made)
+        return record.held - (seen.target - record.made) - {*plan.settled}
     if not seen.source_answers:
         return record.held
     return frozenset({*plan.hold, *plan.held_again, *(acl for acl in plan.create if acl.is_denial)})

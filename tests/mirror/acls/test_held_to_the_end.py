@@ -1,0 +1,59 @@
+"""Rights that were held back, and what ends the finding that they were not given."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import pytest
+
+from broker.client.acl_bindings import delete_acls
+from broker.client.topics import delete_topics
+from mirror.acls.findings import acl_findings
+from mirror.acls.sync import read_record
+from mirror.offsets.entries import LinkRun, RunState
+from mirror.offsets.state_entries import StateEntries
+from tests.mirror.acls.acls import WRITE, allow
+from tests.mirror.acls.test_sync import TOPIC, Sites, between, make
+
+HELD = allow("app", WRITE, TOPIC)
+
+
+@pytest.fixture
+async def sites(tmp_path: Path) -> AsyncIterator[Sites]:
+    """The link holds back a right to write."""
+    async with AsyncExitStack() as stack:
+        found = await between(stack, tmp_path)
+        await make(found.source, HELD)
+        await found.apply()
+        yield found
+
+
+async def findings(sites: Sites) -> list[str]:
+    """What status says of the link, as it is promoted."""
+    record = await read_record(sites.link.acls_topic, sites.target)
+    entries = StateEntries(sites.link, exists=True, run=LinkRun(RunState.PROMOTED, "failover-1", at_ms=0))
+    return [found.kind.value for found in acl_findings(sites.link, entries, record, source_answers=True)]
+
+
+async def test_one_that_was_given_by_hand_is_given(sites: Sites) -> None:
+    await make(sites.target, HELD)
+    await sites.apply(promoted=True)
+    assert await sites.at_target() == {HELD}
+    assert await findings(sites) == []
+
+
+async def test_one_that_the_source_took_away_waits_no_more(sites: Sites) -> None:
+    await delete_acls(sites.source, [HELD])
+    await sites.apply(promoted=True)
+    assert await sites.at_target() == set()
+    assert await findings(sites) == []
+
+
+async def test_a_source_that_came_back_empty_takes_nothing_away(sites: Sites) -> None:
+    await delete_acls(sites.source, [HELD])
+    await delete_topics(sites.source, [TOPIC])
+    await sites.apply(promoted=True)
+    assert await sites.at_target() == {HELD}
+    assert await findings(sites) == []
