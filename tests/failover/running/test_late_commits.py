@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from aiokafka.structs import TopicPartition as Place
 
 from broker.client.groups import commit_offsets, delete_groups
 from broker.client.model import CommittedOffset
@@ -18,6 +19,7 @@ from failover.planning.moves import GroupMove, MoveKind
 from failover.planning.plan import plan_switchover
 from failover.running.late_commits import LateCommit, compare, late_commits
 from failover.running.steps import OperationStep
+from tests.failover.failback.stage import transaction
 from tests.failover.stage import GROUP, PARTITIONS, RECORDS, TOPIC, Stage, commit_group, mirrored, now_ms, two_sites
 from tests.mirror.harness import eventually, running, some_records, wait_for_records, write
 
@@ -73,6 +75,20 @@ async def test_who_goes_on_behind_the_fence_without_members_is_named_and_moved_a
         assert (result.verified, result.late_commits, result.has_findings) == (True, (), False)
         for at in PARTITIONS:
             assert await stage.next_record(stage.target, at) == await stage.next_record(stage.source, at)
+
+
+async def test_the_first_offset_of_a_group_in_a_partition_is_named_while_its_transaction_is_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Kafka does not say it who is asked for all offsets of the group: a move had no finding, and it was read twice."""
+    monkeypatch.setattr("broker.handlers.offset_fetch._all", lambda offsets: sorted(offsets.committed))
+    async with two_sites(tmp_path) as stage, transaction(stage.link.source.bootstrap_servers) as producer:
+        await commit_offsets(stage.source, "others", {PARTITIONS[1]: CommittedOffset(7)})
+        moves = tuple(plan_switchover(await stage.sites.look()).moves)
+        await producer.send_offsets_to_transaction({Place(TOPIC, 0): 9}, "others")
+        found = await late_commits(stage.link, (stage.source, stage.target), (), moves, ())
+        assert found == (LateCommit("others", TOPIC, 0, None, None),)
+        await producer.abort_transaction()
 
 
 @pytest.mark.parametrize("is_read_on", [False, True])
