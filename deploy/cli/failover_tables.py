@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from broker.base.documents import iso_time, to_document
+from deploy.cli.difference_words import DIFFERENCES
 from deploy.cli.failback_words import told_partings
 from deploy.cli.freezing_lines import freezing_lines
 from deploy.cli.gate_words import reason_of, refusal_of
@@ -40,7 +41,6 @@ from failover.planning.plan import OperationPlan
 from failover.running.operation import GroupsStand
 from failover.running.result import OperationResult
 from failover.running.steps import Operation
-from failover.running.verification import DifferenceKind
 from mirror.api import SourceParting
 
 LOSS_COLUMNS = (
@@ -69,32 +69,6 @@ MOVE_COLUMNS = (
 STRANDED_COLUMNS = ("topic", "partition", "first_offset", "end_offset", "records")
 LATE_COMMIT_COLUMNS = ("group", "topic", "partition", "moved_offset", "found_offset")
 DIFFERENCE_COLUMNS = ("kind", "subject", "partition", "expected", "found")
-_DIFFERENCES = {
-    DifferenceKind.NOT_FENCED: (
-        "not_fenced: the partition could take no marker (it has no leader, or farshore lacks Write on the topic), so a "
-        "mirror that hangs could still write there; see that the old mirror's process has ended"
-    ),
-    DifferenceKind.GROUPS_NOT_FENCED: (
-        "groups_not_fenced: a commit of groups' offsets that hangs in the old mirror could still move them; see that "
-        "its process has ended, and that farshore may use the transactional ids farshore-LINK and farshore-LINK.groups"
-    ),
-    DifferenceKind.NOT_COMPARED: (
-        "not_compared: the last record of the partition cannot be read at one of the sites, so nobody knows whether "
-        "it is the same; is the topic there, and its log whole?"
-    ),
-    DifferenceKind.RECREATED: (
-        "recreated: the source's topic was deleted and made anew since the fence (expected: how far it was mirrored; "
-        "found: where it ends by now), so what the source has there is another log; the target has what was mirrored"
-    ),
-    DifferenceKind.GROUP_BEFORE_LOG: (
-        "group_before_log: the target's log begins behind the group's offset by now (expected: where it begins), so "
-        "its consumer would begin anywhere; move the group again: --group GROUP"
-    ),
-    DifferenceKind.SOURCE_NOT_COMPARED: (
-        "source_not_compared: the source did not answer when the ends were to be compared; `farshore stranded list` "
-        "says what only it has, when it does again"
-    ),
-}
 
 
 def tell_loss(total: LossTotal, source: str, *, to_stderr: bool = True) -> None:
@@ -361,7 +335,7 @@ def show_result(result: OperationResult, shown: OperationPlan | None = None) -> 
     if result.differences:
         _show_rows(result.differences, DIFFERENCE_COLUMNS, "NOT VERIFIED")
         kinds = {difference.kind for difference in result.differences}
-        for kind, said in _DIFFERENCES.items():
+        for kind, said in DIFFERENCES.items():
             if kind in kinds:
                 click.echo(filled(said), err=True)
     if result.stranded:

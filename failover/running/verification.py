@@ -11,6 +11,7 @@ from broker.base.errors import FarshoreError
 from broker.client.cluster import Cluster
 from broker.client.errors import ClientError, KafkaError
 from broker.client.fanout import both, split_failures
+from broker.client.group_transactions import held_offsets
 from broker.client.offsets import list_each_offset
 from broker.wire.errors import ErrorCode
 from broker.wire.records import Record
@@ -28,6 +29,8 @@ class DifferenceKind(StrEnum):
     GROUP_OFFSET = "group_offset"
     GROUP_BEFORE_LOG = "group_before_log"
     """The target's log begins behind the group's offset by now: a consumer would begin anywhere."""
+    GROUP_PENDING = "group_pending"
+    """A transaction at the target that has not ended has another offset of the group, and may move it on."""
     GROUP_NOT_MOVED = "group_not_moved"
     """Since the plan the group's offset there has become unknown, and nobody consented to that."""
     READS_AT_SOURCE = "reads_at_source"
@@ -111,6 +114,33 @@ def verify_groups(
         elif (goes_to := move.target_offset) is not None and goes_to < starts.get((move.topic, move.partition), 0):
             start = starts[move.topic, move.partition]
             yield VerificationDifference(DifferenceKind.GROUP_BEFORE_LOG, subject, move.partition, start, goes_to)
+
+
+async def verify_pending(target: Cluster, after: Snapshot, moves: Iterable[GroupMove]) -> list[VerificationDifference]:
+    """Groups that stand where they were to, and that an application's transaction moves on when it ends. One that has
+    consumers at the target commits there as it should. Raises ClientError.
+    """
+    found = offsets_at_target(after)
+    quiet = {group.group for group in after.groups if group.target_members == 0 and not group.unanswered}
+    standing = {
+        (move.group, TopicPartition(move.target_topic, move.partition)): move
+        for move in moves
+        if move.group in quiet
+        and move.target_offset is not None
+        and found.get((move.group, move.topic, move.partition)) == move.target_offset
+    }
+    wanted: dict[str, list[TopicPartition]] = {}
+    for group, where in standing:
+        wanted.setdefault(group, []).append(where)
+    held, failures = split_failures(await held_offsets(target, wanted))
+    for error in failures.values():
+        raise error
+    kind, differences = DifferenceKind.GROUP_PENDING, []
+    for group, where in sorted((group, where) for group, places in held.items() for where in places):
+        move = standing[group, where]
+        subject = f"{group} on {move.topic}"
+        differences.append(VerificationDifference(kind, subject, move.partition, move.target_offset, None))
+    return differences
 
 
 class Compared(NamedTuple):

@@ -22,6 +22,7 @@ from failover.running.verification import (
     verify_ends,
     verify_groups,
     verify_own,
+    verify_pending,
     verify_readers,
 )
 
@@ -70,7 +71,9 @@ async def verify(
     after = await _look(plan, sites)
     read_on, others = who_read_on(after, moves, verified or {})
     not_compared: tuple[str, ...] = ()
+    pending = await verify_pending(sites.target, after, moves) if verified is None else []
     differences = [
+        *pending,
         *verify_own(after, operation_id),
         *verify_groups(after, promised(plan, before, others), plan.left_groups),
     ]
