@@ -47,6 +47,14 @@ AUDIT_MASTER_CONNECT_MS = 5 * SECOND_MS
 AUDIT_SPARK_STOP_MS = 5 * SECOND_MS
 # The child's longest line is the result: frozen partitions, and the windows and records that are listed.
 AUDIT_EVENT_MAX_BYTES = 256 * 1024 * 1024
+# A watch: the least between two audits, what it keeps of them, and for how many one Spark lives (eight hours of 30 s).
+AUDIT_WATCH_EVERY_MIN_MS = SECOND_MS
+AUDIT_WATCH_RUNS_KEPT = 20
+AUDIT_WATCH_TOLD_RUNS_KEPT = 20
+AUDIT_WATCH_SPARK_RUNS = 1_000
+AUDIT_WATCH_LOG_BYTES = 16 * 1024 * 1024
+# Topics with a time series of their own; the others are one sum.
+AUDIT_WATCH_TOPICS = 100
 
 # -- drills ------------------------------------------------------------------------------------------------------
 # Each reads the link's state and asks both sites about all groups.

@@ -7,10 +7,8 @@ import importlib.util
 import os
 import re
 import shutil
-import tempfile
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,7 +16,6 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from broker.base.address import parse_address
-from broker.base.children import module_command, module_environment, start_child, stop_group
 from broker.base.documents import iso_time
 from broker.client.cluster import Cluster
 from mirror.api import Link
@@ -29,14 +26,14 @@ from monitoring.audit.history import Scope
 from monitoring.audit.locked import require_reachable
 from monitoring.audit.model import AuditVerdict, FrozenLink
 from monitoring.audit.proof import LinkProof, read_proof
-from monitoring.audit.protocol import EVENT, REQUEST, ChildRequest, Compared, Failed, Progress, error_of
+from monitoring.audit.protocol import ChildRequest
 from monitoring.audit.ranges import plan
+from monitoring.audit.spark_child import Comparing, run_child
 from monitoring.errors import AuditError, SparkFailed, SparkMissing
 
 CLIENT_ID = "farshore-audit"
 RUN_ID = re.compile(r"[A-Za-z0-9._-]{1,200}")
 STANDALONE = "spark://"
-CHILD = module_command("monitoring.audit.child")
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +64,13 @@ class AuditOutcome:
     report: Path
 
 
-async def run_audit(request: AuditRequest, report: Callable[[str], None]) -> AuditOutcome:
-    """Freeze, compare, store. Raises AuditError, and what the mirror's client raises for a site that is down."""
+async def run_audit(
+    request: AuditRequest, report: Callable[[str], None], compare: Comparing | None = None
+) -> AuditOutcome:
+    """Freeze, compare, store. Raises AuditError, and what the mirror's client raises for a site that is down.
+
+    `compare` is Spark's part; by default a Spark that is started for it, and gone afterwards.
+    """
     started_s = time.monotonic()
     require_spark()
     for site in (request.link.source, request.link.target):
@@ -82,7 +84,7 @@ async def run_audit(request: AuditRequest, report: Callable[[str], None]) -> Aud
     proof = LinkProof(name, ()) if request.is_full else read_proof(directory, name)
     report("asking both sites where they stand")
     frozen = await _freeze(request.link, Scope(proof, request.topics, request.since_ms), report)
-    compared = await run_child(
+    compared = await (compare or run_child)(
         ChildRequest(
             run_id,
             frozen,
@@ -102,78 +104,6 @@ async def run_audit(request: AuditRequest, report: Callable[[str], None]) -> Aud
         "seconds": round(time.monotonic() - started_s, 3),
     }
     return AuditOutcome(compared.verdict, document, compared.report)
-
-
-async def run_child(request: ChildRequest, report: Callable[[str], None]) -> Compared:
-    """Spark's part, in a session of its own that is gone when this returns, raises or is cancelled.
-
-    Raises the AuditError or OSError that the child reports, and SparkFailed when it ends without a word.
-    """
-    with request.log_file.open("ab") as log:
-        async with _child(log.fileno()) as (process, events):
-            await _give(process, REQUEST.dump_json(request))
-            try:
-                last = await _last_event(events, report)
-            except ValueError as error:
-                text = "Spark's process ended while it told its result"
-                raise SparkFailed(text, f"see {request.log_file}") from error
-            if last is None:
-                status = await process.wait()
-                raise SparkFailed(
-                    f"Spark's process ended with status {status} and no result", f"see {request.log_file}"
-                )
-    if isinstance(last, Failed):
-        raise error_of(last)
-    return last
-
-
-async def _last_event(events: asyncio.StreamReader, report: Callable[[str], None]) -> Compared | Failed | None:
-    """Raises ValueError for what is no event, such as a line that was cut."""
-    async for line in events:
-        event = EVENT.validate_json(line)
-        if not isinstance(event, Progress):
-            return event
-        report(event.step)
-    return None
-
-
-@asynccontextmanager
-async def _child(log: int) -> AsyncIterator[tuple[asyncio.subprocess.Process, asyncio.StreamReader]]:
-    """The child and what it tells. Only it holds the pipe's other end: Java gets its standard descriptors alone."""
-    events = asyncio.StreamReader(limit=limits.AUDIT_EVENT_MAX_BYTES)
-    reading, writing = os.pipe()
-    with (
-        # What a child that is stopped leaves behind is gone when it is.
-        tempfile.TemporaryDirectory(prefix="farshore-audit-", ignore_cleanup_errors=True) as scratch,
-        os.fdopen(writing, "wb") as end_of_child,
-    ):
-        transport, _ = await asyncio.get_running_loop().connect_read_pipe(
-            lambda: asyncio.StreamReaderProtocol(events), os.fdopen(reading, "rb")
-        )
-        try:
-            process = await start_child(
-                (*CHILD, str(writing)),
-                stdin=asyncio.subprocess.PIPE,
-                stdout=log,
-                stderr=log,
-                pass_fds=(writing,),
-                environment=module_environment(TMPDIR=scratch),
-            )
-            try:
-                end_of_child.close()
-                yield process, events
-            finally:
-                await stop_group(process, limits.AUDIT_SPARK_STOP_MS / limits.SECOND_MS)
-        finally:
-            transport.close()
-
-
-async def _give(process: asyncio.subprocess.Process, request: bytes) -> None:
-    assert process.stdin is not None
-    with suppress(BrokenPipeError, ConnectionResetError):  # it has ended; the pipe of events says so
-        process.stdin.write(request)
-        await process.stdin.drain()
-    process.stdin.close()
 
 
 async def _freeze(link: Link, scope: Scope, report: Callable[[str], None]) -> FrozenLink:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import subprocess
 import sys
@@ -88,11 +89,28 @@ def require_connector(spark: Any) -> None:
         ) from error
 
 
+def forget_what_is_done(spark: Any) -> None:
+    """Give back what a comparison keeps at the executors and on their disks, before the next one begins.
+
+    Its checkpoints are on nobody's mind any more, and Java would look for such things each half an hour alone.
+    """
+    gc.collect()
+    for kept in spark.sparkContext._jsc.getPersistentRDDs().values():
+        kept.unpersist()
+    spark.catalog.clearCache()
+    spark._jvm.System.gc()
+
+
 def spark_options(settings: SparkSettings) -> dict[str, str]:
     """All settings of the session, by Spark's names."""
     options = {
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
+        # It keeps them for a page that nobody sees, and a session may last for a thousand comparisons.
+        "spark.ui.retainedJobs": "50",
+        "spark.ui.retainedStages": "50",
+        "spark.ui.retainedTasks": "1000",
+        "spark.sql.ui.retainedExecutions": "10",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": str(max(4, 2 * (os.cpu_count() or 1))),
         # Both sites are read by one job each time: results must not depend on a speculative second reader.

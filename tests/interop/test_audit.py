@@ -26,7 +26,7 @@ from monitoring.audit.protocol import ChildRequest
 from monitoring.audit.reader import read_records
 from monitoring.audit.reasons import Reason
 from monitoring.audit.report import as_html
-from monitoring.audit.run import run_child
+from monitoring.audit.spark_child import run_child
 from monitoring.audit.store import read_summaries, write_report, write_summary
 from monitoring.audit.tables import write_result, write_tables
 from tests.conftest import SPARK_JARS

@@ -20,7 +20,7 @@ from pathlib import Path
 from deploy.cli.terminal import run_async
 from monitoring.audit.model import FrozenLink, FrozenPartition, FrozenSite, Span, Step
 from monitoring.audit.protocol import ChildRequest
-from monitoring.audit.run import run_child
+from monitoring.audit.spark_child import run_child
 
 folder = Path(sys.argv[1])
 site = FrozenSite("east", "localhost:1", None)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from monitoring import limits
-from monitoring.audit import run
+from monitoring.audit import spark_child
 from monitoring.audit.model import AuditVerdict, FrozenLink, FrozenPartition, FrozenSite, Span, Step
 from monitoring.audit.protocol import EVENT, REQUEST, ChildRequest, Compared, Failed, Progress, error_of, failed
 from monitoring.errors import AuditError, NothingToCompare, SiteLost, SparkFailed, SparkMissing
@@ -31,12 +31,12 @@ def request_(tmp_path: Path) -> ChildRequest:
 
 
 def plays(monkeypatch: pytest.MonkeyPatch, program: str) -> None:
-    monkeypatch.setattr(run, "CHILD", (sys.executable, "-c", PREAMBLE + program))
+    monkeypatch.setattr(spark_child, "CHILD", (sys.executable, "-c", PREAMBLE + program))
 
 
 async def carry_out(request: ChildRequest) -> tuple[list[str], Compared]:
     steps: list[str] = []
-    return steps, await run.run_child(request, steps.append)
+    return steps, await spark_child.run_child(request, steps.append)
 
 
 def test_what_is_said_is_what_is_heard(request_: ChildRequest) -> None:
@@ -92,7 +92,7 @@ async def test_an_end_without_a_word_names_the_log(
 
 
 async def test_a_child_that_does_not_listen(monkeypatch: pytest.MonkeyPatch, request_: ChildRequest) -> None:
-    monkeypatch.setattr(run, "CHILD", (sys.executable, "-c", "raise SystemExit(3)"))
+    monkeypatch.setattr(spark_child, "CHILD", (sys.executable, "-c", "raise SystemExit(3)"))
     with pytest.raises(SparkFailed, match="status 3"):
         await carry_out(request_)
 
@@ -110,7 +110,7 @@ async def test_cancelled_it_ends_with_all_that_it_started(
         "tell(event='progress', step=f'{os.getpid()} {java.pid}'); time.sleep(60)\n",
     )
     said: asyncio.Queue[str] = asyncio.Queue()
-    task = asyncio.create_task(run.run_child(request_, said.put_nowait))
+    task = asyncio.create_task(spark_child.run_child(request_, said.put_nowait))
     child, java = (int(text) for text in (await said.get()).split())
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -144,6 +144,6 @@ async def test_a_folder_with_modules_of_our_names_is_not_loaded(
     (tmp_path / "monitoring").mkdir()
     (tmp_path / "monitoring" / "__init__.py").write_text("raise SystemExit(7)\n")
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(run, "CHILD", (*run.CHILD[:-1], "monitoring.audit.protocol"))
+    monkeypatch.setattr(spark_child, "CHILD", (*spark_child.CHILD[:-1], "monitoring.audit.protocol"))
     with pytest.raises(SparkFailed, match="status 0 and no result"):
         await carry_out(request_)
