@@ -213,9 +213,10 @@ class Configuration:
         monitor = {"listen": self.model.monitor.listen}
         audit: dict[str, Any] = {"master": self.model.audit.master}
         audit["jars"] = [str(self.path(jar)) for jar in self.model.audit.jars] or None
+        given = {key: value for key, value in audit.items() if value is not None}
         return {
             "monitor": {"run": {key: value for key, value in monitor.items() if value is not None}},
-            "audit": {"run": {key: value for key, value in audit.items() if value is not None}},
+            "audit": {"run": given, "watch": given},
         }
 
 

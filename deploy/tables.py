@@ -205,7 +205,7 @@ class MonitorTable(ShownTable):
 
 
 class AuditTable(Table):
-    """Defaults of `farshore audit run`."""
+    """Defaults of `farshore audit run` and `farshore audit watch`."""
 
     master: str | None = None
     jars: tuple[FilePath, ...] = ()

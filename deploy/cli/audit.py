@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, Unpack
 
 import click
 from rich.progress import Progress, TaskID
 
+from deploy.cli.audit_options import SparkOptions, request_of, spark_options
+from deploy.cli.audit_watch import audit_watch
 from deploy.cli.parameters import Moment
 from deploy.cli.terminal import (
     LINK_HELP,
@@ -21,7 +23,7 @@ from deploy.cli.terminal import (
     run_async,
 )
 from monitoring.audit.model import AuditVerdict
-from monitoring.audit.run import AuditRequest, run_audit
+from monitoring.audit.run import run_audit
 from monitoring.audit.store import read_document, read_documents
 
 
@@ -32,26 +34,7 @@ def audit_group() -> None:
 
 @audit_group.command("run")
 @click.option("--link", "link_name", help=LINK_HELP)
-@click.option("--master", default="local[*]", show_default=True, help="Spark master.")
-@click.option(
-    "--jars",
-    multiple=True,
-    help="A jar of Spark's Kafka connector, or several with commas; by default Spark resolves it from Maven.",
-)
-@click.option("--packages", multiple=True, help="Maven coordinates of other jars, or several with commas.")
-@click.option(
-    "--conf",
-    "options",
-    multiple=True,
-    callback=lambda _context, _option, values: _settings(values),
-    help="A setting of Spark, NAME=VALUE; as often as you like.",
-)
-@click.option("--driver-memory", help="Memory of Spark's driver, for example 4g; in local mode that is all it has.")
-@click.option(
-    "--output-dir",
-    type=click.Path(file_okay=False, path_type=Path),
-    help="Where the Parquet tables and the report go; by default audit/ in the state folder.",
-)
+@spark_options
 @click.option("--run-id", help="Names the run; an earlier run of this name is replaced. By default link and time.")
 @click.option("--full", is_flag=True, help="Read all anew, also what earlier runs have proved.")
 @click.option("--topic", "topics", multiple=True, metavar="TOPIC", help="Read only this topic; may be repeated.")
@@ -62,18 +45,13 @@ def audit_group() -> None:
 def audit_run(
     context: AppContext,
     link_name: str | None,
-    master: str,
-    jars: tuple[str, ...],
-    packages: tuple[str, ...],
-    options: dict[str, str],
-    driver_memory: str | None,
-    output_dir: Path | None,
     run_id: str | None,
     full: bool,
     topics: tuple[str, ...],
     since_ms: int | None,
     strict: bool,
     output: str,
+    **spark: Unpack[SparkOptions],
 ) -> None:
     """Digest both sites with Spark, compare the counts and checksums of ranges of offsets, and open those that differ.
 
@@ -81,17 +59,8 @@ def audit_run(
     be there. Exit code 0: equal as far as compared; the coverage says how far that is. 4: they differ, and the records
     are named; or, with --strict, not all was compared.
     """
-    request = AuditRequest(
-        link=context.link(link_name),
-        master=master,
-        jars=_names(jars),
-        packages=_names(packages),
-        options=options | ({} if driver_memory is None else {"spark.driver.memory": driver_memory}),
-        directory=(output_dir or audit_directory(context)).resolve(),
-        run_id=run_id,
-        is_full=full,
-        topics=topics,
-        since_ms=since_ms,
+    request = replace(
+        request_of(context, link_name, **spark), run_id=run_id, is_full=full, topics=topics, since_ms=since_ms
     )
     with progress() as bars:
         task = bars.add_task(f"audit of {request.link.name}", total=None)
@@ -109,6 +78,9 @@ def audit_run(
     else:
         emit(outcome.document, output)
     raise SystemExit(exit_code_of(outcome.verdict, strict=strict))
+
+
+audit_group.add_command(audit_watch)
 
 
 directory_option = click.option(
@@ -182,20 +154,6 @@ async def _document(context: AppContext, directory: Path | None, run: str) -> di
 
 def _found(document: dict[str, Any]) -> int:
     return int(sum(document["differences_found"].values()))
-
-
-def _names(given: Sequence[str]) -> tuple[str, ...]:
-    return tuple(name.strip() for item in given for name in item.split(",") if name.strip())
-
-
-def _settings(given: Sequence[str]) -> dict[str, str]:
-    settings = {}
-    for item in given:
-        name, found, value = item.partition("=")
-        if not found or not name.startswith("spark."):
-            raise click.BadParameter(f"{item!r} is no setting of Spark; for example spark.executor.memory=4g")
-        settings[name] = value
-    return settings
 
 
 def _show(bars: Progress, task: TaskID, step: str) -> None:

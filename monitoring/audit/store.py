@@ -9,6 +9,7 @@
     DIR/reports/R.html       the report
     DIR/last/LINK.json       summary of the link's newest run, for metrics
     DIR/proofs/LINK.json     what is proved of the link, for the next run (`proof.py`)
+    DIR/watch/LINK.json      what a watch of the link has told (`watching.py`); LINK.lock is held while one runs
 
 Writing a run again replaces it: each table's folder belongs to one run id.
 """

@@ -165,17 +165,18 @@ def test_defaults_of_commands() -> None:
     text = SITES + '[audit]\njars = ["jars/connector.jar"]\n[monitor]\nlisten = "127.0.0.1:9700"\n'
     defaults = parse(text, FILE).option_defaults()
     assert defaults["monitor"] == {"run": {"listen": "127.0.0.1:9700"}}
-    assert defaults["audit"] == {"run": {"jars": [str(FILE.parent / "jars/connector.jar")]}}
+    of_spark = {"jars": [str(FILE.parent / "jars/connector.jar")]}
+    assert defaults["audit"] == {"run": of_spark, "watch": of_spark}
 
 
-@pytest.mark.parametrize("command", ["monitor", "audit"])
-def test_defaults_name_options_that_exist(command: str) -> None:
+@pytest.mark.parametrize(("command", "verb"), [("monitor", "run"), ("audit", "run"), ("audit", "watch")])
+def test_defaults_name_options_that_exist(command: str, verb: str) -> None:
     text = SITES + '[audit]\nmaster = "m"\njars = ["a.jar"]\n[monitor]\nlisten = "127.0.0.1:9700"\n'
     group = cli.get_command(click.Context(cli), command)
     assert isinstance(group, click.Group)
-    run = group.get_command(click.Context(group), "run")
-    assert run is not None
-    assert set(parse(text, FILE).option_defaults()[command]["run"]) <= {option.name for option in run.params}
+    leaf = group.get_command(click.Context(group), verb)
+    assert leaf is not None
+    assert set(parse(text, FILE).option_defaults()[command][verb]) <= {option.name for option in leaf.params}
 
 
 CLUSTER = """

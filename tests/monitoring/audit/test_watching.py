@@ -1,0 +1,154 @@
+"""What a watch makes of audit after audit: what it tells, what it keeps, and how far the proof is behind."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from monitoring import limits
+from monitoring.audit.document import as_document
+from monitoring.audit.groups import FrozenGroups, GroupOffset, GroupReason, GroupVerdict
+from monitoring.audit.model import AuditVerdict, FrozenPartition, Kind, NotCompared, ProvedPart, Side, Span, Step
+from monitoring.audit.outcome import AuditResult, RecordDifference
+from monitoring.audit.reasons import Reason
+from monitoring.audit.watching import (
+    OTHER_TOPICS,
+    WatchState,
+    after_run,
+    at_ms,
+    differences,
+    read_state,
+    run_id_at,
+    runs_to_trim,
+    state_path,
+    unproved_offsets,
+    write_state,
+)
+from monitoring.errors import AuditResultDamaged
+from tests.monitoring.audit.test_report import DIFFERS, EQUAL
+
+CHANGED = "t:0 changed (source offset 3, target offset 3)"
+
+
+def run(result: AuditResult, run_id: str, frozen_at_ms: int = 1_000) -> dict[str, Any]:
+    return as_document(replace(result, run_id=run_id, frozen=replace(result.frozen, frozen_at_ms=frozen_at_ms)))
+
+
+def lost(offset: int) -> RecordDifference:
+    return RecordDifference("t", 0, Kind.LOST, 0, offset, None, 1, None, None, None, None)
+
+
+def test_each_difference_is_told_once_and_its_end_too() -> None:
+    state, lines = after_run(WatchState("east-west"), run(EQUAL, "r1", 5_000))
+    assert lines == ["equal, 100 % compared (run r1)"]
+    assert (state.proved_at_ms, state.verdict) == (5_000, AuditVerdict.EQUAL)
+    state, lines = after_run(state, run(EQUAL, "r2", 6_000))
+    assert (lines, state.proved_at_ms) == ([], 6_000)
+    state, lines = after_run(state, run(DIFFERS, "r3", 7_000))
+    assert lines == [
+        "differs, 100 % compared (run r3)",
+        f"1 new difference: {CHANGED}; see: farshore audit show r3",
+    ]
+    assert (state.proved_at_ms, state.told_runs) == (6_000, ("r3",))
+    state, lines = after_run(state, run(DIFFERS, "r4", 8_000))
+    assert (lines, state.proved_at_ms, state.told_runs) == ([], 6_000, ("r3",))
+    more = [lost(offset) for offset in range(4)]
+    worse = replace(DIFFERS, differences=(*DIFFERS.differences, *more), found={Kind.CHANGED: 1, Kind.LOST: 4})
+    state, lines = after_run(state, run(worse, "r5"))
+    (line,) = lines
+    assert line.startswith("4 new differences: t:0 lost (source offset 0, target offset none); t:0 lost")
+    assert line.endswith("; and 1 more; see: farshore audit show r5")
+    assert state.told_runs == ("r3", "r5")
+    state, lines = after_run(state, run(EQUAL, "r6", 9_000))
+    assert lines == ["equal, 100 % compared (run r6)", "5 differences told before are not there any more"]
+    assert (state.proved_at_ms, state.told) == (9_000, ())
+
+
+def test_the_runs_that_told_something_are_remembered_up_to_a_limit() -> None:
+    state = WatchState("east-west")
+    for number in range(2 * limits.AUDIT_WATCH_TOLD_RUNS_KEPT):
+        found = replace(DIFFERS, differences=(lost(number),))
+        state, _ = after_run(state, run(found, f"r{number}"))
+    assert len(state.told_runs) == limits.AUDIT_WATCH_TOLD_RUNS_KEPT
+    assert state.told_runs[-1] == f"r{2 * limits.AUDIT_WATCH_TOLD_RUNS_KEPT - 1}"
+
+
+def test_all_that_makes_a_verdict_differ_is_a_difference() -> None:
+    """Records, and those behind the end of the list; offsets of groups, and what was left out and is a fault itself."""
+    behind = GroupOffset("g", "t", 0, "t", 3, 1, 3, GroupVerdict.BEHIND, GroupReason.NOT_CARRIED)
+    same = GroupOffset("same", "t", 0, "t", 3, 3, 3, GroupVerdict.SAME)
+    groups = FrozenGroups(1, 1, True, 0, "", (same, behind))
+    left_out = (
+        NotCompared("t", 1, Side.SOURCE, Span(0, 9), Reason.NEVER_MIRRORED, 9),
+        NotCompared("t", 2, Side.SOURCE, Span(0, 9), Reason.NOT_MIRRORED_YET, 9),
+    )
+    found = replace(
+        DIFFERS,
+        found={Kind.CHANGED: 1_001},
+        frozen=replace(DIFFERS.frozen, groups=groups),
+        not_compared=left_out,
+    )
+    assert list(differences(as_document(found))) == [
+        CHANGED,
+        "1,000 records that are not listed",
+        "group g t:0 behind",
+        "t:1 source never_mirrored",
+    ]
+    assert list(differences(as_document(replace(EQUAL, not_compared=left_out[1:])))) == []
+
+
+def test_what_is_not_equal_is_no_proof() -> None:
+    for verdict in AuditVerdict:
+        document = run(EQUAL, "r", 2_000) | {"verdict": verdict.value}
+        state, _ = after_run(WatchState("east-west", proved_at_ms=1), document)
+        assert state.proved_at_ms == (2_000 if verdict.is_equal else 1)
+
+
+def test_offsets_that_are_not_proved_by_topic(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Equal up to where the mirror was; differing behind what was proved before; left out as a whole."""
+    template = EQUAL.partitions[0]
+
+    def place(topic: str, partition: int, end: int) -> FrozenPartition:
+        return FrozenPartition(topic, partition, topic, Span(10, end), Span(10, end), (Step(0, 0),), (90, 90))
+
+    part = ProvedPart(Span(10, 60), Span(10, 60), 50, 50, 1, "r0")
+    differs = replace(template, partition=1, source=Span(60, 100), verdict=AuditVerdict.DIFFERS)
+    nothing = replace(template, topic="u", source=Span(10, 10), verdict=AuditVerdict.NOT_COMPARED)
+    found = replace(
+        EQUAL,
+        frozen=replace(EQUAL.frozen, partitions=(place("t", 0, 100), place("t", 1, 100), place("u", 0, 40))),
+        partitions=(replace(template, source=Span(10, 90)), replace(differs, proved=(part,)), nothing),
+    )
+    assert unproved_offsets(as_document(found)) == {"t": 10 + 40, "u": 30}
+    fresh = replace(found, partitions=(found.partitions[0], differs, nothing))
+    assert unproved_offsets(as_document(fresh)) == {"t": 10 + 90, "u": 30}
+    monkeypatch.setattr(limits, "AUDIT_WATCH_TOPICS", 1)
+    assert unproved_offsets(as_document(found)) == {"t": 50, OTHER_TOPICS: 30}
+
+
+def test_only_runs_of_this_links_watch_are_trimmed() -> None:
+    ours = [run_id_at("a", 1_000 * number) for number in range(limits.AUDIT_WATCH_RUNS_KEPT + 5)]
+    others = [run_id_at("a-watch-b", 1), run_id_at("b", 1), "a-20261126T220000Z", "mine", "a-watch-mine"]
+    assert ours == sorted(ours)
+    state = WatchState("a", told_runs=(ours[1], ours[-1]))
+    assert runs_to_trim([*others, *reversed(ours), *ours], state) == [ours[0], *ours[2:5]]
+    assert runs_to_trim(ours[:3], state) == []
+
+
+def test_the_state_outlasts_the_process(tmp_path: Path) -> None:
+    assert read_state(tmp_path, "east-west") == WatchState("east-west")
+    state, _ = after_run(WatchState("east-west", 3), run(DIFFERS, "r3"))
+    write_state(state, tmp_path)
+    assert read_state(tmp_path, "east-west") == state
+    state_path(tmp_path, "east-west").write_text('{"link": 1}')
+    with pytest.raises(AuditResultDamaged, match="is not the state of a watch") as caught:
+        read_state(tmp_path, "east-west")
+    assert "told again" in caught.value.hint
+
+
+def test_times_are_what_they_were() -> None:
+    for moment in (0, 1, 999, 1_795_000_000_123, 1_795_000_000_999):
+        assert at_ms(run(EQUAL, "r", moment)["frozen_at"]) == moment
