@@ -60,7 +60,9 @@ COMMANDS: dict[str, CommandPlace] = {
     "drill": CommandPlace("deploy.cli.drill", "drill", "Say what a failover would find if the source died now."),
     "canary": CommandPlace("deploy.cli.canary", "canary_group", "Send probe records through a link."),
     "monitor": CommandPlace("deploy.cli.monitor", "monitor_group", "Serve metrics to Prometheus."),
-    "audit": CommandPlace("deploy.cli.audit", "audit_group", "Prove that both sites are equal: run; list, show, diff."),
+    "audit": CommandPlace(
+        "deploy.cli.audit", "audit_group", "Prove that sites are equal: run, watch; list, show, diff."
+    ),
     "chaos": CommandPlace("deploy.cli.chaos", "chaos_group", "Run faults on purpose, check the promises, clean up."),
 }
 

@@ -7,8 +7,15 @@ import subprocess
 import sys
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
-from monitoring.audit.session import JAVA_OPTIONS, SparkSettings, connector_coordinates, spark_options
+from monitoring.audit.session import (
+    JAVA_OPTIONS,
+    SparkSettings,
+    connector_coordinates,
+    forget_what_is_done,
+    spark_options,
+)
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -48,3 +55,17 @@ def test_without_jars_the_connector_is_one_of_the_packages() -> None:
     options = spark_options(SparkSettings("local[1]", (), Path("log"), {}, ("org:own:1",)))
     assert options["spark.jars.packages"] == f"{connector_coordinates(version('pyspark'))},org:own:1"
     assert "spark.jars" not in options
+
+
+def test_checkpoints_of_a_comparison_are_given_back_before_the_next(spark: Any) -> None:
+    def kept() -> int:
+        return len(spark.sparkContext._jsc.getPersistentRDDs())
+
+    forget_what_is_done(spark)
+    assert kept() == 0
+    frame = spark.range(10).localCheckpoint()
+    assert kept() == 1
+    forget_what_is_done(spark)
+    assert kept() == 0
+    assert spark.range(3).localCheckpoint().count() == 3
+    del frame
