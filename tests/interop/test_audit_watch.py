@@ -30,7 +30,7 @@ from tests.interop.servers import ROOT, FarshoreBroker, wait_until
 from tests.interop.test_audit_freeze import mirrored
 from tests.ports import free_port
 
-PATIENCE_S = 180
+PATIENCE_S = 240
 PART = 100
 CHANGED = 250
 
