@@ -164,7 +164,7 @@ class Configuration:
         return None if found is None else metrics_of(found.metrics, self.path)
 
     def monitor_face(self, listen: Address) -> FaceSettings:
-        """To whom `farshore monitor run` shows what it knows."""
+        """To whom `farshore monitor run` and `farshore audit watch` show what they know."""
         return face_of(self.model.monitor, listen, self.path)
 
     def _face_problems(self) -> Iterator[str]:

@@ -199,7 +199,7 @@ class FailoverTable(Table):
 
 
 class MonitorTable(ShownTable):
-    """Defaults of `farshore monitor run`, and to whom it shows what it knows."""
+    """Defaults of `farshore monitor run`, and to whom it and `farshore audit watch` show what they know."""
 
     listen: AddressText | None = None
 

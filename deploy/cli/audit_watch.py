@@ -42,14 +42,14 @@ def audit_watch(
     proof is.
     """
     clock, board = SystemClock(), WatchBoard()
-    request = request_of(context, link_name, **spark)
+    request, face = request_of(context, link_name, **spark), context.monitor_face(listen)
 
     def say(line: str) -> None:
         click.echo(f"{iso_time(clock.now_ms())} {request.link.name}: {line}", err=True)
 
     async def served() -> None:
         registry = watch_registry(board, request.directory, clock.now_ms)
-        with metrics_server(listen, registry) as url:
+        async with metrics_server(face, registry) as url:
             click.echo(f"metrics on {url}", err=True)
             await watch(WatchSettings(request, every_ms, clock, board.post, say))
 
