@@ -195,6 +195,7 @@ _BY_COMMAND: Final[Mapping[str, tuple[Need, ...]]] = {
     ),
     "link pause": (*_LINK_STATE,),
     "link resume": (
+        _source(Thing.TOPICS, READ),  # whether it still has what was mirrored, and what it alone has
         _source(Thing.PRODUCERS, READ),
         _source(Thing.OPERATIONS, READ),
         _target(Thing.TOPICS, READ),

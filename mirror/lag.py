@@ -27,7 +27,7 @@ from broker.client.fanout import both, split_failures
 from broker.client.log import FetchLimits, fetch_each, records_of
 from broker.client.model import OffsetAndTimestamp
 from broker.client.offsets import list_each_offset, log_spans
-from broker.client.topics import describe_each_topic, list_topics
+from broker.client.topics import describe_each_topic, list_each_topic
 from broker.wire.api import ApiKey
 from broker.wire.batch import BatchHeader
 from broker.wire.errors import WireError
@@ -155,7 +155,7 @@ async def link_lag(link: Link, source: Cluster, target: Cluster, state: LinkStat
 
 async def partial_lag(link: Link, source: Cluster, target: Cluster, state: LinkState) -> LagReport:
     """As `link_lag`, where one partition that cannot be looked at hides no other. Raises ClientError, StateDamaged."""
-    topics = await list_topics(source)
+    topics, hidden = await list_each_topic(source, state.entries.mirrored_topics())
     partitions = [
         TopicPartition(name, partition.partition)
         for name in select_topics(link, topics)
@@ -166,6 +166,8 @@ async def partial_lag(link: Link, source: Cluster, target: Cluster, state: LinkS
     for (name, number), why in state.entries.doubts(topics).items():
         unknown[TopicPartition(name, number)] = OffsetDeclined(f"{name}-{number}: {why}")
     unknown |= {TopicPartition(*where): error for where, error in state.unread.items()}
+    untold = [TopicPartition(*where) for where in state.entries.checkpoints if where[0] in hidden]
+    unknown |= {where: hidden[where.topic] for where in untold}
     log_ends, asked = await both(
         list_each_offset(source, dict.fromkeys(partitions, LATEST)),
         log_spans(source, partitions, IsolationLevel.READ_COMMITTED),
@@ -188,7 +190,7 @@ async def partial_lag(link: Link, source: Cluster, target: Cluster, state: LinkS
     samples = await _sample(source, lagging)
     now_ms = source.clock.now_ms()
     lags = tuple(measure_lag(link, where, found, samples.get(where), now_ms) for where, found in ends.items())
-    return LagReport(lags, {where: unknown[where] for where in partitions if where in unknown})
+    return LagReport(lags, {where: unknown[where] for where in sorted([*partitions, *untold]) if where in unknown})
 
 
 async def _held_offsets(

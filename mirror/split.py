@@ -21,7 +21,7 @@ from broker.client.errors import ClientError, KafkaError
 from broker.client.log import read_batches
 from broker.client.offsets import log_end_offsets
 from broker.client.site_role import site_standing
-from broker.client.topics import list_topics
+from broker.client.topics import list_each_topic, list_topics
 from broker.wire.batch import BatchHeader
 from broker.wire.errors import ErrorCode, WireError
 from broker.wire.records import decode_records
@@ -67,7 +67,7 @@ class LocalWrites:
 
 @dataclass(frozen=True, slots=True)
 class NotRead:
-    """A partition that grew at a site, and `why` it could not be read; "": there was no time for it."""
+    """A partition that grew at a site, or may have, and `why` it could not be read; "": there was no time for it."""
 
     topic: str
     partition: int
@@ -148,7 +148,7 @@ async def look_for_split(
     if run is None or any(back.is_later and not back.may_run for back in backs):
         return None
     left_behind_by = next((back.link.name for back in backs if back.may_run), "")
-    topics = await list_topics(source)
+    topics, hidden = await list_each_topic(source, state.entries.mirrored_topics())
     names = [name for name in select_topics(link, topics) if name != link.canary_topic]
     two_active = _are_two_active(link, names, await _role(source), await _role(target))
     partitions = [TopicPartition(name, partition.partition) for name in names for partition in topics[name].partitions]
@@ -156,6 +156,8 @@ async def look_for_split(
     least = max((each.end_seen for each in since.values()), key=list(EndSeen).index, default=EndSeen.TOLD)
     mirrors = {registered.producer_id for registered in await registered_at(source)}
     at_source, not_read = await _local_writes(source, since, mirrors)
+    untold = [where for where in sorted(state.entries.checkpoints) if where[0] in hidden]
+    not_read += tuple(NotRead(*where, source.site.name, str(hidden[where[0]])) for where in untold)
     if not at_source and not not_read:
         return Split(run.at_ms, two_active, end_seen=least, left_behind_by=left_behind_by)
     at_target, not_read_there = await _at_target(link, target, state, partitions)

@@ -33,9 +33,29 @@ class NewTopic:
     configs: Mapping[str, str] = field(default_factory=dict)
 
 
-async def list_topics(cluster: Cluster) -> dict[str, Topic]:
-    """All topics that can be described now, by name."""
-    return dict((await cluster.metadata()).topics)
+async def list_topics(cluster: Cluster, known: Iterable[str] = ()) -> dict[str, Topic]:
+    """All topics that can be described now, by name. Raises KafkaError where one of the `known` is not shown, and that
+    is not for its being gone, and ClientError.
+    """
+    topics, failures = await list_each_topic(cluster, known)
+    for failure in failures.values():
+        raise failure
+    return topics
+
+
+async def list_each_topic(cluster: Cluster, known: Iterable[str]) -> tuple[dict[str, Topic], dict[str, KafkaError]]:
+    """All topics that can be described now, and why others of the `known` cannot be; those of them that do not exist
+    are in neither.
+
+    A cluster leaves out of its list what one may not describe, as if it were not there. Asked for it by name it says
+    so.
+    """
+    topics = dict((await cluster.metadata()).topics)
+    unlisted = set(known) - topics.keys()
+    if not unlisted:
+        return topics, {}
+    found, failures = await describe_each_topic(cluster, unlisted)
+    return {**topics, **found}, failures
 
 
 async def describe_topics(cluster: Cluster, names: Iterable[str]) -> dict[str, Topic]:

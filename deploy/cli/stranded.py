@@ -36,6 +36,7 @@ from mirror.api import TailReader
 from mirror.link import Link
 from mirror.offsets.entries import LinkRun
 from mirror.offsets.state import read_entries
+from mirror.worker.parted import PartingKind
 
 COLUMNS = ("topic", "partition", "first_offset", "end_offset", "records", "first_timestamp", "last_timestamp", "left")
 
@@ -65,6 +66,9 @@ def list_command(context: AppContext, link_name: str | None, output: str) -> Non
     else:
         print_table(to_document(found.tails), COLUMNS, "")
         click.echo(in_words(found))
+        for one in found.partings:
+            if one.kind is PartingKind.GONE:
+                click.echo(f"{one.where}: {one.in_words(found.source)}")
         tell_next(steps)
     if found.not_compared:
         raise SystemExit(ExitCode.FINDINGS)

@@ -43,12 +43,12 @@ async def stranded_ranges(link: Link, source: Cluster, target: Cluster, fenced: 
     mirrored = {
         TopicPartition(view.topic, view.partition): view.mirrored_source_next or 0 for view in fenced.partitions
     }
-    left = (await read_entries(link, target)).left_at_source()
-    for gap in sorted(left, key=lambda gap: gap.source_from):
+    entries = await read_entries(link, target)
+    for gap in sorted(entries.left_at_source(), key=lambda gap: gap.source_from):
         where = TopicPartition(gap.topic, gap.partition)
         if gap.source_from <= mirrored.get(where, 0):
             mirrored[where] = max(mirrored.get(where, 0), gap.source_to)
-    wanted = await source_partitions(link, source)
+    wanted = await source_partitions(link, source, entries.mirrored_topics())
     ends = await log_end_offsets(source, wanted)
     stable = await log_end_offsets(source, wanted, IsolationLevel.READ_COMMITTED)
     grown = [
@@ -62,11 +62,13 @@ async def stranded_ranges(link: Link, source: Cluster, target: Cluster, fenced: 
     return tuple(stranded for stranded in counted if stranded.records != 0)
 
 
-async def source_partitions(link: Link, source: Cluster) -> list[TopicPartition]:
-    """All that the link selects, as the source lists them now. Raises ClientError."""
+async def source_partitions(link: Link, source: Cluster, known: Iterable[str] = ()) -> list[TopicPartition]:
+    """All that the link selects, as the source lists them now. Raises ClientError, also where it hides one of the
+    `known` topics.
+    """
     return [
         TopicPartition(name, partition.partition)
-        for name, topic in (await list_topics(source)).items()
+        for name, topic in (await list_topics(source, known)).items()
         if link.selects_topic(name) and name != link.canary_topic
         for partition in topic.partitions
     ]

@@ -20,7 +20,7 @@ from broker.client.groups import (
 )
 from broker.client.model import CommittedOffset, Topic
 from broker.client.offsets import list_each_offset, list_offsets, log_end_offsets, log_start_offsets
-from broker.client.topics import list_topics
+from broker.client.topics import list_each_topic, list_topics
 from broker.wire.coordinator_keys import OFFSETS_TOPIC
 from broker.wire.errors import ErrorCode
 from broker.wire.vocabulary import EARLIEST, LATEST, NO_LEADER, TopicPartition
@@ -111,6 +111,13 @@ async def _at(
 async def topics_of(cluster: Cluster | None) -> dict[str, Topic]:
     """All topics by name; none of a site that is gone."""
     return await list_topics(cluster) if cluster else {}
+
+
+async def each_topic_of(
+    cluster: Cluster | None, known: Iterable[str]
+) -> tuple[dict[str, Topic], dict[str, KafkaError]]:
+    """As `list_each_topic`; none of a site that is gone."""
+    return await list_each_topic(cluster, known) if cluster else ({}, {})
 
 
 def is_asked(link: Link, name: str, asked: Collection[str]) -> bool:

@@ -23,6 +23,7 @@ from failover.observing.looking import (
     NamesSeen,
     TargetLogs,
     TargetLook,
+    each_topic_of,
     group_names,
     is_asked,
     look_at_logs,
@@ -83,7 +84,7 @@ async def observe(
     # Groups' offsets before logs' ends, so that none can seem to be beyond. Without links back nothing translates.
     seen, (at_source, at_target) = await both(
         both(look_at_source_groups(group_source, wanted, of_source), of_target.groups(wanted)),
-        both(_source_topics(link, source, of_source, all_groups=not groups), topics_of(target)),
+        both(_source_topics(link, source, state, of_source, all_groups=not groups), topics_of(target)),
     )
     unmapped = await unmapped_partitions(link, state, target, at_target)
     logs, target_ends = await both(
@@ -161,11 +162,14 @@ async def _nothing_kept() -> Observation:
     return Observation()
 
 
-async def _source_topics(link: Link, source: Cluster | None, asking: Asking, *, all_groups: bool) -> dict[str, Topic]:
+async def _source_topics(
+    link: Link, source: Cluster | None, state: LinkState, asking: Asking, *, all_groups: bool
+) -> dict[str, Topic]:
     """The topics that are to be mirrored; none where the source does not list them. `all_groups`: it is asked which
     groups it has, and has to be able to tell.
     """
-    topics = await asking.ask(topics_of(source), {})
+    topics, hidden = await asking.ask(each_topic_of(source, state.entries.mirrored_topics()), ({}, {}))
+    asking.note(hidden.values())
     if all_groups and link.groups:
         asking.note(why_unlisted(link.source.name, topics))
     return {name: topic for name, topic in topics.items() if link.selects_topic(name) and name != link.canary_topic}

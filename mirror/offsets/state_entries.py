@@ -106,6 +106,11 @@ class StateEntries:
             holds={at: hold for at, hold in self.holds.items() if at[1] is None or link.unit_of(at[0], at[1]) == unit},
         )
 
+    def mirrored_topics(self) -> frozenset[str]:
+        """Those that were mirrored of what the link carries, but for the canary: the source has, or had, them."""
+        named = {topic for topic, _ in self.checkpoints if self.link.selects_topic(topic)}
+        return frozenset(named - {self.link.canary_topic})
+
     def paused_topics(self) -> tuple[str, ...]:
         """Those that are paused of what the link carries, sorted."""
         return tuple(sorted(filter(self.link.selects_topic, self.paused)))

@@ -12,7 +12,7 @@ from enum import StrEnum
 
 from broker.client.cluster import Cluster
 from broker.client.fanout import both
-from broker.client.topics import describe_topics, list_topics
+from broker.client.topics import describe_topics, list_each_topic, list_topics
 from broker.wire.vocabulary import TopicPartition
 from mirror.limits import PARTED_LOOK_MS
 from mirror.link import Link
@@ -150,14 +150,19 @@ async def gather_now(
     """
     source, target = clusters
     link, topics = passage.link, {where.topic for where in wanted}
-    at_source, at_target = await both(list_topics(source), describe_topics(target, map(link.target_topic, topics)))
+    (at_source, hidden), at_target = await both(
+        list_each_topic(source, topics), describe_topics(target, map(link.target_topic, topics))
+    )
     mirrored = pair_topics(link, {name: topic for name, topic in at_source.items() if name in topics}, at_target)
     pairs = {where: there for where, there in partition_pairs(link, mirrored).items() if where in wanted}
     holds = Holds(Attempts(WorkerLimits(), target.clock), target.clock)
+    for where in wanted:
+        if where.topic in hidden:
+            holds.add_error(where, hidden[where.topic], at_source=True)
     evidence = await gather_evidence(
         link, clusters, entries, mirrored, pairs, passage, holds, fenced=False, patience_ms=patience_ms
     )
-    return evidence, {TopicPartition(*where): hold for where, hold in holds.current.items() if where in pairs}
+    return evidence, {where: holds.current[where] for where in wanted if where in holds.current}
 
 
 def _judge(

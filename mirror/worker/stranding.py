@@ -96,11 +96,16 @@ class TailReader:
         self._parted: dict[TopicPartition, SourceParting] = {}
 
     async def look(self) -> LinkRun | None:
-        """Read the link's state and the registries -> what the link may do."""
+        """Read the link's state and the registries -> what the link may do. What was mirrored, and is hidden from
+        farshore now, may hold anything, and raises KafkaError.
+        """
         entries = await read_entries(self._declared, self._target)
         await self._passage.look(self._target, entries.left_to())
         self._state = await load_link_state(self._passage.link, self._target)
-        self._at_source, self._at_target = await both(list_topics(self._source), list_topics(self._target))
+        known = self._state.entries.mirrored_topics()
+        self._at_source, self._at_target = await both(
+            list_topics(self._source, known), list_topics(self._target, map(self.link.target_topic, known))
+        )
         self._back_since = await self._promoted_since()
         partings = await partings_by(self._passage, (self._source, self._target), self._state.entries)
         self._parted = {parting.where: parting for parting in partings}

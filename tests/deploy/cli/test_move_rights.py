@@ -17,7 +17,6 @@ from tests.mirror.harness import make_topic
 
 SWITCHOVER = [(need.at, need.thing, operation) for need in RIGHTS["switchover"] for operation in need.operations]
 TOLD_LATER = {
-    (At.SOURCE, Thing.TOPICS, AclOperation.READ),
     (At.TARGET, Thing.TOPICS, AclOperation.READ),
     (At.TARGET, Thing.TOPICS, AclOperation.WRITE),
     (At.TARGET, Thing.CANARY, AclOperation.READ),
