@@ -85,7 +85,8 @@ async def create_topics(
     """Make topics and wait until each has its leaders -> those that could not be made, and why.
 
     A topic that exists is among the failures, with TOPIC_ALREADY_EXISTS; one that was made and got no leaders within
-    `retry_timeout_ms`, with LEADER_NOT_AVAILABLE. Raises ClientError.
+    `retry_timeout_ms`, with LEADER_NOT_AVAILABLE; one that was made, and that one may not describe, with
+    TOPIC_AUTHORIZATION_FAILED. Raises ClientError.
     """
     if not topics:
         return {}
@@ -198,25 +199,29 @@ async def ask_controller(
 
 
 async def _await_leaders(cluster: Cluster, partition_counts: Mapping[str, int]) -> dict[str, KafkaError]:
-    """Wait until the broker asked knows the topics, with their leaders -> those where that took too long."""
-    retry = cluster.retry()
+    """Wait until the broker asked knows the topics, with their leaders -> those where that took too long, or that one
+    may not see.
+    """
+    retry, hidden = cluster.retry(), dict[str, KafkaError]()
     while partition_counts:
-        found = (await cluster.metadata(partition_counts)).topics
-        missing = [
-            name
-            for name, count in partition_counts.items()
-            if name not in found
-            or len(found[name].partitions) < count
-            or any(partition.leader_id == NO_LEADER for partition in found[name].partitions)
-        ]
+        found, failures = await describe_each_topic(cluster, partition_counts)
+        hidden = {n: error for n, error in failures.items() if error.code is ErrorCode.TOPIC_AUTHORIZATION_FAILED}
+        shown = ((name, count) for name, count in partition_counts.items() if name not in hidden)
+        missing = [name for name, count in shown if not _is_ready(found.get(name), count)]
         if not missing:
             break
         errors = {n: KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"topic {n} at {cluster.site.name}") for n in missing}
         try:
             await retry.pause(errors[missing[0]])
         except KafkaError:  # the time is over; the other topics are ready
-            return errors
-    return {}
+            return errors | hidden
+    return hidden
+
+
+def _is_ready(topic: Topic | None, partitions: int) -> bool:
+    if topic is None or len(topic.partitions) < partitions:
+        return False
+    return all(partition.leader_id != NO_LEADER for partition in topic.partitions)
 
 
 def _failures(cluster: Cluster, answers: Iterable[tuple[str, int, str | None]]) -> dict[str, KafkaError]:
