@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Sequence
 
 from failover.errors import GateRefused, leave_options, leave_partition_options
 from failover.planning.gates import GateRefusal, RefusalReason
@@ -229,12 +230,15 @@ def of_a_step(plan: OperationPlan, refused: GateRefused) -> GateRefused:
 
 def refusal_of(plan: OperationPlan) -> GateRefused | None:
     """Every gate that said no, with the first one's hint."""
-    if not plan.refusals:
-        return None
-    told = [reason_of(refusal, plan.snapshot.source, plan.snapshot.target) for refusal in plan.refusals]
-    left = [refusal for refusal in plan.refusals if refusal.reason in _LEFT_BY_NAME]
+    return refused_by(plan.refusals, plan.snapshot.source, plan.snapshot.target) if plan.refusals else None
+
+
+def refused_by(refusals: Sequence[GateRefusal], source: str, target: str) -> GateRefused:
+    """As `refusal_of`, of at least one: where the first may be left by name, with every name that may be."""
+    told = [reason_of(refusal, source, target) for refusal in refusals]
+    left = [refusal for refusal in refusals if refusal.reason in _LEFT_BY_NAME]
     hint = told[0][1]
-    if plan.refusals[0].reason in _LEFT_BY_NAME and len(left) > 1:
+    if refusals[0].reason in _LEFT_BY_NAME and len(left) > 1:
         places = [one.subject for one in left if one.reason is RefusalReason.PARTITION_UNANSWERED]
         groups = [one.subject for one in left if one.reason is not RefusalReason.PARTITION_UNANSWERED]
         options = f"{leave_partition_options(places)} {leave_options(groups)}".strip()

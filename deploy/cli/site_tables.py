@@ -21,7 +21,7 @@ from deploy.cli.failover_tables import (
     tell_source,
     tell_unanswered,
 )
-from deploy.cli.gate_words import reason_of
+from deploy.cli.gate_words import reason_of, refused_by
 from deploy.cli.group_lines import group_line, place_lines
 from deploy.cli.late_lines import not_compared_line
 from deploy.cli.lines import filled
@@ -30,7 +30,6 @@ from deploy.cli.next_steps import NextStep
 from deploy.cli.stay_lines import tell_stays
 from deploy.cli.tables import counted, print_table
 from deploy.cli.terminal import CommandRefused, Output, confirm_plan, emit
-from failover.errors import GateRefused
 from failover.freezing.choice import joined
 from failover.journal.standing import OperationState
 from failover.losses.statements import LossTotal, sum_losses
@@ -136,11 +135,10 @@ def tell_refused(plan: SitePlan, output: str, *refusals: GateRefusal) -> None:
 
 
 def refuse(plan: SitePlan, output: str) -> None:
-    """Raise GateRefused where nothing can be moved, with every gate that said no; the first one's hint."""
+    """Raise GateRefused where nothing can be moved, with every gate that said no."""
     if plan.refusals:
         tell_refused(plan, output)
-        told = [reason_of(refusal, plan.source, plan.target) for refusal in _all_refusals(plan)]
-        raise GateRefused("; ".join(message for message, _ in told), hint=told[0][1])
+        raise refused_by(_all_refusals(plan), plan.source, plan.target)
 
 
 def tell_stopped(plan: SitePlan) -> None:

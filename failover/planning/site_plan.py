@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from broker.base.errors import FarshoreError
-from failover.losses.statements import LossTotal, sum_losses
+from failover.losses.statements import LossTotal, sum_losses, total_loss
 from failover.planning.gates import NOT_FOUND, GateRefusal, RefusalReason
 from failover.planning.intent import Intent
 from failover.planning.moves import MoveKind
@@ -46,7 +46,7 @@ class SourceNames:
 @dataclass(frozen=True, slots=True)
 class SitePlan:
     """`links`: the plan of each that was looked at, with its own refusals; `moving` and `refused` name them. `refusals`
-    are those of the whole move. `loss`: of what goes.
+    are those of the whole move. `loss`: of what goes, or where nothing goes, of all that was asked for.
     """
 
     operation: Operation
@@ -85,8 +85,9 @@ def _without_missing(plan: OperationPlan, known: Container[tuple[RefusalReason, 
 
 @dataclass(slots=True)
 class _Sorted:
-    """The links as they are judged, by name."""
+    """The links as they are judged, by name. `asked`: all that no filter leaves out."""
 
+    asked: list[LinkMove] = field(default_factory=list)
     moving: list[LinkMove] = field(default_factory=list)
     refused: dict[str, tuple[GateRefusal, ...]] = field(default_factory=dict)
     stays: list[Stay] = field(default_factory=list)
@@ -122,8 +123,15 @@ def plan_site(
         refused=(*judged.refused, *failed),
         stays=(*stays, *_groups(intent, going, moves, names), *_of_links(going, moves, stays)),
         refusals=tuple(refusals),
-        loss=sum_losses([move.plan.loss for move in judged.moving]),
+        loss=_loss(judged.moving or judged.asked, failed),
     )
+
+
+def _loss(moves: Sequence[LinkMove], failed: Mapping[str, FarshoreError]) -> LossTotal:
+    """Nothing is known of links that could not be looked at, where there are no others."""
+    if not moves and failed:
+        return total_loss([])
+    return sum_losses([move.plan.loss for move in moves])
 
 
 def _sort(judged: _Sorted, intent: Intent, move: LinkMove) -> None:
@@ -131,7 +139,9 @@ def _sort(judged: _Sorted, intent: Intent, move: LinkMove) -> None:
     reasons = {refusal.reason for refusal in plan.refusals}
     if left_out := _left_out(intent, plan):
         judged.stays.append(Stay(StayKind.LINK, link, StayReason.NOT_SELECTED, left_out))
-    elif cut := _cut(intent, plan):
+        return
+    judged.asked.append(move)
+    if cut := _cut(intent, plan):
         judged.site_wide.append(GateRefusal(RefusalReason.TOPICS_CUT, f"{link} ({', '.join(cut)})"))
     elif RefusalReason.LINK_NOT_RUNNING in reasons:
         judged.moved_before += [one for one in plan.refusals if one.reason is RefusalReason.LINK_NOT_RUNNING]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from deploy.cli.gate_words import of_a_step, refusal_of
+from deploy.cli.gate_words import of_a_step, refusal_of, refused_by
 from failover.observing.contact import SiteFinding
 from failover.observing.snapshot import Snapshot
 from failover.planning.gates import GateRefusal, RefusalReason
@@ -43,3 +43,10 @@ def test_who_reads_is_told_by_the_site_where_he_does() -> None:
         assert refused is not None
         assert "--group GROUP" not in str(of_a_step(plan(reason), refused).hint)
         assert "with --group" not in str(of_a_step(plan(reason), refused).hint)
+
+
+def test_of_several_links_every_group_that_may_be_left_is_named() -> None:
+    """It named the first one alone, and the next try was refused for the other."""
+    found = [GateRefusal(RefusalReason.GROUP_UNANSWERED, group, "no coordinator") for group in ("analysts", "b g")]
+    refused = refused_by(found, "east", "west")
+    assert str(refused.hint).endswith("as it is: --leave-group analysts --leave-group 'b g'")

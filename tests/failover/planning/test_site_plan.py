@@ -167,6 +167,22 @@ def test_a_link_whose_clients_went_back_since_it_was_moved_is_refused_with_the_g
     assert alone.refusals == (GateRefusal(RefusalReason.MOVED_BACK, "flights", "back"),)
 
 
+def test_where_every_link_is_refused_the_loss_is_that_of_all_that_were_asked_for() -> None:
+    """It was the sum of no link at all, and `0 records` for sure."""
+    silent = [
+        replace(one, groups=tuple(replace(group, unanswered="no coordinator") for group in one.groups))
+        for one in (source_gone(OF_FLIGHTS), source_gone(OF_ORDERS))
+    ]
+    told = [plan_failover(one, allow_data_loss=True, even_if_source_answers=True) for one in silent]
+    intent = replace(INTENT, operation=Operation.FAILOVER)
+    plan = plan_site(intent, moves(*told), {}, LINKS, NAMES)
+    assert (plan.moving, plan.refused) == ((), ("flights", "orders"))
+    assert plan.loss == sum_losses([one.loss for one in told])
+    assert plan.loss.certainty is not Certainty.EXACT
+    unseen = plan_site(intent, [], {"flights": FailoverError("damaged")}, LINKS, NAMES)
+    assert unseen.loss.is_nothing_known
+
+
 def test_the_loss_of_a_site_is_the_sum_and_never_surer_than_its_parts() -> None:
     exact = LossTotal(5, 4, 1, Certainty.EXACT, stated_at_ms=NOW_MS)
     first = LossTotal(10, None, 2, Certainty.AT_LEAST, NOW_MS - 9, 1, NOW_MS, 30, 2.0, NOW_MS - 3, 100.0)
