@@ -160,7 +160,7 @@ def come_back_by(
         is_run = run_async(is_taken_up(link))
         stands = run_async(standing_still(link, is_run=is_run))
         back = app.link(plan.link_back) if plan.link_back else None
-        steps = steps_at_end(link, stands, back, is_run=is_run)
+        steps = steps_at_end(link, stands, back, is_run=is_run, stays_paused=plan.stays_paused)
         result |= {"link_is_run": is_run, "stands_still": stands, "next": steps}
     emit(result, output, columns=COLUMNS)
     code = tell_end(link, plan, result)

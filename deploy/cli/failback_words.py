@@ -214,10 +214,15 @@ def _told_still(places: Sequence[StandsStill]) -> str:
 
 
 def steps_at_end(
-    link: Link, stands: Sequence[SourceParting] = (), back: Link | None = None, *, is_run: bool | None
+    link: Link,
+    stands: Sequence[SourceParting] = (),
+    back: Link | None = None,
+    *,
+    is_run: bool | None,
+    stays_paused: Sequence[str] = (),
 ) -> tuple[NextStep, ...]:
     """Where all is back along `back`, and the link may run. `is_run` None: it is not known whether a worker does that.
-    `stands`: where its source is another log than was mirrored, so that it asks.
+    `stands`: where its source is another log than was mirrored, so that it asks. `stays_paused`: topics of the link.
     """
     start = [*(held_rights(back) if back is not None else ())]
     start += [NextStep(f"start producers and consumers at {link.source.name}: {link.source.bootstrap_servers}")]
@@ -230,6 +235,7 @@ def steps_at_end(
         what += "mirrored, and brings nothing more of it before you consent; --dry-run says what that means"
         what += "; `farshore status` names the others" if more else ""
         asks = [NextStep(what, f"farshore link resume --link {link.name} {gaps}")]
+    asks += [_resume_paused(link, stays_paused)] if stays_paused else []
     if is_run:
         return (*start, *asks)
     brings = f"link {link.name}, which brings to {link.target.name} what is written there"
@@ -237,6 +243,12 @@ def steps_at_end(
     if is_run is None:
         what = f"{link.target.name} does not say whether a worker runs {brings}: unless one does"
     return (*start, NextStep(what, f"farshore mirror run --link {link.name}"), *asks)
+
+
+def _resume_paused(link: Link, topics: Sequence[str]) -> NextStep:
+    what = f"paused along link {link.name} by a person, so that nothing of them comes to {link.target.name}: "
+    resume = f"farshore topic resume --link {link.name} --topic {shlex.quote(','.join(topics))}"
+    return NextStep(f"{what}{_names(topics)}; let them be mirrored again", resume)
 
 
 def told_partings(partings: Sequence[SourceParting], source: str) -> str:
@@ -304,6 +316,8 @@ def show(plan: FailbackPlan, log: OperationLog | None) -> None:
     if plan.groups_gone:
         text = f"have no offset at {plan.target} any more; what they have at {plan.source} stays as it is"
         click.echo(filled(f"{text}: {_names(plan.groups_gone)}"), err=True)
+    if plan.stays_paused:
+        click.echo(filled(f"paused along {plan.link}, and stay so: {_names(plan.stays_paused)}"), err=True)
     click.echo(filled(f"steps: {', '.join(plan.steps) or 'none is left'}"), err=True)
 
 

@@ -127,6 +127,7 @@ class Coming:
             "stranded_at_target": came_back.stranded_at_target,
             "link_is_run": None,
             "stands_still": (),
+            "stays_paused": plan.stays_paused,
             "next": (),
         }
         return found if self._switchover is None else {**found, "switchover": self._switchover}

@@ -66,16 +66,20 @@ async def look_back(
     found = await look_for_stranded(link, source, target)
     at_target = await list_topics(target)
     carried = find_link_back(link, links, entries, at_target)
-    run = entries.run
+    run, paused = entries.run, entries.paused_topics()
     if operation_id and run is not None and (run.state, run.operation_id) == (RunState.RUNNING, operation_id):
-        return nothing_left(found, [back.name for back in carried.links], carried.not_carried)
+        return nothing_left(found, [back.name for back in carried.links], carried.not_carried, paused)
     seen = tuple(
         [await _look_along(link, back, links, entries, ends, found.tails, at_target) for back in carried.links]
     )
     same_names = link.topic_names == "same"
     lacks = that_are_missing(found.partings) if same_names else ()
     return plan_failback(
-        found, run, seen, export_to, same_names=same_names, lacks=lacks, not_carried=carried.not_carried
+        *(found, run, seen, export_to),
+        same_names=same_names,
+        lacks=lacks,
+        not_carried=carried.not_carried,
+        stays_paused=paused,
     )
 
 

@@ -190,6 +190,8 @@ class FailbackPlan:
     """What it was made from: how the link stood, and the link back."""
     paused_topics: tuple[str, ...] = ()
     """Of the link back."""
+    stays_paused: tuple[str, ...] = ()
+    """Topics of the link itself, which no step lets be mirrored again."""
     stands_still: tuple[StandsStill, ...] = ()
     under_way: str = ""
     """The operation of OPERATION_UNDER_WAY."""
@@ -209,6 +211,7 @@ def plan_failback(
     same_names: bool,
     lacks: tuple[SourceParting, ...] = (),
     not_carried: tuple[str, ...] = (),
+    stays_paused: tuple[str, ...] = (),
 ) -> FailbackPlan:
     """`backs` are the links of the file that bring back what the link mirrors, but for what is `not_carried`."""
     refusals = [*_refusals(found, run, backs, not_carried, same_names=same_names), *_lacking(lacks)]
@@ -252,6 +255,7 @@ def plan_failback(
         topics_gone=back.topics_gone if FailbackRefusal.TOPICS_GONE in refusals and back else (),
         source_lacks=lacks,
         paused_topics=back.paused_topics if back else (),
+        stays_paused=stays_paused,
         stands_still=back.still if back else (),
         foreseen=back.foreseen if back else NOTHING_FORESEEN,
         seen=(LinkStands.of(found.link, run), *([LinkStands.of(back.name, back.run)] if back else [])),
@@ -311,7 +315,9 @@ def _foreseen(found: Foreseen) -> Iterable[FailbackRefusal]:
         yield FailbackRefusal.GROUP_NOT_MOVABLE
 
 
-def nothing_left(found: Stranded, backs: Sequence[str], not_carried: tuple[str, ...] = ()) -> FailbackPlan:
+def nothing_left(
+    found: Stranded, backs: Sequence[str], not_carried: tuple[str, ...] = (), stays_paused: tuple[str, ...] = ()
+) -> FailbackPlan:
     """Of a failback that is taken up, and has let the link run: what is left is to look what the other site alone has,
     and to say so. `backs`: as of a plan, by name.
     """
@@ -323,6 +329,7 @@ def nothing_left(found: Stranded, backs: Sequence[str], not_carried: tuple[str, 
         left_records=left,
         links_back=tuple(backs),
         not_carried=not_carried,
+        stays_paused=stays_paused,
     )
 
 

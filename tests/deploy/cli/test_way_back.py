@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from broker.client.site import Site
-from deploy.cli.failback_words import refuse, steps_at_end
+from deploy.cli.failback_words import refuse, show, steps_at_end
 from deploy.cli.terminal import CommandRefused
 from deploy.cli.way_back import is_taken_up
-from failover.failback.plan import BackLink, StandsStill, plan_failback
+from failover.failback.plan import BackLink, StandsStill, nothing_left, plan_failback
 from failover.failback.stranding import Stranded
 from failover.journal.values import OperationLog
 from mirror.api import LinkCondition, LinkRun, RunState
@@ -60,3 +60,23 @@ def test_what_the_link_back_does_not_bring_is_refused_with_the_commands_that_end
     ) as refused:
         refuse(NO_APP, link, still, OperationLog("failback-1", ()))
     assert f"farshore operation abort failback-1, then {gap.command}; {held.command}" in refused.value.hint
+
+
+def test_topics_that_are_paused_along_the_link_are_told_with_the_command_that_ends_that() -> None:
+    """They were paused before the loss, and what is written at the source would not come behind `all is back`."""
+    run, back = LinkRun(RunState.PROMOTED, "op", 1), BackLink("back", LinkCondition.RUNNING, None)
+    found = Stranded("east-west", "east", "west", 0, ())
+    plan = plan_failback(found, run, (back,), "folder", same_names=True, stays_paused=("a", "b"))
+    assert (plan.stays_paused, plan.refusals) == (("a", "b"), ())
+    assert nothing_left(found, ["back"], stays_paused=("a",)).stays_paused == ("a",)
+    link = Link("east-west", Site("east", "e:1"), Site("west", "w:1"), (".*",))
+    start, resume = steps_at_end(link, is_run=True, stays_paused=plan.stays_paused)
+    assert start.what.startswith("start producers and consumers at east")
+    assert resume.command == "farshore topic resume --link east-west --topic a,b"
+    assert "west" in resume.what
+
+
+def test_a_plan_tells_the_topics_that_stay_paused(capsys: pytest.CaptureFixture[str]) -> None:
+    plan = replace(nothing_left(Stranded("east-west", "east", "west", 0, ()), ["back"]), stays_paused=("a",))
+    show(plan, None)
+    assert "paused along east-west, and stay so: a" in " ".join(capsys.readouterr().err.split())
