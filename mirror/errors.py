@@ -11,6 +11,7 @@ MirrorError
 ├── GapNotOpen                  a gap was named that no partition stands at
 ├── OffsetNotMirrored           an offset has no exact translation
 ├── OffsetDeclined              an offset may mean another record than the one that was mirrored
+│   └── OffsetHeld              a hold alone says so
 ├── GroupNotCarried             a link does not carry this group's offsets
 └── StateDamaged                the link's state topic cannot be read
 
@@ -100,6 +101,10 @@ class OffsetDeclined(MirrorError):
     """An offset of a log that was recreated or cut: the record that is there now may not be the mirrored one."""
 
     hint = "see what `farshore status` says of the partition"
+
+
+class OffsetHeld(OffsetDeclined):
+    """As that, by a hold alone: a worker found it, and only one takes it away when it has compared both logs."""
 
 
 class StateDamaged(MirrorError):

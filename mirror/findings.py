@@ -11,6 +11,7 @@ from broker.client.errors import ClientError
 from broker.wire.vocabulary import TopicPartition
 from mirror.acls.findings import acl_findings
 from mirror.acls.record import AclRecord
+from mirror.errors import OffsetHeld
 from mirror.heartbeat import OLDEST_ALIVE_MS, Heartbeat, Pulse
 from mirror.lag import PartitionLag
 from mirror.limits import GROUPS_NOT_SEEN_AFTER_MS, RESTARTS_IN_A_LOOP
@@ -49,7 +50,8 @@ def link_findings(
     `acls`: as `acl_findings` has it.
 
     A link whose target was promoted is not mirrored because somebody decided so: that is no finding, unless its source
-    is written to since, or a link back was promoted behind it, and nothing is mirrored either way.
+    is written to since, or a link back was promoted behind it, and nothing is mirrored either way. Nor are its holds:
+    no worker runs that could take them away.
     """
     found = [
         LinkFinding(LinkFindingKind.SITE_LOCKED, None, None, locked[site.name], "")
@@ -74,13 +76,14 @@ def link_findings(
     paused = entries.paused if entries is not None else {}
     found += _of_holds([h for h in look.holds if h.reason is not HoldReason.PAUSED or h.topic not in paused])
     found += [_left_to_silent(link, *left) for left in look.left_to]
-    if entries is None or entries.run is None or entries.run.state is not RunState.PROMOTED:
+    is_promoted = entries is not None and entries.run is not None and entries.run.state is RunState.PROMOTED
+    if not is_promoted:
         found += [_transaction(link, one) for one in look.transactions if one.is_long]
     stopped = entries.open_gaps().keys() if entries is not None else set()
     found += [
         LinkFinding(LinkFindingKind.LAG_UNKNOWN, *where, f"its lag is not known: {error}", "")
         for where, error in sorted(look.lags.unknown.items())
-        if where not in stopped
+        if where not in stopped and not (is_promoted and isinstance(error, OffsetHeld))
     ]
     for lag in sorted(look.lags.lags, key=_place):
         if lag.lag_bytes is None:

@@ -34,7 +34,7 @@ from broker.wire.errors import WireError
 from broker.wire.message_sets import iter_fetched
 from broker.wire.messages.fetch import PartitionData
 from broker.wire.vocabulary import LATEST, MAX_TIMESTAMP, MAX_TIMESTAMP_SINCE_VERSION, IsolationLevel, TopicPartition
-from mirror.errors import OffsetDeclined
+from mirror.errors import OffsetDeclined, OffsetHeld
 from mirror.limits import LAG_SCAN_MAX_BYTES
 from mirror.link import Link
 from mirror.offsets.state import LinkState, load_link_state
@@ -163,8 +163,10 @@ async def partial_lag(link: Link, source: Cluster, target: Cluster, state: LinkS
     ]
     target_ends, unasked = await _target_ends(link, target, partitions)
     unknown: dict[TopicPartition, FarshoreError] = dict(unasked)
+    held_before = state.entries.only_held(topics)
     for (name, number), why in state.entries.doubts(topics).items():
-        unknown[TopicPartition(name, number)] = OffsetDeclined(f"{name}-{number}: {why}")
+        kind = OffsetHeld if (name, number) in held_before else OffsetDeclined
+        unknown[TopicPartition(name, number)] = kind(f"{name}-{number}: {why}")
     unknown |= {TopicPartition(*where): error for where, error in state.unread.items()}
     untold = [TopicPartition(*where) for where in state.entries.checkpoints if where[0] in hidden]
     unknown |= {where: hidden[where.topic] for where in untold}
@@ -177,12 +179,14 @@ async def partial_lag(link: Link, source: Cluster, target: Cluster, state: LinkS
     held = await _held_offsets(source, {where: span.end for where, span in spans.items()}, log_ends)
     ends: dict[TopicPartition, Ends] = {}
     for where in partitions:
-        if where not in unknown:
+        if isinstance(unknown.get(where), OffsetHeld | None):
             end = state.map.mirrored_end(where.topic, where.partition)
             position = None if end is None else max(end.source_next, state.map.partition(*where).position)
             if position is not None and spans[where].end < position:
                 text = f"the log at {link.source.name} ends at {spans[where].end}, the mirror had read to {position}"
                 unknown[where] = OffsetDeclined(f"{where}: {text}")
+                continue
+            if where in unknown:
                 continue
             start = max(position or 0, spans[where].start)
             ends[where] = Ends(start, spans[where].end, position, target_ends.get(where), held.get(where, 0))

@@ -200,6 +200,11 @@ class StateEntries:
             found.setdefault(where, f"the source topic's id was {known} and is {source_topics[where[0]].topic_id}")
         return found
 
+    def only_held(self, source_topics: Mapping[str, Topic]) -> set[Where]:
+        """Those of `doubts` that only a hold puts in doubt, which a worker wrote and none may live to take away."""
+        held = {where for where, why in self.in_doubt(asks_source=True).items() if isinstance(why, Hold)}
+        return held - self.of_other_topics(source_topics).keys()
+
     def of_other_topics(self, source_topics: Mapping[str, Topic]) -> dict[Where, str]:
         """The partitions whose offsets speak of a topic that the source's is not any more, and that one's id."""
         found = {}

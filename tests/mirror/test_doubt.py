@@ -19,7 +19,7 @@ from broker.client.site import Site
 from broker.client.topics import delete_topics
 from broker.wire.vocabulary import TopicPartition
 from failover.observing.observe import observe
-from mirror.errors import OffsetDeclined
+from mirror.errors import OffsetDeclined, OffsetHeld
 from mirror.lag import partial_lag
 from mirror.link import Link
 from mirror.offsets.entries import Block, Checkpoint, Gap, GapKind, GapStatus, LinkRun, Owner, RunState
@@ -239,3 +239,17 @@ async def test_a_source_that_is_another_one_has_no_lag_that_is_known(tmp_path: P
     assert report.lags == ()
     assert "ends at 3, the mirror had read to 10" in str(report.unknown[TopicPartition(TOPIC, 0)])
     assert [view.trusted for view in seen.partitions] == [False]
+
+
+async def test_what_was_held_is_told_from_what_the_source_shows_to_be_another_log(tmp_path: Path) -> None:
+    """Of a promoted link nobody takes a hold away, so status does not count one; but it counts what it sees itself."""
+    async with two_sites(tmp_path, len(CASES)) as stage:
+        await write_state(stage, range(len(CASES)))
+        before = (await partial_lag(stage.link, stage.source, stage.target, await stage.state())).unknown
+        await delete_topics(stage.source, [TOPIC])
+        await make_topic(stage.source, TOPIC, len(CASES))
+        after = (await partial_lag(stage.link, stage.source, stage.target, await stage.state())).unknown
+    held = {CASES[where.partition] for where, error in before.items() if isinstance(error, OffsetHeld)}
+    assert held == HOLDS_IN_DOUBT
+    assert {where.partition for where in after} == set(range(len(CASES)))
+    assert not any(isinstance(error, OffsetHeld) for error in after.values())

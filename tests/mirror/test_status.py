@@ -12,6 +12,7 @@ from broker.client.errors import KafkaError
 from broker.client.site import Site
 from broker.wire.errors import ErrorCode
 from broker.wire.vocabulary import TopicPartition
+from mirror.errors import OffsetDeclined, OffsetHeld
 from mirror.findings import link_findings
 from mirror.heartbeat import judge_heartbeat
 from mirror.lag import LagReport, PartitionLag
@@ -360,3 +361,17 @@ def test_a_running_link_that_lags_has_no_finding_and_a_lost_site_has() -> None:
     assert kinds == [LinkFindingKind.SITE_LOST]
     (never,) = seen(state(owned=False, exists=False), []).findings
     assert (never.kind, never.next_step) == (LinkFindingKind.NEVER_RAN, start_step("east-west"))
+
+
+@pytest.mark.parametrize(("run", "kinds"), [(RunState.PROMOTED, []), (None, [LinkFindingKind.LAG_UNKNOWN])])
+def test_a_hold_that_nobody_maintains_any_more_is_no_finding_of_a_promoted_link(
+    run: RunState | None, kinds: list[LinkFindingKind]
+) -> None:
+    """Its leader was back, and it stayed for ever: only a worker takes a hold away, and none runs such a link."""
+    held = OffsetHeld("flights-0: it is held (no_leader_at_source)")
+    found, heartbeat = state(run=run), judge_heartbeat(state().owner, 2)
+    for error, more in ((held, kinds), (OffsetDeclined("it was cut"), [LinkFindingKind.LAG_UNKNOWN])):
+        look = LinkLook(LagReport((), {TopicPartition("flights", 0): error}), ())
+        told = summarise(LINK, (True, True), found, look, heartbeat, "")
+        assert [finding.kind for finding in told.findings] == more
+        assert told.lag_records is None, "how much is at the source alone is not known all the same"
