@@ -61,20 +61,23 @@ def headline(total: LossTotal, source: str) -> str:
 
 def behind_line(total: LossTotal, source: str, target: str, *, is_promoted: bool) -> str:
     """Of a switchover, which loses nothing, what its drain is to wait for, as it is now."""
-    missing = counted(total.seen_offsets, "offset") if total.records is None else counted(total.records, "record")
+    seen_offsets = total.offsets + total.unclear_offsets
+    missing = counted(seen_offsets, "offset") if total.records is None else counted(total.records, "record")
     missing += f" in {counted(total.partitions_with_loss, 'partition')}" if total.partitions_with_loss else ""
     as_of = f"as of {iso_time(total.stated_at_ms)}" if total.stated_at_ms is not None else "now"
-    missing += _held(total)
-    is_behind = bool(total.open_offsets or (total.seen_offsets and total.records != 0))
+    is_behind = bool(seen_offsets) and total.records != 0
+    committed = " that is committed" if total.open_offsets else ""
+    all_of_it = f"all that is committed at {source}" if committed else f"all that {source} has"
+    as_of += _held(total)
     unknown = counted(total.unseen_partitions, "partition")
     unseen = f"; of {unknown} that is not known" if total.unseen_partitions else ""
     if is_promoted:
-        there = f"{missing} are at {source} alone" if is_behind else f"{source} alone has nothing"
+        there = f"{missing} are at {source} alone" if is_behind else f"{source} alone has nothing{committed}"
         return (
             f"nothing is lost: the link was moved before, and brings nothing more; {there}, {as_of}{unseen}. While "
             "nobody has decided about what is there, the switchover is refused"
         )
-    has = f"{target} is {missing} behind {source}" if is_behind else f"{target} has all that {source} has"
+    has = f"{target} is {missing} behind {source}" if is_behind else f"{target} has {all_of_it}"
     return (
         f"nothing is lost: {has}, {as_of}{unseen}. The drain waits until {target} has all that {source} takes until "
         "then, and if it waits in vain, the switchover is refused and changes nothing"

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from deploy.cli.loss_lines import headline
+from deploy.cli.loss_lines import behind_line, headline
 from failover.losses.statements import Certainty, LossTotal
 
 LOSS = LossTotal(0, 0, 0, Certainty.EXACT)
@@ -134,3 +134,17 @@ SEEN_AT_MS = 1_700_000_000_000
 )
 def test_a_loss_that_is_not_exact_says_since_when_nothing_is_known(total: LossTotal, said: str) -> None:
     assert headline(total, "east") == said
+
+
+@pytest.mark.parametrize(
+    ("offsets", "has"),
+    [(0, "west has all that is committed at east"), (3, "west is 3 records in 1 partition behind east")],
+)
+def test_what_an_open_transaction_holds_is_a_clause_of_its_own(offsets: int, has: str) -> None:
+    """It stood in the middle of another one: "4 offsets more ... before it ends behind west"."""
+    total = replace(LOSS, offsets=offsets, records=offsets, partitions_with_loss=int(offsets > 0), open_offsets=4)
+    held = "4 offsets more stand there behind the start of a transaction that is open, and how many of them are records"
+    told = behind_line(total, "east", "west", is_promoted=False)
+    assert told.startswith(f"nothing is lost: {has}, now; {held} that count nobody can tell before it ends. The drain")
+    has = "east alone has nothing that is committed" if not offsets else "3 records in 1 partition are at east alone"
+    assert f"; {has}, now; {held}" in behind_line(total, "east", "west", is_promoted=True)
