@@ -63,7 +63,7 @@ class BearerServer:
         """What to answer: nothing where the token holds. Raises LoginRefused."""
         if self._refused is not None:
             why = str(self._refused) if message == _SEPARATOR else "a refusal was answered by another token"
-            raise LoginRefused(f"Authentication failed: {why}", LoginFailure.CREDENTIALS)
+            raise LoginRefused(f"Authentication failed: {why}", LoginFailure.CREDENTIALS, hint=TokenRefused.hint)
         for_whom, token = _parts(message)
         try:
             found = self._bearer(token)
@@ -72,7 +72,8 @@ class BearerServer:
             scope = {"scope": " ".join(self._scopes)} if self._scopes else {}
             return json.dumps({"status": refused.status, **scope}).encode()
         if for_whom not in ("", found.user):
-            raise LoginRefused("Authentication failed: the authorization id is another one than the token's")
+            text = "Authentication failed: the authorization id is another one than the token's"
+            raise LoginRefused(text, hint=TokenRefused.hint)
         self.user, self.ends_ms = found
         return b""
 
@@ -99,4 +100,4 @@ def _parts(message: bytes) -> tuple[str, bytes]:
 
 
 def _malformed() -> LoginRefused:
-    return LoginRefused("Authentication failed: what was sent is not OAUTHBEARER")
+    return LoginRefused("Authentication failed: what was sent is not OAUTHBEARER", hint=TokenRefused.hint)

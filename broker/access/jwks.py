@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +14,8 @@ from joserfc.jwk import ECKey, RSAKey
 from joserfc.util import base64_to_int
 
 from broker.base.reloaded import AccessInvalid
+
+log = logging.getLogger(__name__)
 
 RSA_BITS_MIN: Final = 2048
 _OF_RSA: Final = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512")
@@ -35,8 +38,8 @@ Keys = Mapping[str, VerifyingKey]
 
 
 def read_keys(file: Path) -> Keys:
-    """What verifies signatures of that file; keys of other kinds and for other uses are passed over, as the RFC has it.
-    Raises AccessInvalid.
+    """What verifies signatures of that file; keys of other kinds and for other uses are passed over, as the RFC has it,
+    and, with a line in the log, those without a `kid`, which no token could name. Raises AccessInvalid.
     """
     try:
         document = json.loads(file.read_text(encoding="utf-8"))
@@ -50,6 +53,7 @@ def read_keys(file: Path) -> Keys:
             f"the keys in {file} cannot be read: it is no JSON Web Key Set, an object with a list of keys"
         )
     found: dict[str, VerifyingKey] = {}
+    nameless: list[str] = []
     for number, given in enumerate(listed, 1):
         where = f"key {number} in {file}"
         if any(part in given for part in _PRIVATE):
@@ -61,10 +65,14 @@ def read_keys(file: Path) -> Keys:
             continue
         kid = given.get("kid")
         if not isinstance(kid, str) or not kid:
-            raise AccessInvalid(f"{where} has no kid: no token could name it")
+            log.warning("%s is passed over: it has no kid, and no token could name it", where)
+            nameless.append(where)
+            continue
         if kid in found:
             raise AccessInvalid(f"{where} has kid {kid!r}, which another one has, too")
         found[kid] = VerifyingKey(_imported(where, given), algorithms)
+    if nameless and not found:
+        raise AccessInvalid(f"{nameless[0]} has no kid: no token could name it, and no other key verifies signatures")
     if not found:
         raise AccessInvalid(f"{file} has no key that verifies signatures: of RSA, or EC on {', '.join(_OF_CURVES)}")
     return found

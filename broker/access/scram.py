@@ -28,8 +28,8 @@ class LoginRefused(BrokerError):
     error_code = ErrorCode.SASL_AUTHENTICATION_FAILED
     hint = "compare user, password and mechanism with the broker's file of users"
 
-    def __init__(self, message: str, reason: LoginFailure = LoginFailure.MALFORMED) -> None:
-        super().__init__(message)
+    def __init__(self, message: str, reason: LoginFailure = LoginFailure.MALFORMED, *, hint: str | None = None) -> None:
+        super().__init__(message, hint=hint)
         self.reason = reason
 
 

@@ -96,3 +96,12 @@ async def test_nobody_comes_for_another_one() -> None:
     with pytest.raises(LoginRefused, match="authorization id is another one"):
         await server.step(b"n,a=farshore,\x01auth=Bearer a.good.token\x01\x01")
     assert server.user is None
+
+
+async def test_who_is_refused_for_a_token_is_not_sent_to_the_file_of_users() -> None:
+    server = a_server()
+    await server.step(said("another"))
+    for one, message in ((server, b"\x01"), (a_server(), b"rubbish"), (a_server(), GOOD.replace(b"n,,", b"n,a=else,"))):
+        with pytest.raises(LoginRefused) as refused:
+            await one.step(message)
+        assert refused.value.hint == TokenRefused.hint

@@ -277,6 +277,18 @@ def test_a_file_of_keys_that_cannot_be_taken_says_why(tmp_path: Path, document: 
     assert why.format(file=file) in str(caught.value)
 
 
+def test_a_key_without_a_name_is_passed_over_with_a_line_in_the_log(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """RFC 7517 has `kid` optional; the whole file was refused for one, and keys that were retired went on."""
+    nameless = {name: value for name, value in EC.as_dict(private=False).items() if name != "kid"}
+    file = tmp_path / "jwks.json"
+    file.write_text(json.dumps({"keys": [nameless, PUBLIC]}))
+    with caplog.at_level(logging.WARNING):
+        assert read_keys(file).keys() == {"rsa-1"}
+    assert caplog.messages == [f"key 1 in {file} is passed over: it has no kid, and no token could name it"]
+
+
 def test_keys_of_other_kinds_and_uses_are_passed_over(tmp_path: Path) -> None:
     others = [
         {"kty": "AKP", "kid": "newer", "alg": "ML-DSA-44", "pub": "abc"},
