@@ -33,8 +33,7 @@ def freezing_lines(plan: OperationPlan) -> Iterable[str]:
             yield f"nothing keeps clients from writing at {source}: what comes after the fence is only looked for"
     if freezing.target_kept:
         kept = ", ".join(freezing.target_kept)
-        where = "went along other links to another site, or may have"
-        yield f"{plan.snapshot.target} stays closed to {kept}, which {where}"
+        yield f"{plan.snapshot.target} stays closed to {kept}, which another site has, or may have"
     if freezing.is_enforced and freezing.others:
         shown = ", ".join(freezing.others[:OTHERS_SHOWN]) + (", ..." if len(freezing.others) > OTHERS_SHOWN else "")
         count = counted(len(freezing.others), "topic")
