@@ -244,6 +244,8 @@ def _groups(intent: Intent, going: Sequence[LinkMove], moves: Sequence[LinkMove]
                 said.add(group)
                 yield Stay(StayKind.GROUP, group, StayReason.IN_PART if group in moved else StayReason.LINK_STAYS, link)
     selected = {group for group in names.groups or () if any(move.sites.link.selects_group(group) for move in moves)}
+    if intent.operation is Operation.SWITCHOVER:  # its drain waits until they end, and they go by what they have then
+        said.update(group for move in going for group in move.plan.snapshot.pending_groups)
     for group in sorted(selected - moved - said):
         is_named = not intent.groups or group in intent.groups
         yield Stay(StayKind.GROUP, group, StayReason.NO_OFFSETS if is_named else StayReason.NOT_NAMED)

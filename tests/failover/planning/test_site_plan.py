@@ -167,6 +167,17 @@ def test_a_link_whose_clients_went_back_since_it_was_moved_is_refused_with_the_g
     assert alone.refusals == (GateRefusal(RefusalReason.MOVED_BACK, "flights", "back"),)
 
 
+def test_a_group_that_the_drain_waits_for_is_not_said_to_stay() -> None:
+    """It was told as that, and a line below as `not moved: it has no committed offset in a topic that goes`."""
+    pending = replace(BILLING, group="bill-2", partitions=(), is_pending=True)
+    waits = replace(OF_ORDERS, groups=(BILLING, pending))
+    plan = plan_site(INTENT, planned(OF_FLIGHTS, waits), {}, LINKS, NAMES)
+    assert (plan.moving, list(plan.stays)) == (("flights", "orders"), BESIDE)
+    told = [plan_failover(one, allow_data_loss=True, even_if_source_answers=True) for one in (OF_FLIGHTS, waits)]
+    lost = plan_site(replace(INTENT, operation=Operation.FAILOVER), moves(*told), {}, LINKS, NAMES)
+    assert Stay(StayKind.GROUP, "bill-2", StayReason.NO_OFFSETS) in lost.stays, "a failover waits for nothing"
+
+
 def test_where_every_link_is_refused_the_loss_is_that_of_all_that_were_asked_for() -> None:
     """It was the sum of no link at all, and `0 records` for sure."""
     silent = [
