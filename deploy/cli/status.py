@@ -84,7 +84,7 @@ def status(
         show(statuses, output, every_partition)
         if not reached:
             text = f"not {goal.text} after {human_seconds(timeout_ms / 1000)}: {goal.missing(statuses)}"
-            raise CommandRefused(text, "wait longer with --timeout", ExitCode.FINDINGS)
+            raise CommandRefused(text, goal.hint(statuses, context.links()), ExitCode.FINDINGS)
         return
     statuses = run_async(link_statuses(links, heartbeats))
     show(statuses, output, every_partition)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,13 +11,15 @@ import click
 
 from broker.base.durations import DurationInvalid, human_seconds, parse_duration_ms
 from deploy.cli.tables import counted
-from mirror.link import canary_topic
+from mirror.link import Link, canary_topic
 from mirror.status import LinkCondition, LinkStatus
 
 HEALTHY = "healthy"
 LAG_BELOW = "lag<"
 _MIRRORING = frozenset({LinkCondition.RUNNING, LinkCondition.RESTARTING})
 """A worker lives, and every partition moves or will by itself."""
+_STOPPED = frozenset({LinkCondition.PROMOTED, LinkCondition.PAUSED})
+"""By somebody's decision."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +39,25 @@ class Goal:
     def missing(self, statuses: Sequence[LinkStatus]) -> str:
         """What each link that is not there yet lacks, in a line."""
         return "; ".join(f"{status.link}: {self._lacks(status)}" for status in statuses if not self._reached(status))
+
+    def hint(self, statuses: Sequence[LinkStatus], links: Sequence[Link]) -> str:
+        """What to do where it was not reached: no time is long enough where a link mirrors nothing. `links`: all of the
+        file.
+        """
+        for status in statuses:
+            if self._reached(status) or status.condition not in _STOPPED:
+                continue
+            steps = [finding.next_step for finding in status.findings if finding.next_step]
+            if steps:
+                return f"waiting does not end that: {steps[0]}"
+            ends = (status.target, status.source)
+            backs = [link.name for link in links if (link.source.name, link.target.name) == ends]
+            watch = " and ".join(f"farshore status --link {name} --until {shlex.quote(self.text)}" for name in backs)
+            return (
+                f"clients went to {status.target} along {status.link}, which mirrors nothing until it is resumed; what "
+                f"brings {status.source} their records is to be watched: {watch or 'farshore link list'}"
+            )
+        return "wait longer with --timeout"
 
     def _reached(self, status: LinkStatus) -> bool:
         if self.lag_below_ms is None:

@@ -14,9 +14,10 @@ from deploy.cli.until import Goal, GoalOption
 from mirror.heartbeat import judge_heartbeat
 from mirror.lag import LagReport, PartitionLag
 from mirror.link import Link
+from mirror.link_finding import LinkFinding, LinkFindingKind
 from mirror.looking import LinkLook
 from mirror.offsets.acceptance import gap_key
-from mirror.offsets.entries import Gap, GapKind, GapStatus, Owner, Writer
+from mirror.offsets.entries import Gap, GapKind, GapStatus, LinkRun, Owner, RunState, Writer
 from mirror.offsets.hold_entries import Hold, HoldReason
 from mirror.offsets.state_entries import StateEntries
 from mirror.status import LinkStatus, summarise
@@ -29,6 +30,7 @@ LAGGING = PartitionLag(
 )  # fmt: skip
 EVEN = PartitionLag("flights", 0, "flights", 9, 9, 9, 0, 0, False, 0, False, 0.0, 0.0, None)
 BLIND = PartitionLag("orders", 1, "orders", 9, 19, 9, 10, 10, True, None, True, None, None, None)
+OWNER = Owner(Writer(7, 3), "worker", AT_MS)
 NOT_YET = Hold("flights", 0, HoldReason.NOT_TAKEN_IN, "", AT_MS)
 GAP = Gap(
     "bookings-confirmed-v2", 11, GapKind.TARGET_TRUNCATED, 12_345_678_901, 5, 4, GapStatus.STOPPED, AT_MS,
@@ -139,6 +141,28 @@ def test_every_link_must_be_there_and_the_limit_itself_is_not_below_it() -> None
     assert not Goal("lag", 10_000_000).reached([lagging, status(BLIND)])
     assert Goal("lag", 7_265_001).reached([lagging])
     assert not Goal("lag", 7_265_000).reached([lagging])
+
+
+def test_where_waiting_helps_nobody_it_is_said_what_does() -> None:
+    """Behind a switchover it said to wait longer, and no time is long enough: a promoted link mirrors nothing."""
+    back = replace(LINK, name="back", source=LINK.target, target=LINK.source)
+    lag = Goal("lag<5s", 5_000)
+
+    def standing(state: RunState, *findings: LinkFinding) -> LinkStatus:
+        entries = StateEntries(LINK, exists=True, owner=OWNER, run=LinkRun(state, "op", 1))
+        look = LinkLook(LagReport((EVEN,), {}), ())
+        found = summarise(LINK, (True, True), entries, look, judge_heartbeat(OWNER, AT_MS), "")
+        return replace(found, findings=(*found.findings, *findings))
+
+    moved = standing(RunState.PROMOTED)
+    assert "farshore status --link back --until 'lag<5s'" in lag.hint([moved, status(EVEN)], (LINK, back))
+    assert "farshore link list" in lag.hint([moved], (LINK,))
+    assert "farshore link resume --link frankfurt-virginia" in lag.hint([standing(RunState.PAUSED)], (LINK, back))
+    both = LinkFinding(LinkFindingKind.BOTH_PROMOTED, None, None, "neither mirrors", "farshore link resume --link x")
+    for goal in (lag, Goal("healthy")):
+        told = goal.hint([standing(RunState.PROMOTED, both)], (LINK, back))
+        assert told == "waiting does not end that: farshore link resume --link x"
+    assert lag.hint([status(LAGGING)], (LINK, back)) == "wait longer with --timeout"
 
 
 @pytest.mark.parametrize("text", ["", "health", "lag", "lag<", "lag<5", "lag>5s", "lag<fast", "lag<0s"])
