@@ -42,14 +42,19 @@ def steps_to_decide(
     backs: Sequence[Link],
     conditions: Mapping[str, LinkCondition],
     links: Sequence[Link] = (),
+    *,
+    is_promoted: bool = False,
 ) -> tuple[NextStep, ...]:
-    """Where nobody decided yet about records that would come behind newer ones. `conditions`: of the links back.
-    `links`: all of the file. Pure.
+    """Where nobody decided yet about records that would come behind newer ones; of a link that `is_promoted`, and whose
+    target wrote nothing behind them, the way back. `conditions`: of the links back. `links`: all of the file. Pure.
     """
-    if not found.behind_newer:
+    may_come_back = is_promoted and bool(found.undecided) and link.topic_names == "same"
+    if not found.behind_newer and not may_come_back:
         return ()
     if unsettled := tuple(_until_settled(link, found, backs)):
         return unsettled
+    if not found.behind_newer:
+        return tuple(_to_come_back(link, found, backs, conditions, links))
     here, there, name = link.source.name, link.target.name, link.name
     steps = [NextStep("save them before anything else", f"farshore stranded export --link {name} --to DIR")]
     steps += _for_back(link, backs, conditions, links)
@@ -62,6 +67,24 @@ def steps_to_decide(
     steps.append(NextStep(f"or they stay at {here} alone, and applications at {there}", f"{resume} leave"))
     steps.append(NextStep(f"or {there} gets them behind its own newer records", f"{resume} append"))
     return tuple(steps)
+
+
+def _to_come_back(
+    link: Link,
+    found: Stranded,
+    backs: Sequence[Link],
+    conditions: Mapping[str, LinkCondition],
+    links: Sequence[Link],
+) -> Iterable[NextStep]:
+    """Where nothing is to be decided: the failback saves what only the source has itself."""
+    here, there = link.source.name, link.target.name
+    if lacks := that_are_missing(found.partings):
+        yield from _behind_older_disk(link, is_known=any(one.is_known for one in lacks))
+        return
+    yield from _for_back(link, backs, conditions, links)
+    if len(backs) < 2:
+        what = f"to come back to {here}, with what only it has saved first: stop what reads and writes at {there}"
+        yield NextStep(what, f"farshore failback --link {link.name}")
 
 
 def _until_settled(link: Link, found: Stranded, backs: Sequence[Link]) -> Iterable[NextStep]:

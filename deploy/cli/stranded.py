@@ -34,7 +34,7 @@ from failover.failback.replay import Replayed, check_left, replay
 from failover.failback.stranding import Stranded, check_settled, leave_at_source, read_stranded
 from mirror.api import TailReader
 from mirror.link import Link
-from mirror.offsets.entries import LinkRun
+from mirror.offsets.entries import LinkRun, RunState
 from mirror.offsets.state import read_entries
 from mirror.worker.parted import PartingKind
 
@@ -58,9 +58,11 @@ def list_command(context: AppContext, link_name: str | None, output: str) -> Non
     """
     link = context.link(link_name)
     found = look(link)
-    looking = look_at_links_back(link, context.links(), are_asked=bool(found.behind_newer))
+    run = run_async(_run_of(link))
+    looking = look_at_links_back(link, context.links(), are_asked=bool(found.undecided))
     back, conditions = run_async(looking)
-    steps = steps_to_decide(link, found, back.links, conditions, context.links())
+    is_promoted = run is not None and run.state is RunState.PROMOTED
+    steps = steps_to_decide(link, found, back.links, conditions, context.links(), is_promoted=is_promoted)
     if output != Output.TABLE:
         emit({**to_document(found), "next": steps}, output)
     else:

@@ -52,6 +52,24 @@ def test_what_is_only_at_the_source_is_saved_first_and_each_decision_has_its_com
         assert to_decide(replace(SPLIT, tails=(no_question,)), BACK) == []
 
 
+def test_where_only_the_lost_site_wrote_the_way_back_is_told() -> None:
+    """A failover's `next` leads there, and it ended there: there was nothing to decide."""
+    only = replace(SPLIT, tails=(replace(TAIL, target_wrote=False),))
+    told = steps_to_decide(LINK, only, (BACK,), {}, is_promoted=True)
+    assert [step.command for step in told] == ["farshore mirror run --link back", f"farshore {BY_FAILBACK}"]
+    assert (
+        told[-1].what == "to come back to east, with what only it has saved first: stop what reads and writes at west"
+    )
+    left = replace(only, tails=(replace(TAIL, left=True),))
+    assert steps_to_decide(LINK, left, (BACK,), {}, is_promoted=True) == (), "somebody decided about it"
+    is_open = replace(SPLIT, tails=(replace(TAIL, target_wrote=False, records=None, open_from=4),))
+    assert [step.command for step in steps_to_decide(LINK, is_open, (BACK,), {}, is_promoted=True)] == [
+        f"farshore {LOOK}"
+    ]
+    prefixed = replace(LINK, topic_names="prefixed")
+    assert steps_to_decide(prefixed, only, (), {}, is_promoted=True) == ()
+
+
 @pytest.mark.parametrize(
     ("kind", "is_missing", "expected"),
     [
