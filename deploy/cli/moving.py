@@ -22,7 +22,7 @@ from deploy.cli.interrupted import Begun, told_where_interrupted
 from deploy.cli.lines import filled
 from deploy.cli.looked import Looked, LookedAtLink, LookedAtSite
 from deploy.cli.loss_lines import growth_line
-from deploy.cli.next_steps import NextStep, back_at_once, merged, steps_after
+from deploy.cli.next_steps import NextStep, back_at_once, for_refused, merged, steps_after
 from deploy.cli.refusals import refusals_of
 from deploy.cli.terminal import AppContext, ExitCode
 from deploy.cli.unknown_groups import refuse_unknown_groups
@@ -38,6 +38,7 @@ from failover.planning.links import enter_links, plan_link, plan_links, source_n
 from failover.planning.plan import OperationPlan
 from failover.planning.plan_file import ANEW, PlanFile, check_holds, write_plan
 from failover.planning.site_plan import plan_site
+from failover.planning.staying import StayReason
 from failover.planning.world import ChangeKind, world_of
 from failover.running.result import OperationResult
 from failover.running.steps import Operation
@@ -275,11 +276,20 @@ async def tell_results(app: AppContext, ended: Ended, output: str) -> int:
         steps.insert(0, (NextStep(what, f"farshore operation resume {results[0].operation_id}"),))
     if intent.is_site:
         backs = links_between(app, intent.target, intent.source)
-        told_back = back_at_once(merged(steps), intent.source, intent.target, backs)
+        gone = {result.link for result in moved} | _moved_before(ended.said)
+        is_all = gone.issuperset(links_between(app, intent.source, intent.target))
+        if staying:
+            steps.append((for_refused(intent, staying),))
+        told_back = back_at_once(merged(steps), intent.source, intent.target, backs, is_all=is_all)
         site_tables.print_results(intent, results, ended.said.get("stays", []), told_back, output)
     else:
         link_tables.print_result(results[0], steps[0], output, next(iter(ended.shown), None))
     return exit_code(intent, results)
+
+
+def _moved_before(said: Mapping[str, Any]) -> set[str]:
+    """Links that an earlier run of the same had moved, as the journal's first entry has it."""
+    return {stay["subject"] for stay in said.get("stays", []) if stay["reason"] == StayReason.ALREADY_MOVED}
 
 
 def exit_code(intent: Intent, results: Sequence[OperationResult]) -> ExitCode:

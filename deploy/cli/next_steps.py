@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from itertools import zip_longest
 from typing import Final
 
+from broker.base.documents import iso_time
 from broker.base.errors import FarshoreError
 from broker.client.cluster import Cluster
 from broker.client.fanout import both
@@ -17,6 +18,7 @@ from deploy.cli.left_lines import groups_not_moved, groups_to_move, groups_unkno
 from deploy.cli.terminal import AppContext
 from failover.failback.looking import find_link_back
 from failover.observing.contact import SiteFinding
+from failover.planning.intent import Intent
 from failover.running.result import OperationResult
 from failover.running.steps import Operation
 from failover.running.verification import DifferenceKind
@@ -235,13 +237,34 @@ def merged(each: Sequence[Sequence[NextStep]]) -> tuple[NextStep, ...]:
     return tuple(dict.fromkeys(step for one in rounds for step in one if step is not None))
 
 
-def back_at_once(steps: Sequence[NextStep], source: str, target: str, backs: Sequence[str]) -> tuple[NextStep, ...]:
+def for_refused(intent: Intent, staying: Sequence[str]) -> NextStep:
+    """How the links that were refused follow those that a site's move took: by what was typed for all of them."""
+    options = [f"--topic {shlex.quote(topic)}" for topic in intent.topics]
+    options += [f"--group {shlex.quote(group)}" for group in intent.groups]
+    options += [f"--leave-group {shlex.quote(group)}" for group in intent.left_groups]
+    options += [f"--leave-partition {shlex.quote(place)}" for place in intent.left_partitions]
+    options += [f"--set-back {shlex.quote(group)}" for group in intent.set_back_groups]
+    options += ["--whole-site"] if intent.whole_site else []
+    options += [f"--to-datetime {iso_time(intent.timestamp_ms)}"] if intent.timestamp_ms is not None else []
+    options += ["--no-freeze"] if intent.operation is Operation.SWITCHOVER and not intent.freezes else []
+    options += ["--allow-data-loss"] if intent.allow_data_loss else []
+    options += ["--even-if-source-answers"] if intent.even_if_source_answers else []
+    options += ["--even-if-source-partly-there"] if intent.even_if_source_partly_there else []
+    one = "it was" if len(staying) == 1 else "they were"
+    what = f"{', '.join(staying)} stayed at {intent.source}: when what {one} refused for is seen to, the same again"
+    command = f"farshore {intent.operation.value} --from {intent.source} --to {intent.target}"
+    return NextStep(what, " ".join([command, *options]))
+
+
+def back_at_once(
+    steps: Sequence[NextStep], source: str, target: str, backs: Sequence[str], *, is_all: bool = False
+) -> tuple[NextStep, ...]:
     """Behind a planned move of a site: where the way back is along all links that go from the target to the source
-    (`backs`), it is one command, as the move was.
+    (`backs`), it is one command, as the move was; so it is behind the last of several moves (`is_all`).
     """
     by_link = {f"farshore switchover --link {name}" for name in backs}
     own = [step for step in steps if step.command in by_link]
-    if len(backs) < 2 or {step.command for step in own} != by_link:
+    if len(backs) < 2 or not own or ({step.command for step in own} != by_link and not is_all):
         return tuple(steps)
     whole = replace(own[0], command=f"farshore switchover --from {target} --to {source}")
     return tuple(dict.fromkeys(whole if step in own else step for step in steps))

@@ -10,10 +10,11 @@ import pytest
 from broker.client.site import Site
 from deploy.cli.failover_tables import summary
 from deploy.cli.late_lines import late_commits_line, read_on_line, stranded_line, unwatched_line
-from deploy.cli.next_steps import back_at_once, merged, name_back, next_steps
+from deploy.cli.next_steps import back_at_once, for_refused, merged, name_back, next_steps
 from failover.losses.statements import Certainty, LossTotal
 from failover.losses.stranded import StrandedRange
 from failover.observing.contact import SiteFinding
+from failover.planning.intent import Intent
 from failover.planning.left import LeftPartition
 from failover.planning.moves import GroupMove, MoveKind
 from failover.running.late_commits import LateCommit
@@ -289,3 +290,25 @@ def test_the_way_back_of_a_whole_site_is_one_command_where_that_moves_no_more_th
     assert sum("switchover" in command for command in told) == 1
     assert back_at_once(steps, "east", "west", ["back", "orders-back", "hotels-back"]) == steps
     assert back_at_once(each[0], "east", "west", ["back"]) == each[0], "of one link its name says as much"
+    (*_, way_back, _resume) = back_at_once(each[0], "east", "west", ["back", "orders-back"], is_all=True)
+    assert way_back.command == "farshore switchover --from west --to east", "the others went before"
+
+
+def test_links_that_were_refused_follow_by_the_same_command() -> None:
+    asked = Intent(Operation.SWITCHOVER, ("there",), "east", "west", is_site=True, refused_links=("orders",))
+    step = for_refused(asked, asked.refused_links)
+    assert step.command == "farshore switchover --from east --to west"
+    assert step.what == "orders stayed at east: when what it was refused for is seen to, the same again"
+    lost = replace(
+        asked,
+        operation=Operation.FAILOVER,
+        topics=("fl.*",),
+        left_groups=("a b",),
+        timestamp_ms=SEEN_AT_MS,
+        allow_data_loss=True,
+        even_if_source_partly_there=True,
+    )
+    assert for_refused(lost, ("orders", "hotels")).command == (
+        "farshore failover --from east --to west --topic 'fl.*' --leave-group 'a b' --to-datetime "
+        "2023-11-14T22:13:20.000Z --allow-data-loss --even-if-source-partly-there"
+    )
