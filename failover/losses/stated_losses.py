@@ -12,6 +12,7 @@ from broker.client.offsets import log_spans
 from broker.wire.vocabulary import TopicPartition
 from failover.limits import BORN_ROUNDS, COUNT_MS
 from failover.losses.counting import count_losses, with_edges
+from failover.losses.lacked_of import with_lacked
 from failover.losses.statements import Certainty, PartitionLoss, state_loss, with_end, with_returns
 from failover.losses.stranded import carried_counter, source_partitions
 from failover.observing.sites import Sites
@@ -22,8 +23,13 @@ from mirror.api import CarriedCounter
 
 async def stated_losses(sites: Sites, snapshot: Snapshot) -> tuple[PartitionLoss, ...]:
     """What the target lacks, counted, and with first and last timestamps, where the source can still be read; of
-    partitions that were born there since the snapshot, too.
+    partitions that were born there since the snapshot, too; and what it lost of its own.
     """
+    return with_lacked(await _of_source(sites, snapshot), snapshot.lacked)
+
+
+async def _of_source(sites: Sites, snapshot: Snapshot) -> tuple[PartitionLoss, ...]:
+    """What was not mirrored."""
     losses = tuple(state_loss(view, snapshot.taken_at_ms) for view in snapshot.partitions)
     if sites.source is None:
         return losses

@@ -41,6 +41,8 @@ class PartitionLoss:
     it, of which nobody can tell how many are records that count. With UNKNOWN nothing is known of the source's end at
     all. Timestamps are the records' own, Unix milliseconds, None where they cannot be known. `ceased`: the partition
     ceased to tell its end while others of the source went on; None: the source tells all, or nothing.
+    Among all that are `lacked_offsets` (and `lacked_records`) that the target itself had, and lost: they stand before
+    those that the link was still to bring, and the offsets are from the first of either on.
     """
 
     topic: str
@@ -56,6 +58,8 @@ class PartitionLoss:
     unclear_offsets: int = 0
     open_offsets: int = 0
     ceased: Ceased | None = None
+    lacked_offsets: int = 0
+    lacked_records: int | None = 0
 
     @property
     def is_none(self) -> bool:

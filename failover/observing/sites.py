@@ -14,7 +14,7 @@ from failover.observing.contact import BrokerAnswer, SiteFinding, call_site
 from failover.observing.looking import is_asked
 from failover.observing.observe import observe
 from failover.observing.readers import Readers
-from failover.observing.snapshot import Snapshot
+from failover.observing.snapshot import Lacked, Snapshot
 from mirror.api import Link, MirrorError
 
 
@@ -24,7 +24,8 @@ class Sites:
 
     `in_part`: the source was found to be there in part, and is not asked for the whole again. `links`: all of the file.
     `ahead`: what the target told while the source was called in vain, which serves for the first look. `seen_by`: links
-    whose workers saw the source meanwhile. `within`: the failback that the move is a step of.
+    whose workers saw the source meanwhile. `within`: the failback that the move is a step of. `lacked`: what each look
+    is to tell of the target, which was read once.
     """
 
     link: Link
@@ -39,6 +40,7 @@ class Sites:
     ahead: Snapshot | None = None
     within: str = ""
     seen_by: tuple[str, ...] = ()
+    lacked: tuple[Lacked, ...] = ()
 
     def selects_group(self, name: str) -> bool:
         """Whether it is looked at."""
@@ -143,4 +145,4 @@ class Sites:
             finding = SiteFinding.PARTLY_THERE
         if finding is SiteFinding.DEAD and self.seen_by:
             finding = SiteFinding.UNREACHABLE
-        return replace(snapshot, source_finding=finding, evidence=answers, seen_by=self.seen_by)
+        return replace(snapshot, source_finding=finding, evidence=answers, seen_by=self.seen_by, lacked=self.lacked)

@@ -126,6 +126,33 @@ class GroupView:
 
 
 @dataclass(frozen=True, slots=True)
+class Lacked:
+    """What links back had mirrored from the target, which has it no more, and no link brings it: so many `records`
+    among the source's offsets [first_offset, end_offset). None: they were not counted, and may be as many as there are
+    offsets; of `first_offset` None: nor is it known whether there are any, or where.
+    """
+
+    topic: str
+    partition: int
+    first_offset: int | None
+    end_offset: int
+    records: int | None
+
+    @property
+    def offsets(self) -> int:
+        """How many records it is at most, as far as that is known."""
+        if self.records is not None or self.first_offset is None:
+            return self.records or 0
+        return max(0, self.end_offset - self.first_offset)
+
+    def behind(self, source_offset: int) -> int | None:
+        """How many of them are still to be read at that offset, at most; None: not known."""
+        if self.first_offset is None:
+            return None
+        return min(self.offsets, max(0, self.end_offset - max(source_offset, self.first_offset)))
+
+
+@dataclass(frozen=True, slots=True)
 class Snapshot:
     """Both sites of one link at `taken_at_ms` (Unix time).
 
@@ -168,6 +195,8 @@ class Snapshot:
     """That the link's passes have carried, and that it does not select any more, as its state at the target says."""
     moved_back_by: tuple[str, ...] = ()
     """Of a promoted link the links back by which its clients went back to the source since."""
+    lacked: tuple[Lacked, ...] = ()
+    """At the target of a failover, as it was when that was planned."""
 
     @property
     def is_promoted(self) -> bool:

@@ -21,6 +21,7 @@ from failover.freezing.choice import Freezing, read_roles, with_denials
 from failover.freezing.hooks import Hooks
 from failover.journal.standing import is_verified, under_way
 from failover.limits import SOURCE_ROLE_S
+from failover.losses.lacked import count_lacked
 from failover.observing.contact import CLIENT_ID, reach
 from failover.observing.elsewhere import look_elsewhere
 from failover.observing.moved_back import moved_back_by
@@ -32,6 +33,7 @@ from failover.observing.sites import Sites
 from failover.observing.snapshot import Snapshot
 from failover.observing.what_stays import others_beside, what_stays
 from failover.planning.intent import Intent
+from failover.planning.moves import with_lacked_skips
 from failover.planning.not_named import groups_not_named
 from failover.planning.plan import Elsewhere, plan_failover, plan_switchover
 from failover.planning.site_plan import SourceNames
@@ -186,9 +188,13 @@ async def plan_link(intent: Intent, sites: Sites, hooks: Hooks) -> LinkMove:
         )
     snapshot = await mark_interrupted(await sites.look_past_source(), sites)
     sites = sites.as_found(snapshot)
+    lacks = await _lacks(sites) if snapshot.source_answers else ()
+    lacked = await count_lacked(sites, lacks)
+    snapshot, sites = replace(snapshot, lacked=lacked), replace(sites, lacked=lacked)
     moves = None
     if intent.timestamp_ms is not None:
-        moves = await moves_to(snapshot, sites.target, intent.timestamp_ms)
+        found = await moves_to(snapshot, sites.target, intent.timestamp_ms)
+        moves = tuple(with_lacked_skips(move, snapshot) for move in found)
     freezing, others = await both(_freezing_source(sites, hooks, intent.whole_site), others_beside(sites))
     plan = plan_failover(
         snapshot,
@@ -201,7 +207,7 @@ async def plan_link(intent: Intent, sites: Sites, hooks: Hooks) -> LinkMove:
         set_back_groups=intent.set_back_groups,
         freezing=freezing,
         elsewhere=await _elsewhere(sites, snapshot, freezing),
-        lacks=await _lacks(sites) if snapshot.source_answers else (),
+        lacks=lacks,
     )
     not_named, stays = await groups_not_named(sites), what_stays(snapshot, others)
     return LinkMove(replace(plan, not_named=not_named, stays=stays), sites)

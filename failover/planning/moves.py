@@ -193,7 +193,19 @@ def plan_moves(snapshot: Snapshot, set_back_groups: Container[str] = ()) -> Iter
             move = _left(group, at) if group.unanswered else _move(group, at, view)
             counted = _counted(move, at, may_go_back=group.group in set_back_groups)
             placed = _left_back(counted, at) if snapshot.is_promoted and at.is_set_back_there else counted
-            yield _within_log(placed, view, at)
+            yield with_lacked_skips(_within_log(placed, view, at), snapshot)
+
+
+def with_lacked_skips(move: GroupMove, snapshot: Snapshot) -> GroupMove:
+    """With what the group has yet to read at the source, and the target lost of its own: it comes to it nowhere."""
+    if move.source_offset is None or move.kind is MoveKind.UNKNOWN:
+        return move
+    for one in snapshot.lacked:
+        if (one.topic, one.partition) == (move.topic, move.partition):
+            lost = one.behind(move.source_offset)
+            skipped = None if lost is None or move.skipped_records is None else move.skipped_records + lost
+            return replace(move, skipped_records=skipped)
+    return move
 
 
 def _counted(move: GroupMove, at: GroupPartitionView, *, may_go_back: bool) -> GroupMove:

@@ -6,6 +6,7 @@ from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from failover.freezing.choice import UNFROZEN, Freezing, first_steps, moving_steps
+from failover.losses.lacked_of import state_losses
 from failover.losses.statements import LossTotal, PartitionLoss, state_loss, total_loss
 from failover.observing.contact import SiteFinding
 from failover.observing.snapshot import GroupView, Snapshot
@@ -160,7 +161,7 @@ def plan_failover(
     What does not answer at the target is no reason to leave the rest where it is: it stays as it is, by consent.
     `moves` replaces the moves by offset map (a failover to a datetime).
     """
-    losses = tuple(state_loss(view, snapshot.taken_at_ms) for view in snapshot.partitions)
+    losses = state_losses(snapshot)
     left, back, left_places = tuple(left_groups), tuple(set_back_groups), tuple(left_partitions)
     planned = tuple(plan_moves(snapshot, back) if moves is None else moves)
     refusals = [*_link_refusals(snapshot, is_target_left=_is_target_left(snapshot, freezing))]

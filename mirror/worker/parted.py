@@ -7,7 +7,7 @@ others in their place. A link back brings none of those records, since it leaves
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from broker.client.cluster import Cluster
@@ -46,7 +46,8 @@ class PartingKind(StrEnum):
 @dataclass(frozen=True, slots=True)
 class SourceParting:
     """One partition. From source offset `from_offset` on the source's records are not those that were mirrored, up to
-    `mirrored_next`. `is_missing`: the target has some of those, or may, and no link back brings them.
+    `mirrored_next`. `is_missing`: the target has some of those, or may, and no link back brings them. They stand there
+    among the offsets [target_from, target_next) of `target_topic`; None: from where on is not known.
     """
 
     topic: str
@@ -56,6 +57,9 @@ class SourceParting:
     mirrored_next: int
     detail: str
     is_missing: bool = True
+    target_topic: str = ""
+    target_from: int | None = None
+    target_next: int = 0
 
     @property
     def where(self) -> TopicPartition:
@@ -116,7 +120,8 @@ async def partings_by(
         if where not in evidence and str(topic.topic_id or "") != entries.checkpoints[where].topic_ids.target:
             continue
         parting = _judge(where, entries, evidence.get(where), holds.get(where), is_brought=is_brought)
-        found += [parting] if parting is not None else []
+        if parting is not None:
+            found.append(replace(parting, target_topic=link.target_topic(where.topic)))
     return tuple(found)
 
 
@@ -131,7 +136,7 @@ async def _without_map(
         return ()
     detail = f"the state of link {link.name} was deleted at {target.site.name}, and the offset map with it"
     return tuple(
-        SourceParting(source_topic, partition.partition, PartingKind.NOT_COMPARED, 0, 0, detail)
+        SourceParting(source_topic, partition.partition, PartingKind.NOT_COMPARED, 0, 0, detail, target_topic=name)
         for name, topic in sorted((await list_topics(target)).items())
         if (source_topic := link.source_topic(name)) is not None and source_topic != link.canary_topic
         for partition in topic.partitions
@@ -173,7 +178,8 @@ def _judge(
     if hold is not None:
         return SourceParting(*where, PartingKind.NOT_COMPARED, 0, mirrored_next, hold.detail or hold.reason.value)
     if found is None:
-        return SourceParting(*where, PartingKind.GONE, 0, mirrored_next, "the source has it no more", not is_brought)
+        gone = SourceParting(*where, PartingKind.GONE, 0, mirrored_next, "the source has it no more", not is_brought)
+        return replace(gone, target_from=0, target_next=checkpoint.end.target_next)
     recovered = recover_partition(found)
     is_kept = not found.target_is_recreated and found.tail.log_start < recovered.end.target_next
     mirrored_next = max(mirrored_next, recovered.position)
@@ -181,15 +187,18 @@ def _judge(
         detail = f"the source topic's id was {found.source.known_topic_id} and is {found.source.topic_id}"
         start = found.source.start
         is_missing = is_kept and not is_brought
-        return SourceParting(*where, PartingKind.OTHER_TOPIC, start, mirrored_next, detail, is_missing)
+        other = SourceParting(*where, PartingKind.OTHER_TOPIC, start, mirrored_next, detail, is_missing)
+        return replace(other, target_from=0, target_next=recovered.end.target_next)
     if reason := found.comparison.source_parted or (found.comparison.is_unlike and found.comparison.target_lost):
         last, agreed_to = found.comparison.last, max(found.comparison.agreed_to, found.source.start)
         start = agreed_to if last is None else min(agreed_to, last.source_offset + 1)  # others' may stand between
         if found.comparison.is_unlike and recovered.last is not None:  # epochs that were used again vouch for it
             start = min(start, recovered.last.source_offset)
         known = PartitionMap(recovered.intervals, recovered.end, recovered.position)
-        is_missing = is_kept and known.to_target(start) != recovered.end.target_next  # else no more than markers
-        return SourceParting(*where, PartingKind.CUT, start, mirrored_next, reason, is_missing)
+        target_from, target_next = known.to_target(start), recovered.end.target_next
+        is_missing = is_kept and target_from != target_next  # else no more than markers
+        cut = SourceParting(*where, PartingKind.CUT, start, mirrored_next, reason, is_missing)
+        return replace(cut, target_from=target_from, target_next=target_next)
     return None
 
 

@@ -331,13 +331,20 @@ class CarriedCounter:
         """Committed records in [start, end) that the link would bring to its target; None where nobody can say from
         where some of them came. Raises ClientError, StateDamaged, CorruptBatch.
         """
+        return await self._count(where, start, end, are_left_out=False)
+
+    async def count_left_out(self, where: TopicPartition, start: int, end: int) -> int | None:
+        """As `count`, of those that the link leaves out."""
+        return await self._count(where, start, end, are_left_out=True)
+
+    async def _count(self, where: TopicPartition, start: int, end: int, *, are_left_out: bool) -> int | None:
         judge, records = self._passage.judge(where), 0
         async for header, batch in read_batches(self._source, where, start, end, IsolationLevel.READ_COMMITTED):
             await self._passage.learn(where, batch)
             verdict = judge(header).verdict
             if verdict is Verdict.UNCLEAR:
                 return None
-            if verdict is Verdict.LEAVE_OUT:
+            if (verdict is Verdict.LEAVE_OUT) is not are_left_out:
                 continue
             if start <= header.base_offset and header.next_offset <= end:
                 records += header.record_count
