@@ -82,7 +82,8 @@ def tell_missing(plan: OperationPlan, *, to_stderr: bool) -> None:
     if plan.operation is Operation.FAILOVER:
         tell_loss(plan.loss, snapshot.source, to_stderr=to_stderr)
         return
-    line = behind_line(plan.loss, snapshot.source, snapshot.target, is_promoted=snapshot.is_promoted)
+    sites = snapshot.source, snapshot.target
+    line = behind_line(plan.loss, *sites, is_promoted=snapshot.is_promoted, lacks=len(plan.lacks))
     click.echo(filled(line), err=to_stderr)
 
 

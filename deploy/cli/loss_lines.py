@@ -59,8 +59,15 @@ def headline(total: LossTotal, source: str) -> str:
     )
 
 
-def behind_line(total: LossTotal, source: str, target: str, *, is_promoted: bool) -> str:
-    """Of a switchover, which loses nothing, what its drain is to wait for, as it is now."""
+def behind_line(total: LossTotal, source: str, target: str, *, is_promoted: bool, lacks: int = 0) -> str:
+    """Of a switchover, which loses nothing, what its drain is to wait for, as it is now. Of one that is refused since
+    the target lacks records of its own, or may, in so many partitions: no more than that.
+    """
+    if lacks:
+        return (
+            f"not all that {source} has would come to {target}: of {counted(lacks, 'partition')} {target} lacks what "
+            "it had before, or may, and no link brings that"
+        )
     seen_offsets = total.offsets + total.unclear_offsets
     missing = counted(seen_offsets, "offset") if total.records is None else counted(total.records, "record")
     missing += f" in {counted(total.partitions_with_loss, 'partition')}" if total.partitions_with_loss else ""

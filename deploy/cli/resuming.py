@@ -16,10 +16,12 @@ from failover.errors import FailoverError, GateRefused, WorldChanged
 from failover.failback.operation import refuse_amid_failback
 from failover.failback.plan import LinkStands
 from failover.failback.stranding import leave_at_source
+from failover.observing.partings import target_lacks
 from mirror.api import Link, StrandedTail
 from mirror.offsets.entries import Gap, LinkRun, RunState
 from mirror.offsets.operations import resume_link
 from mirror.offsets.state import read_entries
+from mirror.worker.declared import complete_link
 from mirror.worker.parted import SourceParting, source_partings
 
 
@@ -73,11 +75,22 @@ async def amid_no_failback(link: Link, source: Cluster | None, target: Cluster) 
 
 
 def note_partings(link: Link) -> None:
-    """Say where the link is going to stop at once: its source is not what was mirrored any more."""
+    """Say where the link is going to stop at once: its source is not what was mirrored any more; and what its target
+    lacks of its own that it does not bring.
+    """
 
-    async def look(source: Cluster | None, target: Cluster) -> tuple[SourceParting, ...]:
-        return () if source is None else await source_partings(link, source, target)
+    async def look(
+        source: Cluster | None, target: Cluster
+    ) -> tuple[tuple[SourceParting, ...], tuple[SourceParting, ...]]:
+        if source is None:
+            return (), ()
+        complete = await complete_link(link, source, target)
+        return await source_partings(link, source, target), await target_lacks(complete, source, target)
 
-    if found := run_async(with_both_sites(link, look)):
+    found, lacks = run_async(with_both_sites(link, look))
+    if found:
         text = f"the link is going to stand still, and ask: {told_partings(found, link.source.name)}"
+        click.echo(f"note: {text}", err=True)
+    if lacks:
+        text = f"the link does not bring what {link.target.name} had before: {told_partings(lacks, link.target.name)}"
         click.echo(f"note: {text}", err=True)

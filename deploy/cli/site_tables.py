@@ -78,7 +78,8 @@ def show_plan(plan: SitePlan, *, to_stderr: bool = True) -> None:
         tell_loss(plan.loss, plan.source, to_stderr=to_stderr)
     else:
         is_promoted = all(one.snapshot.is_promoted for one in going)
-        line = behind_line(plan.loss, plan.source, plan.target, is_promoted=is_promoted)
+        lacks = sum(len(one.lacks) for one in going)
+        line = behind_line(plan.loss, plan.source, plan.target, is_promoted=is_promoted, lacks=lacks)
         click.echo(filled(line), err=to_stderr)
     rows = [_plan_row(plan, one) for one in plan.links]
     columns = [name for name in _link_columns(rows) if plan.operation is Operation.FAILOVER or name != "certainty"]

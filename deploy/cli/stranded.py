@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -11,7 +12,9 @@ from broker.base.documents import to_document
 from broker.client.cluster import Cluster
 from deploy.cli.both_sites import with_both_sites
 from deploy.cli.deciding import steps_to_decide
+from deploy.cli.failback_words import told_partings
 from deploy.cli.failover_tables import tell_next
+from deploy.cli.lines import filled
 from deploy.cli.next_steps import look_at_links_back
 from deploy.cli.resuming import Resuming
 from deploy.cli.tables import counted, print_table
@@ -32,10 +35,12 @@ from deploy.cli.terminal import (
 from failover.failback.export import MANIFEST, Manifest, export_stranded, read_manifest
 from failover.failback.replay import Replayed, check_left, replay
 from failover.failback.stranding import Stranded, check_settled, leave_at_source, read_stranded
-from mirror.api import TailReader
+from failover.observing.partings import target_lacks
+from mirror.api import SourceParting, TailReader
 from mirror.link import Link
 from mirror.offsets.entries import LinkRun, RunState
 from mirror.offsets.state import read_entries
+from mirror.worker.declared import complete_link
 from mirror.worker.parted import PartingKind
 
 COLUMNS = ("topic", "partition", "first_offset", "end_offset", "records", "first_timestamp", "last_timestamp", "left")
@@ -54,10 +59,11 @@ def list_command(context: AppContext, link_name: str | None, output: str) -> Non
     """List per partition what stands at the source behind the last mirrored record, counted by reading it.
 
     Transactions' markers, aborted records and what came from the target do not count. Exit code 4 where it is not known
-    whether there are more, as the logs could not be compared.
+    whether there are more, as the logs could not be compared, and where the target lacks records of its own that the
+    source has from it, and no link brings.
     """
     link = context.link(link_name)
-    found = look(link)
+    found = replace(look(link), target_lacks=_target_lacks(link))
     run = run_async(_run_of(link))
     looking = look_at_links_back(link, context.links(), are_asked=bool(found.undecided))
     back, conditions = run_async(looking)
@@ -67,12 +73,12 @@ def list_command(context: AppContext, link_name: str | None, output: str) -> Non
         emit({**to_document(found), "next": steps}, output)
     else:
         print_table(to_document(found.tails), COLUMNS, "")
-        click.echo(in_words(found))
+        click.echo(filled(in_words(found)) if found.target_lacks else in_words(found))
         for one in found.partings:
             if one.kind is PartingKind.GONE:
                 click.echo(f"{one.where}: {one.in_words(found.source)}")
         tell_next(steps)
-    if found.not_compared:
+    if found.not_compared or found.target_lacks:
         raise SystemExit(ExitCode.FINDINGS)
 
 
@@ -130,7 +136,7 @@ def leave_command(context: AppContext, link_name: str | None, dry_run: bool, yes
     """
     link = context.link(link_name)
     seen = run_async(_run_of(link))
-    found = look(link)
+    found = replace(look(link), target_lacks=_target_lacks(link))
     tails = found.undecided
     check_settled(tails, link.source)
     if dry_run or not tails:
@@ -150,6 +156,15 @@ def leave_command(context: AppContext, link_name: str | None, dry_run: bool, yes
     run_async(leave())
     if output != Output.TABLE:
         emit(tails, output)
+
+
+def _target_lacks(link: Link) -> tuple[SourceParting, ...]:
+    async def job(source: Cluster | None, target: Cluster) -> tuple[SourceParting, ...]:
+        if source is None:
+            raise no_answer(link)
+        return await target_lacks(await complete_link(link, source, target), source, target)
+
+    return run_async(with_both_sites(link, job))
 
 
 async def _run_of(link: Link) -> LinkRun | None:
@@ -236,10 +251,14 @@ def in_words(found: Stranded) -> str:
     if found.not_compared:
         places = "; ".join(f"{one.where}: {one.in_words(found.source)}" for one in found.not_compared)
         return f"what {found.source} alone has is not known: {places}"
+    lacks = ""
+    if found.target_lacks:
+        lacks = f"{found.source} has what {found.target} had before, and no link brings that: "
+        lacks += f"{told_partings(found.target_lacks, found.target)}"
     if not total:
-        return f"{found.source} has no record that {found.target} lacks"
+        return lacks or f"{found.source} has no record that {found.target} lacks"
     count = "records, how many is not known (an open transaction, or no known end)," if found.records is None else ""
     count = count or counted(found.records or 0, "record")
     left = total - len(found.undecided)
     more = f"; {left} of these were decided about before, and stay at {found.source}" if left else ""
-    return f"{found.source} alone has {count} in {counted(total, 'range')}{more}"
+    return f"{found.source} alone has {count} in {counted(total, 'range')}{more}{f'; {lacks}' if lacks else ''}"

@@ -23,7 +23,8 @@ Check: TypeAlias = Callable[[], Awaitable[None]]
 @dataclass(frozen=True, slots=True)
 class Stranded:
     """What only the source has. `records`: of all tails, None where those of one are not known, or there may be more.
-    `partings`: where the source has not what was mirrored from it.
+    `partings`: where the source has not what was mirrored from it. `target_lacks`: records of the target's own that it
+    has no more, and the source has from it, by who asked for them: no tail has these, and no link brings them.
     """
 
     link: str
@@ -32,6 +33,7 @@ class Stranded:
     records: int | None
     tails: tuple[StrandedTail, ...]
     partings: tuple[SourceParting, ...] = ()
+    target_lacks: tuple[SourceParting, ...] = ()
 
     @property
     def not_compared(self) -> tuple[SourceParting, ...]:

@@ -65,7 +65,7 @@ class OperationPlan:
     stays: tuple[Stay, ...] = ()
     """What else of groups stays at the source, or that this is not known."""
     lacks: tuple[SourceParting, ...] = ()
-    """What links back had mirrored from the target of a failover, which has it no more, and goes on without it."""
+    """What links back had mirrored from the target, which has it no more: a failover goes on without it."""
     group_totals: tuple[GroupTotal, ...] = field(init=False)
     loss: LossTotal = field(init=False)
 
@@ -133,6 +133,7 @@ def plan_switchover(
         set_back_groups=back,
         freezing=freezing,
         elsewhere=elsewhere,
+        lacks=lacks,
     )
 
 
