@@ -50,6 +50,10 @@ class LinkFindingKind(StrEnum):
     """A link back is promoted, too: neither mirrors."""
     LEFT_BEHIND = "left_behind"
     """Clients went to the source since, and this link was not let run: what is written there does not come here."""
+    SOURCE_LACKS = "source_lacks"
+    """The source came back with an older disk, or a topic made anew: the target has of it what it lacks, and no link
+    brings that.
+    """
     GROUP_FAILED = "group_failed"
     """A group's offsets could not be read or committed."""
     GROUPS_NOT_SEEN = "groups_not_seen"

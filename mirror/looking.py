@@ -7,6 +7,7 @@ in answer to a write) is said as of when it said so.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from broker.base.errors import FarshoreError
@@ -18,6 +19,7 @@ from mirror.link import Link
 from mirror.offsets.entries import RunState
 from mirror.offsets.fence import find_unmarked
 from mirror.offsets.hold_entries import Hold, HoldReason
+from mirror.offsets.promotions import promotion_of
 from mirror.offsets.state import LinkState
 from mirror.offsets.state_entries import StateEntries
 from mirror.split import PromotedBack, Split, look_for_split, promoted_backs
@@ -25,6 +27,7 @@ from mirror.topics.seen import HoldKey, TopicsSeen, find_holds
 from mirror.topics.sync import look_at_topics
 from mirror.transactions import HoldingTransaction, look_at_transactions
 from mirror.worker.origins import Passage
+from mirror.worker.parted import SourceParting, source_partings, that_are_missing
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +49,8 @@ class LinkLook:
     """That are open at the source, and have records behind them, be it for a moment."""
     backs: tuple[PromotedBack, ...] = ()
     """Links back that are promoted beside it."""
+    source_lacks: tuple[SourceParting, ...] = ()
+    """Of a promoted link: its source's own former records that it has no more, the target has, and no link brings."""
 
 
 async def look_at_link(link: Link, source: Cluster, target: Cluster, state: LinkState) -> LinkLook:
@@ -63,7 +68,19 @@ async def look_at_link(link: Link, source: Cluster, target: Cluster, state: Link
         split = await look_for_split(link, source, target, state, backs)
     except FarshoreError as error:  # it hides nothing else
         split = error
-    return LinkLook(lags, holds, left_to, unmarked, split, transactions, backs)
+    lacks = await _source_lacks(link, source, target, state.entries)
+    return LinkLook(lags, holds, left_to, unmarked, split, transactions, backs, lacks)
+
+
+async def _source_lacks(
+    link: Link, source: Cluster, target: Cluster, entries: StateEntries
+) -> tuple[SourceParting, ...]:
+    """A link that runs stands still there, and asks. What cannot be compared now is not found to be missing."""
+    if promotion_of(entries) is None:
+        return ()
+    with suppress(FarshoreError):  # it hides nothing else
+        return tuple(one for one in that_are_missing(await source_partings(link, source, target)) if one.is_known)
+    return ()
 
 
 async def _unmarked(target: Cluster, entries: StateEntries) -> Mapping[TopicPartition, ClientError] | ClientError:

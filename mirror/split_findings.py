@@ -10,6 +10,7 @@ from broker.base.errors import FarshoreError
 from mirror.link import Link
 from mirror.link_finding import LinkFinding, LinkFindingKind, told_time
 from mirror.split import EndSeen, LocalWrites, PromotedBack, Split
+from mirror.worker.parted import SourceParting
 
 _END_SEEN: Final = {
     EndSeen.TOLD: "",
@@ -103,6 +104,15 @@ def _alone(link: Link, split: Split) -> Iterable[LinkFinding]:
         text = f"{_written(writes, source)} are not at {target}, and none came there, since {target} took over "
         text += f"{_since(split.promoted_at_ms)}: no link brings them{_END_SEEN[writes.end_seen].format(source=source)}"
         yield LinkFinding(LinkFindingKind.SOURCE_ALONE, writes.topic, writes.partition, text, step)
+
+
+def of_source_lacks(link: Link, lacks: Iterable[SourceParting]) -> Iterable[LinkFinding]:
+    source, target = link.source.name, link.target.name
+    step = f"bring the newer disk of {source} back, or have it begin with empty disks: farshore failback --link "
+    step += f"{link.name} --dry-run tells how"
+    for one in lacks:
+        text = f"{target} alone has records that {source} had, and no link brings them: {one.in_words(source)}"
+        yield LinkFinding(LinkFindingKind.SOURCE_LACKS, one.topic, one.partition, text, step)
 
 
 def _written(writes: LocalWrites | None, site: str) -> str:

@@ -19,7 +19,9 @@ from failover.planning.links import plan_link
 from failover.planning.plan import OperationPlan
 from failover.running.steps import Operation
 from mirror.heartbeat import HeartbeatWatch
+from mirror.link_finding import LinkFindingKind
 from mirror.offsets.operations import promote_link, resume_link
+from mirror.status import link_status
 from mirror.worker import parted
 from mirror.worker.parted import PartingKind, source_partings, that_are_missing
 from tests.failover.failback.older_disk import NEWER, OLDER, SINCE, WHERE, Disks, Up, lose_an_end
@@ -34,10 +36,14 @@ def now_ms() -> int:
 
 async def refusals(up: Up) -> list[tuple[RefusalReason, str]]:
     """Of a switchover along the link back."""
+    return [(one.reason, one.subject) for one in (await switchover_plan(up)).refusals]
+
+
+async def switchover_plan(up: Up) -> OperationPlan:
+    """Along the link back."""
     sites = Sites(up.back, up.target, up.source, (), now_ms)
     intent = Intent(Operation.SWITCHOVER, (up.back.name,), up.back.source.name, up.back.target.name)
-    plan = (await plan_link(intent, sites, Hooks())).plan
-    return [(one.reason, one.subject) for one in plan.refusals]
+    return (await plan_link(intent, sites, Hooks())).plan
 
 
 async def failover_plan(up: Up, *, allow_data_loss: bool) -> OperationPlan:
@@ -100,6 +106,31 @@ async def test_a_failover_along_the_link_back_says_what_the_older_disk_lacks(
         assert (lacks.where, lacks.is_known) == (WHERE, is_compared)
         if is_compared:
             assert lacks.from_offset == OLDER
+
+
+async def test_what_the_older_disk_lacks_is_a_finding_however_far_its_log_has_grown(disks: Disks) -> None:
+    """It was one until the link back had written beyond what was mirrored."""
+    await lose_an_end(disks)
+    async with disks.up() as up:
+        await write(up.source, WHERE, some_records(700, SINCE + 9))
+        async with running(up.back):
+            await wait_for_records(up.source, WHERE, OLDER + SINCE + 9 + NEWER)
+        for _ in range(2):
+            status = await link_status(up.there, HeartbeatWatch(up.source.clock))
+            lacking = [one for one in status.findings if one.kind is LinkFindingKind.SOURCE_LACKS]
+            assert [(one.topic, one.partition) for one in lacking] == [tuple(WHERE)]
+            assert f"offsets {OLDER} to " in lacking[0].detail
+            assert lacking[0].next_step
+            await promote_link(up.back, up.source, "failover-2")  # nothing is settled by that
+
+
+async def test_a_refused_way_back_does_not_say_that_nothing_is_lost(disks: Disks) -> None:
+    await lose_an_end(disks)
+    async with disks.up() as up:
+        async with running(up.back):
+            await wait_for_records(up.source, WHERE, OLDER + NEWER)
+        plan = await switchover_plan(up)
+        assert [one.where for one in plan.lacks] == [WHERE]
 
 
 async def test_a_topic_that_was_made_anew_at_the_old_site_is_not_what_was_mirrored(disks: Disks) -> None:
