@@ -216,7 +216,7 @@ class Configuration:
         given = {key: value for key, value in audit.items() if value is not None}
         return {
             "monitor": {"run": {key: value for key, value in monitor.items() if value is not None}},
-            "audit": {"run": given, "watch": given},
+            "audit": {command: dict(given) for command in ("run", "watch", "digest", "compare")},
         }
 
 

@@ -107,6 +107,15 @@ _MOVE_AT_TARGET: Final = (
     _target(Thing.CLUSTER, DESCRIBE_CONFIGS),
 )
 
+_AUDIT: Final = (
+    _source(Thing.TOPICS, READ, DESCRIBE_CONFIGS),
+    _source(Thing.PRODUCERS, READ),
+    _target(Thing.TOPICS, READ, DESCRIBE_CONFIGS),
+    _target(Thing.CANARY, DESCRIBE),
+    _target(Thing.STATE, READ),
+    _target(Thing.PRODUCERS, READ),
+)
+
 _STATUS_OF_PROMOTED: Final = (
     _source(Thing.PRODUCERS, READ, DESCRIBE_CONFIGS),
     _source(Thing.STATES_BACK, READ),
@@ -185,14 +194,10 @@ _BY_COMMAND: Final[Mapping[str, tuple[Need, ...]]] = {
         _target(Thing.CANARY, READ),
         _target(Thing.STATE, READ),
     ),
-    "audit run": (
-        _source(Thing.TOPICS, READ, DESCRIBE_CONFIGS),
-        _source(Thing.PRODUCERS, READ),
-        _target(Thing.TOPICS, READ, DESCRIBE_CONFIGS),
-        _target(Thing.CANARY, DESCRIBE),
-        _target(Thing.STATE, READ),
-        _target(Thing.PRODUCERS, READ),
-    ),
+    "audit run": _AUDIT,
+    "audit freeze": _AUDIT,
+    "audit digest": (_source(Thing.TOPICS, READ), _target(Thing.TOPICS, READ)),
+    "audit compare": (_source(Thing.TOPICS, READ), _target(Thing.TOPICS, READ)),
     "link pause": (*_LINK_STATE,),
     "link resume": (
         _source(Thing.TOPICS, READ),  # whether it still has what was mirrored, and what it alone has

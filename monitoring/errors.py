@@ -5,6 +5,7 @@ MonitoringError
 │   ├── SparkMissing          pyspark or Java is not installed
 │   ├── SparkFailed           Spark started, and a job of it failed
 │   ├── SiteLost              a site stopped to answer while it was read
+│   ├── DigestsUnusable       a site's digests are missing, incomplete, or not of this run's plan
 │   ├── NothingToCompare      no partition of the link could be compared: never the same as "equal"
 │   └── AuditResultDamaged    the stored result of an earlier audit cannot be read
 └── CanaryError
@@ -38,6 +39,10 @@ class SiteLost(AuditError):
     """A site does not answer any more in the middle of an audit."""
 
     retriable = True
+
+
+class DigestsUnusable(AuditError):
+    """A plan, or what a site's own job left of it, is missing, incomplete or of another run: nothing is compared."""
 
 
 class NothingToCompare(AuditError):

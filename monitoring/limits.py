@@ -17,6 +17,10 @@ AUDIT_BLOCK_MIN_OFFSETS = 1_024
 AUDIT_BLOCKS_SENT = 32_768
 # So many spans of a partition are opened apart; more than that are joined where the least lies between them.
 AUDIT_SPANS_OPENED = 16
+# Of a sample so many spans of a partition are read apart, and what lies between nearer ones is read with them: Spark
+# takes some time for each, and only so many fit into one of its plans.
+AUDIT_SPANS_SAMPLED = 1_024
+AUDIT_READINGS_AT_ONCE = 16
 # A partition's proof has a part for each run; beyond this many the oldest become one.
 AUDIT_PROOF_PARTS = 100
 # Larger partitions are read by several tasks.

@@ -13,17 +13,33 @@ import asyncio
 import os
 import sys
 import time
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from typing import Any, TextIO
 
+from monitoring.audit.apart import ApartJob, compare_apart, digest_apart
 from monitoring.audit.document import as_document
 from monitoring.audit.job import AuditJob, run_job
-from monitoring.audit.look import log_starts
-from monitoring.audit.proof import next_proof, write_proof
-from monitoring.audit.protocol import EVENT, REQUEST, ChildRequest, Compared, Event, Progress, failed
+from monitoring.audit.kept import written_bytes
+from monitoring.audit.look import log_starts, require_clusters
+from monitoring.audit.model import Side
+from monitoring.audit.outcome import AuditResult
+from monitoring.audit.proof import next_proof, read_proof_if_any, without_what_differs, write_proof
+from monitoring.audit.protocol import (
+    EVENT,
+    REQUEST,
+    ApartRequest,
+    ChildRequest,
+    Compared,
+    Digested,
+    Ended,
+    Event,
+    Progress,
+    failed,
+)
 from monitoring.audit.report import as_html
 from monitoring.audit.session import SparkSettings, forget_what_is_done, require_connector, spark_session
-from monitoring.audit.store import write_document, write_report, write_summary
+from monitoring.audit.store import is_newest, write_document, write_report, write_summary
 from monitoring.audit.tables import write_result, write_tables
 from monitoring.errors import AuditError
 
@@ -32,14 +48,18 @@ def main() -> None:
     """Carry out one request after the other."""
     with os.fdopen(int(sys.argv[1]), "w", encoding="utf-8") as events, ExitStack() as sessions:
         spark = None
+
+        def report(step: str) -> None:
+            _tell(events, Progress(step))
+
         for line in sys.stdin.buffer:
             request = REQUEST.validate_json(line)
             try:
                 if spark is None:
-                    _tell(events, Progress("starting Spark"))
+                    report("starting Spark")
                     spark = sessions.enter_context(spark_session(_settings(request)))
                     require_connector(spark)
-                _tell(events, compare(spark, request, events))
+                _tell(events, carry_out(spark, request, report))
             except (AuditError, OSError) as error:
                 _tell(events, failed(error))
                 return
@@ -50,25 +70,67 @@ def _settings(request: ChildRequest) -> SparkSettings:
     return SparkSettings(request.master, request.jars, request.log_file, request.options, request.packages)
 
 
-def compare(spark: Any, request: ChildRequest, events: TextIO) -> Compared:
-    """Compare and store. Raises AuditError, and OSError when the results cannot be written."""
-    directory, run_id = request.directory, request.run_id
-    job = AuditJob(
-        run_id,
-        request.frozen,
-        _now_ms,
-        look=lambda partitions: asyncio.run(log_starts(request.frozen, partitions)),
-        report=lambda step: _tell(events, Progress(step)),
-    )
-    result = run_job(spark, job, store=lambda tables: write_tables(tables, directory, run_id))
-    _tell(events, Progress("writing the result"))
-    write_result(spark, result, directory)
-    page = write_report(as_html(result, request.command), directory, run_id)
+def carry_out(spark: Any, request: ChildRequest, report: Callable[[str], None]) -> Ended:
+    """The whole run, or a part of it. Raises AuditError, and OSError when the results cannot be written."""
+    if request.apart is not None and request.apart.side is not None:
+        return digested(spark, request, report)
+    result = compared(spark, request, report)
+    report("writing the result")
+    write_result(spark, result, request.directory)
+    return keep(result, request)
+
+
+def digested(spark: Any, request: ChildRequest, report: Callable[[str], None]) -> Digested:
+    """One site's own part."""
+    apart = request.apart
+    assert apart is not None
+    assert apart.side is not None
+    manifest = digest_apart(spark, _apart(request, apart, report), apart.side)
+    return Digested(manifest, written_bytes(spark, apart.base, request.run_id, manifest.site))
+
+
+def compared(spark: Any, request: ChildRequest, report: Callable[[str], None]) -> AuditResult:
+    """Of both sites' digests, where the run is apart; else of both sites, which are digested here."""
+    if request.apart is not None:
+        return compare_apart(spark, _apart(request, request.apart, report), request.directory)
+    job = _job(request, tuple(Side), report)
+    return run_job(spark, job, store=lambda tables: write_tables(tables, request.directory, request.run_id))
+
+
+def keep(result: AuditResult, request: ChildRequest) -> Compared:
+    """What others read of the run. An older freeze does not take the place of a newer one, nor a sample of a proof."""
+    directory = request.directory
+    page = write_report(as_html(result, request.command), directory, request.run_id)
     document = as_document(result)
     write_document(document, directory)
-    write_proof(next_proof(result), directory)
-    write_summary(result, directory)
+    if is_newest(result, directory):
+        if result.sampled is None:
+            write_proof(next_proof(result), directory)
+            write_summary(result, directory)
+        elif not result.verdict.is_equal:
+            write_proof(without_what_differs(read_proof_if_any(directory, result.frozen.link), result), directory)
+            write_summary(result, directory)
     return Compared(result.verdict, document, page)
+
+
+def _apart(request: ChildRequest, apart: ApartRequest, report: Callable[[str], None]) -> ApartJob:
+    sides = tuple(Side) if apart.side is None else (apart.side,)
+
+    def meet(asked: Sequence[Side]) -> None:
+        asyncio.run(require_clusters(request.frozen, asked))
+
+    return ApartJob(_job(request, sides, report), apart.kept, apart.base, meet)
+
+
+def _job(request: ChildRequest, sides: Sequence[Side], report: Callable[[str], None]) -> AuditJob:
+    return AuditJob(
+        request.run_id,
+        request.frozen,
+        _now_ms,
+        look=lambda partitions: asyncio.run(log_starts(request.frozen, partitions, sides)),
+        report=report,
+        sample=request.sample,
+    )
 
 
 def _tell(events: TextIO, event: Event) -> None:

@@ -11,7 +11,7 @@ Keys and values are cut to their beginnings before anything is shuffled: hashes 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import reduce
 from itertools import pairwise
 from typing import Any
@@ -41,13 +41,18 @@ def spans_to_open(rows: Iterable[Any], side: Side) -> list[dict[Place, Span]]:
     for row in rows:
         if (first := row[f"{side}_first_offset"]) is not None:
             spans[row["topic"], row["partition"]].append(Span(first, row[f"{side}_last_offset"] + 1))
-    joined = {place: _joined(sorted(found)) for place, found in spans.items()}
+    return readings_of(spans, limits.AUDIT_SPANS_OPENED)
+
+
+def readings_of(spans: Mapping[Place, Iterable[Span]], most: int) -> list[dict[Place, Span]]:
+    """Spans by partition in readings that take one of each; of a partition `most`, nearer ones are joined."""
+    joined = {place: _joined(sorted(found), most) for place, found in spans.items()}
     readings = max((len(found) for found in joined.values()), default=0)
     return [{place: found[nth] for place, found in joined.items() if nth < len(found)} for nth in range(readings)]
 
 
-def _joined(spans: Sequence[Span]) -> list[Span]:
-    """AUDIT_SPANS_OPENED at most, apart: all gaps but the widest are closed."""
+def _joined(spans: Sequence[Span], most: int) -> list[Span]:
+    """`most` at most, apart: all gaps but the widest are closed."""
     apart: list[Span] = []
     for span in spans:
         if apart and span.start <= apart[-1].end:
@@ -55,7 +60,7 @@ def _joined(spans: Sequence[Span]) -> list[Span]:
         else:
             apart.append(span)
     gaps = sorted(range(1, len(apart)), key=lambda nth: apart[nth - 1].end - apart[nth].start)
-    cuts = [0, *sorted(gaps[: limits.AUDIT_SPANS_OPENED - 1]), len(apart)]
+    cuts = [0, *sorted(gaps[: most - 1]), len(apart)]
     return [Span(apart[low].start, apart[high - 1].end) for low, high in pairwise(cuts)]
 
 

@@ -11,6 +11,7 @@ from monitoring import limits
 from monitoring.audit.groups import FrozenGroups, GroupOffset
 from monitoring.audit.model import CONTENT_SEEDS, POSITION_SEED, FrozenPartition, FrozenSite, Kind, Span
 from monitoring.audit.outcome import AuditResult, Coverage
+from monitoring.audit.sample import CONFIDENCE_PERCENT, Sampled
 
 
 def iso(at_ms: int | None) -> str | None:
@@ -48,6 +49,8 @@ def as_document(result: AuditResult) -> dict[str, Any]:
         "seeds": {"content": list(CONTENT_SEEDS), "position": POSITION_SEED},
         "digest_bytes": result.digest_bytes,
         "digest_bytes_per_audited_byte": result.digest_bytes / result.audited_bytes if result.audited_bytes else None,
+        "sample": None if result.sampled is None else _sampled(result.sampled),
+        "apart": None if result.apart is None else _plain(result.apart),
         "versions": result.versions,
     }
     return cast("dict[str, Any]", to_document(document))
@@ -88,6 +91,11 @@ def _coverage_of_groups(found: FrozenGroups | None) -> dict[str, Any]:
         "group_offsets": 0 if found is None else found.due,
         "group_offsets_compared": 0 if found is None else found.compared,
     }
+
+
+def _sampled(found: Sampled) -> dict[str, Any]:
+    """`ranges_differing_at_most` of all ranges, with the confidence; none where one was found to differ."""
+    return _plain(found) | {"confidence_percent": CONFIDENCE_PERCENT, "ranges_differing_at_most": found.at_most}
 
 
 def _groups(found: FrozenGroups) -> dict[str, Any]:

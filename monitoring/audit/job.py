@@ -24,6 +24,7 @@ from monitoring.audit.ranges import plan
 from monitoring.audit.reasons import Reason
 from monitoring.audit.results import partition_results
 from monitoring.audit.rounds import LogStarts, Round, read_until_settled
+from monitoring.audit.sample import Chosen, Sample, choose, not_sampled, sampled
 from monitoring.audit.tables import Tables
 from monitoring.errors import SparkFailed
 
@@ -34,7 +35,7 @@ Store = Callable[[Tables], int]
 
 @dataclass(frozen=True, slots=True)
 class AuditJob:
-    """What to compare; `clock_ms` gives milliseconds since 1970.
+    """What to compare; `clock_ms` gives milliseconds since 1970. Of what is sampled a share of the ranges.
 
     `look` says where the logs of partitions begin now, at both sites.
     """
@@ -44,10 +45,11 @@ class AuditJob:
     clock_ms: Callable[[], int]
     look: Callable[[Sequence[ComparablePartition]], LogStarts]
     report: Report = lambda _: None
+    sample: Sample | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class _Found:
+class Found:
     """What one reading found: DataFrames of both sites' digests, all ranges and the records that differ, the ranges
     that do, and how many records of compacted partitions only one site has."""
 
@@ -64,16 +66,40 @@ def run_job(spark: Any, job: AuditJob, store: Store = lambda _: 0) -> AuditResul
     Raises NothingToCompare when no partition can be compared, SparkFailed when Spark could not read a site, and what
     `job.look` raises.
     """
-    plan(job.frozen)
+    frozen, chosen = scope_of(job)
 
-    def read(partitions: Sequence[ComparablePartition]) -> _Found:
-        with _spark_errors(job.frozen):
-            return _read(Sites(spark, job.frozen, partitions), job.report)
+    def read(partitions: Sequence[ComparablePartition]) -> Found:
+        with spark_errors(frozen):
+            return read_both(Sites(spark, frozen, partitions, chosen, is_searched=chosen is None), job.report)
 
-    frozen, rounds = read_until_settled(job.frozen, read, job.look, job.report)
+    settled, rounds = read_until_settled(frozen, read, job.look, job.report)
+    return conclude(spark, replace(job, frozen=settled), rounds, chosen, store)
+
+
+def scope_of(job: AuditJob) -> tuple[FrozenLink, Chosen | None]:
+    """What the job compares, and which ranges of it; None: all. Raises NothingToCompare."""
+    if job.sample is None:
+        plan(job.frozen)
+        return job.frozen, None
+    # No range of a compacted partition can be judged without the rest of it.
+    partitions = tuple(
+        replace(item, left_out=item.left_out or Reason.NOT_SAMPLED) if item.compacted else item
+        for item in job.frozen.partitions
+    )
+    frozen = replace(job.frozen, partitions=partitions)
+    return frozen, choose(plan(frozen)[0], job.sample)
+
+
+def conclude(
+    spark: Any, job: AuditJob, rounds: Sequence[Round[Found]], chosen: Chosen | None, store: Store = lambda _: 0
+) -> AuditResult:
+    """What is said of what the rounds found; the job's link is as they hold for it."""
+    frozen = job.frozen
     partitions, not_compared = plan(frozen)
     not_compared += _dropped(rounds)
-    with _spark_errors(frozen):
+    if chosen is not None:
+        not_compared += not_sampled(partitions, chosen)
+    with spark_errors(frozen):
         sites = {Side.SOURCE: frozen.source.name, Side.TARGET: frozen.target.name}
         tables = Tables(
             {name: _settled(rounds, [done.found.digests[side] for done in rounds]) for side, name in sites.items()},
@@ -91,11 +117,13 @@ def run_job(spark: Any, job: AuditJob, store: Store = lambda _: 0) -> AuditResul
     for kinds in named.values():
         for kind, number in kinds.items():
             found[kind] += number
+    results = partition_results(frozen, partitions, not_compared, totals, named)
+    differing = sum(item.ranges_differing + item.ranges_moved for item in results)
     return AuditResult(
         job.run_id,
         frozen,
         job.clock_ms(),
-        partition_results(frozen, partitions, not_compared, totals, named),
+        results,
         tuple(not_compared),
         tuple(_range(row) for row in suspects[: limits.AUDIT_RANGES_LISTED]),
         tuple(listed),
@@ -104,10 +132,12 @@ def run_job(spark: Any, job: AuditJob, store: Store = lambda _: 0) -> AuditResul
         plot_step,
         {"spark": spark.version, "python": platform.python_version()},
         digest_bytes,
+        None if job.sample is None else sampled(job.sample, partitions, chosen or {}, differing),
     )
 
 
-def _read(sites: Sites, report: Report) -> _Found:
+def read_both(sites: Sites, report: Report) -> Found:
+    """One reading of both sites: phase one at each, phase two, and the ranges that differ."""
     plain = replace(sites, partitions=[item for item in sites.partitions if not item.compacted])
     digests = {}
     for side in Side:
@@ -125,11 +155,11 @@ def _read(sites: Sites, report: Report) -> _Found:
     places = {(item.topic, item.partition) for item in plain.partitions}
     differences = open_ranges(plain, [row for row in suspects if _place(row) in places])
     if found is None:
-        return _Found(digests, ranges, suspects, differences)
-    return _Found(digests, ranges, suspects, diff.union([differences, found.differences]), found.excused)
+        return Found(digests, ranges, suspects, differences)
+    return Found(digests, ranges, suspects, diff.union([differences, found.differences]), found.excused)
 
 
-def _dropped(rounds: Sequence[Round[_Found]]) -> list[NotCompared]:
+def _dropped(rounds: Sequence[Round[Found]]) -> list[NotCompared]:
     """What one site has dropped of compacted partitions, and the other has not."""
     told = []
     for done in rounds:
@@ -141,7 +171,7 @@ def _dropped(rounds: Sequence[Round[_Found]]) -> list[NotCompared]:
     return sorted(told, key=lambda one: (one.topic, one.partition, one.side))
 
 
-def _settled(rounds: Sequence[Round[_Found]], frames: Sequence[Any]) -> Any:
+def _settled(rounds: Sequence[Round[Found]], frames: Sequence[Any]) -> Any:
     """The rows of all rounds' frames, each of the partitions that its round holds for."""
     kept = []
     for done, frame in zip(rounds, frames, strict=True):
@@ -236,7 +266,7 @@ def _fingerprint(row: Any, side: Side) -> str:
 
 
 @contextmanager
-def _spark_errors(frozen: FrozenLink) -> Iterator[None]:
+def spark_errors(frozen: FrozenLink) -> Iterator[None]:
     """Java's stack traces become one line with the cause; the log file keeps the rest."""
     try:
         yield

@@ -124,7 +124,8 @@ class FrozenPartition:
     it can be compared, where the freeze itself has found that out.
 
     `proved` is what earlier runs proved and what still holds, part behind part; `marks` are None where nothing that is
-    proved now can be known again. What is not proved is compared from the source offset `since` on, if `is_asked`.
+    proved now can be known again. What is not proved is compared from the source offset `since` on, if `is_asked`;
+    and from `read_from` on, where what lies before it was deleted at a site while that was read.
     """
 
     topic: str
@@ -147,6 +148,7 @@ class FrozenPartition:
     proved: tuple[ProvedPart, ...] = ()
     since: int | None = None
     is_asked: bool = True
+    read_from: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

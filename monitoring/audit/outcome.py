@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from monitoring.audit.groups import FrozenGroups
 from monitoring.audit.model import AuditVerdict, FrozenLink, Kind, NotCompared, ProvedPart, Span
+from monitoring.audit.sample import Sampled
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,11 +116,26 @@ class PlotBar:
 
 
 @dataclass(frozen=True, slots=True)
+class Apart:
+    """What had to come from where each site was digested for itself: its digests by the site's name, and from the
+    freeze the plan. And what was read of both sites besides: the ranges that were opened, and of compacted topics all.
+    """
+
+    plan_id: str
+    plan_bytes: int
+    digest_bytes: dict[str, int]
+    records_opened: int
+    bytes_opened: int
+    records_compacted: int
+
+
+@dataclass(frozen=True, slots=True)
 class AuditResult:
     """The outcome of a run. `ranges` and `differences` are cut at the limits; `found` counts all differences, by kind.
 
     `records_missing` counts source records without their equal at the target, `records_surplus` the reverse: a changed
     record counts once in each, a moved one in neither. `digest_bytes` is what phase two had of both sites to compare.
+    What was sampled is never EQUAL, nor its coverage full, whatever was chosen.
     """
 
     run_id: str
@@ -134,6 +150,8 @@ class AuditResult:
     plot_step: dict[str, int]
     versions: dict[str, str]
     digest_bytes: int = 0
+    sampled: Sampled | None = None
+    apart: Apart | None = None
 
     @property
     def verdict(self) -> AuditVerdict:
@@ -153,6 +171,8 @@ class AuditResult:
     def coverage(self) -> Coverage:
         proved = [part for item in self.partitions for part in item.proved]
         found = coverage_of(self.source_records + self.target_records, self.not_compared, proved)
+        if self.sampled is not None:
+            found = replace(found, is_full=False, is_full_but_in_flight=False)
         if self.groups is None:
             return found
         return replace(

@@ -7,25 +7,32 @@ those that differ are named.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from pyspark.sql import functions as F
 
+from monitoring import limits
 from monitoring.audit import diff, digest
 from monitoring.audit.model import AuditVerdict, ComparablePartition, FrozenLink, FrozenSite, Kind, Side, Span
 from monitoring.audit.reader import Spans, read_records, spans_of
 from monitoring.audit.rows import frame_of
+from monitoring.audit.sample import Chosen, spans_of_ranges
 
 
 @dataclass(frozen=True, slots=True)
 class Sites:
-    """The link as it is frozen, and what of it is compared now."""
+    """The link as it is frozen, and what of it is compared now; `chosen`: these ranges alone, for a sample.
+
+    `is_searched`: for a record that is one too many the whole source is looked through, not the opened ranges alone.
+    """
 
     spark: Any
     frozen: FrozenLink
     partitions: Sequence[ComparablePartition]
+    chosen: Chosen | None = None
+    is_searched: bool = True
 
     def site(self, side: Side) -> FrozenSite:
         return self.frozen.source if side is Side.SOURCE else self.frozen.target
@@ -48,9 +55,29 @@ class Sites:
 
 def digest_site(sites: Sites, side: Side) -> Any:
     """Phase one at one site: a DataFrame of digests, one row for each range."""
-    found = digest.digest(sites.records(side, spans_of(tuple(sites.partitions), side)))
     # Not a cache: what an executor loses must fail, and not be read a second time from logs that changed.
-    return found.localCheckpoint()
+    if sites.chosen is None:
+        return digest.digest(sites.records(side, spans_of(tuple(sites.partitions), side))).localCheckpoint()
+    wanted = _keys(sites.spark, ((*place, start) for place, starts in sites.chosen.items() for start in starts))
+    spans = {
+        (item.topic if side is Side.SOURCE else item.target_topic, item.partition): found
+        for item in sites.partitions
+        if (found := spans_of_ranges(item, sites.chosen.get((item.topic, item.partition), ()), side))
+    }
+    # No range lies in two readings: each is digested where it is read.
+    readings = diff.readings_of(spans, limits.AUDIT_SPANS_SAMPLED) or [{}]
+    parts = []
+    for first in range(0, len(readings), limits.AUDIT_READINGS_AT_ONCE):
+        together = readings[first : first + limits.AUDIT_READINGS_AT_ONCE]
+        records = diff.union([sites.records(side, reading) for reading in together])
+        chosen = records.join(F.broadcast(wanted), list(digest.KEYS), "left_semi")
+        parts.append(digest.digest(chosen).localCheckpoint())
+    return diff.union(parts)
+
+
+def _keys(spark: Any, ranges: Iterable[tuple[str, int, int]]) -> Any:
+    rows = (dict(zip(digest.KEYS, found, strict=True)) for found in ranges)
+    return frame_of(spark, rows, "topic string, partition int, range_start bigint")
 
 
 def compare_sites(digests: Mapping[Side, Any]) -> Any:
@@ -69,8 +96,7 @@ def open_ranges(sites: Sites, suspects: Sequence[Any]) -> Any:
     spark = sites.spark
     if not suspects:
         return frame_of(spark, (), diff.DIFFERENCES_SCHEMA)
-    keys = ({key: row[key] for key in digest.KEYS} for row in suspects)
-    wanted = frame_of(spark, keys, "topic string, partition int, range_start bigint")
+    wanted = _keys(spark, ((row["topic"], row["partition"], row["range_start"]) for row in suspects))
     there = {(item.topic, item.partition): item.target_topic for item in sites.partitions}
     opened = {}
     for side in Side:
@@ -81,7 +107,7 @@ def open_ranges(sites: Sites, suspects: Sequence[Any]) -> Any:
         records = diff.union([sites.records(side, spans) for spans in readings or [{}]])
         opened[side] = records.join(F.broadcast(wanted), list(digest.KEYS), "left_semi")
     named = diff.name_differences(opened[Side.SOURCE], opened[Side.TARGET]).localCheckpoint()
-    return diff.plain(_with_duplicates(sites, named))
+    return diff.plain(_with_duplicates(sites, named) if sites.is_searched else named)
 
 
 def _with_duplicates(sites: Sites, named: Any) -> Any:

@@ -139,6 +139,15 @@ def next_proof(result: AuditResult) -> LinkProof:
     return LinkProof(result.frozen.link, tuple(found))
 
 
+def without_what_differs(proof: LinkProof, result: AuditResult) -> LinkProof:
+    """What a sample has found to differ counts as proved no more; what it has found equal proves nothing."""
+    differing = {
+        (item.topic, item.partition) for item in result.partitions if item.ranges_differing + item.ranges_moved
+    }
+    kept = tuple(item for item in proof.partitions if (item.topic, item.partition) not in differing)
+    return replace(proof, partitions=kept)
+
+
 def _parts(
     result: AuditResult, item: FrozenPartition, found: PartitionResult, left_out: Iterable[NotCompared]
 ) -> tuple[ProvedPart, ...]:
@@ -204,6 +213,14 @@ def read_proof(directory: Path, link: str) -> LinkProof:
             f"prove all of it anew: farshore audit run --link {link} --full",
         ) from error
     return proof
+
+
+def read_proof_if_any(directory: Path, link: str) -> LinkProof:
+    """Nothing is proved by what cannot be read."""
+    try:
+        return read_proof(directory, link)
+    except AuditResultDamaged:
+        return LinkProof(link, ())
 
 
 def _path(directory: Path, link: str) -> Path:

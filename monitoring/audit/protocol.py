@@ -12,15 +12,28 @@ from typing import Any, Final, Literal
 from pydantic import TypeAdapter
 
 from broker.base.errors import FarshoreError
-from monitoring.audit.model import AuditVerdict, FrozenLink
-from monitoring.errors import AuditError, NothingToCompare, SiteLost, SparkFailed, SparkMissing
+from monitoring.audit.manifest import SiteManifest
+from monitoring.audit.model import AuditVerdict, FrozenLink, Side
+from monitoring.audit.plans import KeptPlan
+from monitoring.audit.sample import Sample
+from monitoring.errors import AuditError, DigestsUnusable, NothingToCompare, SiteLost, SparkFailed, SparkMissing
+
+
+@dataclass(frozen=True, slots=True)
+class ApartRequest:
+    """A part of a run: digest the site of `side`, or, where that is None, compare. `base` has the digests."""
+
+    kept: KeptPlan
+    base: str
+    side: Side | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class ChildRequest:
-    """What the child is to compare, and where to put what it finds. `command` is what repeats the run.
+    """What the child is to do, and where to put what it finds. `command` is what repeats the run.
 
-    `options` are Spark's own settings, `packages` Maven coordinates besides the connector's.
+    `options` are Spark's own settings, `packages` Maven coordinates besides the connector's. `apart`: not a whole run,
+    but a part of the one that was planned.
     """
 
     run_id: str
@@ -32,6 +45,8 @@ class ChildRequest:
     command: str
     options: dict[str, str] = field(default_factory=dict)
     packages: tuple[str, ...] = ()
+    sample: Sample | None = None
+    apart: ApartRequest | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,18 +68,30 @@ class Compared:
 
 
 @dataclass(frozen=True, slots=True)
+class Digested:
+    """The end of a site's own part: its digests are written. `size_bytes` is what has to travel."""
+
+    manifest: SiteManifest
+    size_bytes: int
+    event: Literal["digested"] = "digested"
+
+
+@dataclass(frozen=True, slots=True)
 class Failed:
     """The end of a run that failed. `kind` names the error's class, and with it whether it is retriable."""
 
-    kind: Literal["AuditError", "NothingToCompare", "OSError", "SiteLost", "SparkFailed", "SparkMissing"]
+    kind: Literal[
+        "AuditError", "DigestsUnusable", "NothingToCompare", "OSError", "SiteLost", "SparkFailed", "SparkMissing"
+    ]
     message: str
     hint: str = ""
     event: Literal["failed"] = "failed"
 
 
-Event = Progress | Compared | Failed
+Ended = Compared | Digested
+Event = Progress | Ended | Failed
 
-_ERRORS: Final = (NothingToCompare, SiteLost, SparkFailed, SparkMissing)
+_ERRORS: Final = (DigestsUnusable, NothingToCompare, SiteLost, SparkFailed, SparkMissing)
 _KINDS: Final = {kind.__name__: kind for kind in (AuditError, *_ERRORS)}
 REQUEST: Final = TypeAdapter(ChildRequest)
 EVENT: Final[TypeAdapter[Event]] = TypeAdapter(Event)

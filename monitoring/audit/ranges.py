@@ -124,10 +124,19 @@ def _unproved(
     elif since > end[0]:
         start = _later(end, (since, _target_at(frozen, since)))
     reason = Reason.BEFORE_SINCE if frozen.is_asked else Reason.NOT_ASKED
+    asked, start = start, _from_where_it_was_read(frozen, start, last)
     left_out = [
         told
         for nth, side in enumerate(Side)
-        for told in _known(frozen, side, [(reason, Span(first[nth], low[nth])), (reason, Span(end[nth], start[nth]))])
+        for told in _known(
+            frozen,
+            side,
+            [
+                (reason, Span(first[nth], low[nth])),
+                (reason, Span(end[nth], asked[nth])),
+                (Reason.EXPIRED_WHILE_READ, Span(asked[nth], start[nth])),
+            ],
+        )
     ]
     source, target = (Span(start[nth], max(start[nth], last[nth])) for nth in range(len(Side)))
     return replace(
@@ -139,6 +148,13 @@ def _unproved(
         foreign=_clip(whole.foreign, target),
         proved=tuple(_still_there(part, whole) for part in parts),
     ), tuple(left_out)
+
+
+def _from_where_it_was_read(frozen: FrozenPartition, start: tuple[int, int], last: tuple[int, int]) -> tuple[int, int]:
+    if frozen.read_from is None or frozen.read_from <= start[0]:
+        return start
+    low = min(frozen.read_from, last[0])
+    return _later(start, (low, _target_at(frozen, low)))
 
 
 def _later(one: tuple[int, int], other: tuple[int, int]) -> tuple[int, int]:

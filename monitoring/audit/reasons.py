@@ -29,6 +29,7 @@ class Reason(enum.StrEnum):
     TIMESTAMP_NOT_READABLE = "timestamp_not_readable"
     BEFORE_SINCE = "before_since"
     NOT_ASKED = "not_asked"
+    NOT_SAMPLED = "not_sampled"
 
     @property
     def is_finding(self) -> bool:
@@ -69,10 +70,11 @@ _EXPLANATIONS = {
     Reason.WRITTEN_BY_OTHERS: "between the offset map's intervals, where others write, too: not this link's to prove",
     Reason.NOT_READABLE: "a site could not say where the partition stands (no leader, or refused)",
     Reason.OPEN_TRANSACTION: "behind the beginning of a transaction that was open at the freeze: no consumer reads it",
-    Reason.EXPIRED_WHILE_READ: "records were deleted (retention) each time that the partition was read",
+    Reason.EXPIRED_WHILE_READ: "records were deleted (retention) while, or each time that, the partition was read",
     Reason.TIMESTAMP_NOT_READABLE: "it has a timestamp beyond what Spark holds (292,277 years): nanoseconds, perhaps",
     Reason.BEFORE_SINCE: "older than --since, and no earlier run has proved it",
     Reason.NOT_ASKED: "of a topic that --topic does not name, and no earlier run has proved it",
+    Reason.NOT_SAMPLED: "not among the ranges that --sample has chosen",
     Reason.RECORDS_NOT_READABLE: "Spark could not read the partition; the log has its words",
 }
 

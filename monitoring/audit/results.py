@@ -40,6 +40,9 @@ def partition_results(
     )
 
 
+_UNASKED = (Reason.NOT_ASKED, Reason.NOT_SAMPLED)
+
+
 def _nothing_compared(item: FrozenPartition, left_out: Sequence[NotCompared]) -> PartitionResult:
     """Of a partition that was left out as a whole; or that has no record at either site."""
     none = Span(item.source.start, item.source.start)
@@ -58,7 +61,7 @@ def _compared(
     counts = defaultdict(int, found)
     coverage = coverage_of(counts["source_records"] + counts["target_records"], left_out, item.proved)
     verdict = AuditVerdict.EQUAL if coverage.is_full else AuditVerdict.EQUAL_AS_FAR_AS_COMPARED
-    if not coverage.records and any(told.reason is Reason.NOT_ASKED for told in left_out):
+    if not coverage.records and any(told.reason in _UNASKED for told in left_out):
         verdict = AuditVerdict.NOT_COMPARED
     # Records that changed places between two ranges make both differ, and are named as moved.
     only_moved = counts["differs"] and set(kinds) == {Kind.MOVED}

@@ -25,9 +25,11 @@ from monitoring.audit.group_looks import freeze_groups
 from monitoring.audit.history import Scope
 from monitoring.audit.locked import require_reachable
 from monitoring.audit.model import AuditVerdict, FrozenLink
+from monitoring.audit.plans import Plan, write_plan
 from monitoring.audit.proof import LinkProof, read_proof
-from monitoring.audit.protocol import ChildRequest
-from monitoring.audit.ranges import plan
+from monitoring.audit.protocol import ChildRequest, Compared
+from monitoring.audit.ranges import plan as plan_of
+from monitoring.audit.sample import Sample
 from monitoring.audit.spark_child import Comparing, run_child
 from monitoring.errors import AuditError, SparkFailed, SparkMissing
 
@@ -40,7 +42,7 @@ STANDALONE = "spark://"
 class AuditRequest:
     """What the command was asked. `run_id` None: made from the link and the time. `options` are Spark's own.
 
-    `is_full`: nothing that was proved before counts. `topics` and `since_ms` as in `Scope`.
+    `is_full`: nothing that was proved before counts, nor does it for a sample. `topics` and `since_ms` as in `Scope`.
     """
 
     link: Link
@@ -53,6 +55,7 @@ class AuditRequest:
     is_full: bool = False
     topics: tuple[str, ...] = ()
     since_ms: int | None = None
+    sample_percent: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,28 +79,50 @@ async def run_audit(
     for site in (request.link.source, request.link.target):
         require_reachable(site.name, site.security)
     require_jars(request.jars)
-    run_id = run_id_of(request)
+    request = replace(request, run_id=run_id_of(request))
     await require_master(request.master)
+    plan = await freeze_run(request, "run", report)
     directory = request.directory.resolve()  # the child stands elsewhere
-    directory.mkdir(parents=True, exist_ok=True)
-    name = request.link.name
-    proof = LinkProof(name, ()) if request.is_full else read_proof(directory, name)
-    report("asking both sites where they stand")
-    frozen = await _freeze(request.link, Scope(proof, request.topics, request.since_ms), report)
     compared = await (compare or run_child)(
         ChildRequest(
-            run_id,
-            frozen,
+            plan.run_id,
+            plan.frozen,
             request.master,
             request.jars,
             directory,
             directory / "spark.log",
-            _command(request),
+            plan.command,
             request.options,
             request.packages,
+            plan.sample,
         ),
         report,
     )
+    return outcome_of(compared, started_s)
+
+
+async def freeze_run(request: AuditRequest, verb: str, report: Callable[[str], None]) -> Plan:
+    """The first part of every run: both sites are asked, and the plan is written down. `verb` is the command's.
+
+    Raises AuditError, OSError, and what the mirror's client raises for a site that is down.
+    """
+    request = replace(request, run_id=run_id_of(request))
+    assert request.run_id is not None
+    directory = request.directory.resolve()
+    directory.mkdir(parents=True, exist_ok=True)
+    name = request.link.name
+    is_anew = request.is_full or request.sample_percent is not None
+    proof = LinkProof(name, ()) if is_anew else read_proof(directory, name)
+    report("asking both sites where they stand")
+    frozen = await _freeze(request.link, Scope(proof, request.topics, request.since_ms), report)
+    sample = None if request.sample_percent is None else Sample(request.sample_percent, request.run_id)
+    plan = Plan(request.run_id, frozen, _command(request, verb), sample)
+    write_plan(plan, directory)
+    return plan
+
+
+def outcome_of(compared: Compared, started_s: float) -> AuditOutcome:
+    """What the command prints of a run that is compared; `started_s` is of the clock that never goes back."""
     document = compared.document | {
         "records": compared.document["source_records"],
         "report": str(compared.report),
@@ -109,7 +134,7 @@ async def run_audit(
 async def _freeze(link: Link, scope: Scope, report: Callable[[str], None]) -> FrozenLink:
     async with Cluster(link.source, client_id=CLIENT_ID) as source, Cluster(link.target, client_id=CLIENT_ID) as target:
         frozen = await freeze_link(link, source, target, _now_ms, scope)
-        plan(frozen)  # before anything slow begins: the child says the same after a wait
+        plan_of(frozen)  # before anything slow begins: the child says the same after a wait
         report("asking both sites where groups stand")
         return replace(frozen, groups=await freeze_groups(link, frozen, source, target))
 
@@ -160,19 +185,28 @@ def run_id_of(request: AuditRequest) -> str:
     """The run's id: a folder's name. Raises AuditError for one that cannot be."""
     moment = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
     run_id = request.run_id if request.run_id is not None else f"{request.link.name}-{moment}"
+    return require_run_id(run_id)
+
+
+def require_run_id(run_id: str) -> str:
+    """Raises AuditError for what cannot name a folder."""
     if not RUN_ID.fullmatch(run_id) or run_id.startswith("."):
         raise AuditError(f"{run_id!r} cannot name a run", "use letters, digits, '.', '_' and '-', at most 200")
     return run_id
 
 
-def _command(request: AuditRequest) -> str:
+def _command(request: AuditRequest, verb: str) -> str:
     asked = [f"--topic {topic}" for topic in request.topics]
     if request.since_ms is not None:
         asked.append(f"--since {iso_time(request.since_ms)}")
-    # What an earlier run proved is no part of what repeats this one.
-    return " ".join(
-        ["farshore audit run", f"--link {request.link.name}", "--full", *asked, f"--master '{request.master}'"]
-    )
+    # What an earlier run proved is no part of what repeats this one; what was sampled goes by the run's name.
+    if request.sample_percent is None:
+        asked.insert(0, "--full")
+    else:
+        asked.insert(0, f"--sample {request.sample_percent:g} --run-id {request.run_id}")
+    if request.master:
+        asked.append(f"--master '{request.master}'")
+    return " ".join([f"farshore audit {verb}", f"--link {request.link.name}", *asked])
 
 
 def _now_ms() -> int:

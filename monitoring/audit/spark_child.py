@@ -1,6 +1,7 @@
 """Spark in a process of its own, as its parent sees it: requests go in, events come out, and all ends with the parent.
 
-`run_child` is for one comparison. A `SparkChild` stays for the next one, as a Spark takes some ten seconds to start.
+`run_child` is for one comparison, `run_part` also for one site's digests. A `SparkChild` stays for the next comparison,
+as a Spark takes some ten seconds to start.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import TypeAlias
 
 from broker.base.children import module_command, module_environment, start_child, stop_group
 from monitoring import limits
-from monitoring.audit.protocol import EVENT, REQUEST, ChildRequest, Compared, Failed, Progress, error_of
+from monitoring.audit.protocol import EVENT, REQUEST, ChildRequest, Compared, Ended, Failed, Progress, error_of
 from monitoring.errors import SparkFailed
 
 CHILD = module_command("monitoring.audit.child")
@@ -26,6 +27,11 @@ Comparing: TypeAlias = Callable[[ChildRequest, Report], Awaitable[Compared]]
 
 
 async def run_child(request: ChildRequest, report: Report) -> Compared:
+    """Spark's part of a whole run, or of a comparison, as `run_part` has it."""
+    return _compared(await run_part(request, report))
+
+
+async def run_part(request: ChildRequest, report: Report) -> Ended:
     """Spark's part, in a session of its own that is gone when this returns, raises or is cancelled.
 
     Raises the AuditError or OSError that the child reports, and SparkFailed when it ends without a word.
@@ -71,7 +77,7 @@ class SparkChild:
             self._comparisons += 1
             process, events = self._ends
             await _give(process, request)
-            compared = await _answer(process, events, request.log_file, report)
+            compared = _compared(await _answer(process, events, request.log_file, report))
             is_done = True
             return compared
         finally:
@@ -86,7 +92,7 @@ class SparkChild:
 
 async def _answer(
     process: asyncio.subprocess.Process, events: asyncio.StreamReader, log_file: Path, report: Report
-) -> Compared:
+) -> Ended:
     try:
         last = await _last_event(events, report)
     except ValueError as error:
@@ -99,7 +105,12 @@ async def _answer(
     return last
 
 
-async def _last_event(events: asyncio.StreamReader, report: Report) -> Compared | Failed | None:
+def _compared(ended: Ended) -> Compared:
+    assert isinstance(ended, Compared)
+    return ended
+
+
+async def _last_event(events: asyncio.StreamReader, report: Report) -> Ended | Failed | None:
     """Of one request. Raises ValueError for what is no event, such as a line that was cut."""
     async for line in events:
         event = EVENT.validate_json(line)

@@ -5,6 +5,8 @@
     DIR/ranges/run_id=R/     phase two: both sites' digests of every range, and the verdict on it, equal ones too
     DIR/groups/run_id=R/     every partition of every group that the link carries
     DIR/diffs/run_id=R/      every record that differs; of keys and values the first bytes, and how many there are
+    DIR/plans/R.json         what was frozen, for the parts of a run that run apart (`plans.py`)
+    DIR/manifests/run_id=R/site=S/   of digests that a site's own job wrote: that they are whole, and of which plan
     DIR/documents/R.json     all of it but for the tables, for who lists and shows runs without Spark
     DIR/reports/R.html       the report
     DIR/last/LINK.json       summary of the link's newest run, for metrics
@@ -112,6 +114,15 @@ def write_summary(result: AuditResult, directory: Path) -> Path:
     )
     text = json.dumps({"schema_version": SUMMARY_VERSION, **dataclasses.asdict(summary)}, indent=2)
     return replace_file(directory / "last" / f"{result.frozen.link}.json", text)
+
+
+def is_newest(result: AuditResult, directory: Path) -> bool:
+    """Whether no run of the link was frozen later: a run in parts may end behind one that began after it."""
+    path = directory / "last" / f"{result.frozen.link}.json"
+    try:
+        return _summary(path).frozen_at_ms <= result.frozen.frozen_at_ms
+    except (FileNotFoundError, AuditResultDamaged):
+        return True
 
 
 def read_summaries(directory: Path) -> tuple[AuditSummary, ...]:

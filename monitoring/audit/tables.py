@@ -11,6 +11,7 @@ from typing import Any, Final
 from monitoring import limits
 from monitoring.audit.document import as_document
 from monitoring.audit.groups import GroupOffset
+from monitoring.audit.kept import digests_folder, write_digests
 from monitoring.audit.outcome import AuditResult
 from monitoring.audit.rows import frame_of
 
@@ -37,16 +38,15 @@ class Tables:
 def write_tables(tables: Tables, directory: Path, run_id: str) -> int:
     """Store what phases one and two found; how many bytes the digests take. Raises what Spark raises, and OSError."""
     for site, digests in tables.digests.items():
-        placed = digests.repartition("topic", "partition").sortWithinPartitions("range_start")
-        parted = placed.write.partitionBy("topic", "partition").mode("overwrite")
-        parted.parquet(str(_digests(directory, run_id) / f"site={site}"))
+        write_digests(digests, str(directory), run_id, site)
+    write_found(tables, directory, run_id)
+    return sum(path.stat().st_size for path in Path(digests_folder(str(directory), run_id)).rglob("*.parquet"))
+
+
+def write_found(tables: Tables, directory: Path, run_id: str) -> None:
+    """Store what phase two found."""
     _folder(tables.ranges, directory, "ranges", run_id)
     _folder(tables.differences, directory, "diffs", run_id)
-    return sum(path.stat().st_size for path in _digests(directory, run_id).rglob("*.parquet"))
-
-
-def _digests(directory: Path, run_id: str) -> Path:
-    return directory / "digests" / f"run_id={run_id}"
 
 
 def write_result(spark: Any, result: AuditResult, directory: Path) -> None:

@@ -165,18 +165,19 @@ def test_defaults_of_commands() -> None:
     text = SITES + '[audit]\njars = ["jars/connector.jar"]\n[monitor]\nlisten = "127.0.0.1:9700"\n'
     defaults = parse(text, FILE).option_defaults()
     assert defaults["monitor"] == {"run": {"listen": "127.0.0.1:9700"}}
-    of_spark = {"jars": [str(FILE.parent / "jars/connector.jar")]}
-    assert defaults["audit"] == {"run": of_spark, "watch": of_spark}
+    jars = {"jars": [str(FILE.parent / "jars/connector.jar")]}
+    assert defaults["audit"] == {"run": jars, "watch": jars, "digest": jars, "compare": jars}
 
 
-@pytest.mark.parametrize(("command", "verb"), [("monitor", "run"), ("audit", "run"), ("audit", "watch")])
-def test_defaults_name_options_that_exist(command: str, verb: str) -> None:
+@pytest.mark.parametrize("command", ["monitor", "audit"])
+def test_defaults_name_options_that_exist(command: str) -> None:
     text = SITES + '[audit]\nmaster = "m"\njars = ["a.jar"]\n[monitor]\nlisten = "127.0.0.1:9700"\n'
     group = cli.get_command(click.Context(cli), command)
     assert isinstance(group, click.Group)
-    leaf = group.get_command(click.Context(group), verb)
-    assert leaf is not None
-    assert set(parse(text, FILE).option_defaults()[command][verb]) <= {option.name for option in leaf.params}
+    for name, defaults in parse(text, FILE).option_defaults()[command].items():
+        run = group.get_command(click.Context(group), name)
+        assert run is not None
+        assert set(defaults) <= {option.name for option in run.params}
 
 
 CLUSTER = """

@@ -9,6 +9,7 @@ import pytest
 
 from monitoring.audit import digest
 from monitoring.audit.diff import DIFFERENCES_SCHEMA
+from monitoring.audit.kept import MANIFEST_SCHEMA
 from monitoring.audit.tables import GROUPS_SCHEMA, RUNS_SCHEMA
 
 PAGE = (Path(__file__).parents[3] / "docs" / "audit.md").read_text(encoding="utf-8")
@@ -26,7 +27,13 @@ def documented(table: str) -> dict[str, str]:
 
 
 @pytest.mark.parametrize(
-    ("table", "schema"), [("runs", RUNS_SCHEMA), ("diffs", DIFFERENCES_SCHEMA), ("groups", GROUPS_SCHEMA)]
+    ("table", "schema"),
+    [
+        ("runs", RUNS_SCHEMA),
+        ("diffs", DIFFERENCES_SCHEMA),
+        ("groups", GROUPS_SCHEMA),
+        ("manifests", MANIFEST_SCHEMA),
+    ],
 )
 def test_each_column_is_described_with_its_type(table: str, schema: str) -> None:
     columns = dict(column.split(" ") for column in schema.replace("`", "").split(", "))

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from deploy.cli.audit import audit_group, exit_code_of, rows_of
+from deploy.cli.audit import audit_group
+from deploy.cli.audit_lines import exit_code_of, rows_of
 from monitoring import limits
 from monitoring.audit.document import as_document
 from monitoring.audit.gate import why_not_enough
