@@ -120,7 +120,6 @@ def compare_apart(spark: Any, apart: ApartJob, directory: Path) -> AuditResult:
     sizes = {name: kept.written_bytes(spark, apart.base, job.run_id, name) for name in names.values()}
 
     def store(tables: Tables) -> int:
-        job.report("writing the result")
         write_found(tables, directory, job.run_id)
         return sum(sizes.values())
 
