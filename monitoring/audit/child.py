@@ -100,7 +100,7 @@ def compared(spark: Any, request: ChildRequest, report: Callable[[str], None]) -
 def keep(result: AuditResult, request: ChildRequest) -> Compared:
     """What others read of the run. An older freeze does not take the place of a newer one, nor a sample of a proof."""
     directory = request.directory
-    page = write_report(as_html(result, request.command), directory, request.run_id)
+    page = write_report(as_html(result, request.command), directory, result.run_id)
     document = as_document(result)
     write_document(document, directory)
     if is_newest(result, directory):
