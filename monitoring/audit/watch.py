@@ -31,7 +31,8 @@ from monitoring.audit.watching import (
 )
 from monitoring.errors import AuditError
 
-TABLES: Final = ("runs", "digests", "ranges", "groups", "diffs")
+TABLES: Final = ("runs", "digests", "ranges", "groups", "diffs", "manifests")
+FILES: Final = (("plans", "json"), ("reports", "html"), ("documents", "json"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +97,8 @@ async def watch(settings: WatchSettings) -> None:
                     if words != failing:
                         settings.say(f"no audit, tried again each {settings.every_ms / 1000:g} s: {words}")
                     failing = words
+                    with suppress(OSError):  # what goes wrong now does so again when an audit has ended, and is told
+                        trim(request.directory, state)
                     settings.post(watched)
                 await clock.sleep(max(0.0, began + settings.every_ms / 1000 - clock.monotonic()))
 
@@ -128,15 +131,19 @@ def _ended(
 
 
 def trim(directory: Path, state: WatchState) -> None:
-    """Remove the runs that the watch keeps no more, also what a run that was cut off had written. Raises OSError."""
-    found = [path.stem for folder in ("documents", "reports") for path in (directory / folder).glob("*")]
+    """Remove the runs that the watch keeps no more, and what those that failed had written. Raises OSError.
+
+    None of the watch may be under way.
+    """
+    found = [path.stem for folder, _ in FILES for path in (directory / folder).glob("*")]
     found += [path.name.partition("=")[2] for table in TABLES for path in (directory / table).glob("run_id=*")]
-    for run_id in runs_to_trim(found, state):
+    ended = {path.stem for path in (directory / "documents").glob("*.json")}
+    for run_id in runs_to_trim(found, ended, state):
         for table in TABLES:
             with suppress(FileNotFoundError):
                 shutil.rmtree(directory / table / f"run_id={run_id}")
-        (directory / "reports" / f"{run_id}.html").unlink(missing_ok=True)
-        (directory / "documents" / f"{run_id}.json").unlink(missing_ok=True)
+        for folder, ending in FILES:
+            (directory / folder / f"{run_id}.{ending}").unlink(missing_ok=True)
 
 
 def _told(error: FarshoreError | OSError | ExceptionGroup[Exception]) -> str:

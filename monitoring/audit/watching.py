@@ -111,14 +111,16 @@ def run_id_at(link: str, now_ms: int) -> str:
     return f"{link}-watch-{moment}.{now_ms % 1000:03d}Z"
 
 
-def runs_to_trim(found: Collection[str], state: WatchState) -> list[str]:
+def runs_to_trim(found: Collection[str], ended: Collection[str], state: WatchState) -> list[str]:
     """Of the run ids that are there those of the link's watch that are not kept, the oldest first.
 
-    AUDIT_WATCH_RUNS_KEPT are, and what `told_runs` names. Runs of other links and other commands are never trimmed.
+    AUDIT_WATCH_RUNS_KEPT of those that have `ended` are, and what `told_runs` names. Runs of other links and other
+    commands are never trimmed.
     """
     ours = re.compile(rf"{re.escape(state.link)}-watch-\d{{8}}T\d{{6}}\.\d{{3}}Z")
-    runs = sorted(name for name in set(found) if ours.fullmatch(name))
-    return [name for name in runs[: -limits.AUDIT_WATCH_RUNS_KEPT] if name not in state.told_runs]
+    runs = sorted(name for name in {*found, *ended} if ours.fullmatch(name))
+    kept = [name for name in runs if name in ended][-limits.AUDIT_WATCH_RUNS_KEPT :]
+    return [name for name in runs if name not in {*kept, *state.told_runs}]
 
 
 def at_ms(text: str) -> int:

@@ -116,6 +116,9 @@ def settings_of(directory: Path, posted: asyncio.Queue[Watched], lines: list[str
 
 async def test_a_site_that_does_not_answer_ends_nothing_and_is_said_once(tmp_path: Path) -> None:
     write_state(WatchState("east-west", 7, AuditVerdict.EQUAL), tmp_path)
+    plan = tmp_path / "plans" / f"{run_id_at('east-west', 1)}.json"
+    plan.parent.mkdir()
+    plan.write_text("{}")
     posted: asyncio.Queue[Watched] = asyncio.Queue()
     lines: list[str] = []
     task = asyncio.create_task(watch(settings_of(tmp_path, posted, lines)))
@@ -127,6 +130,7 @@ async def test_a_site_that_does_not_answer_ends_nothing_and_is_said_once(tmp_pat
     (line,) = lines
     assert "no audit, tried again each 0.001 s: site east does not answer" in line
     assert read_state(tmp_path, "east-west").proved_at_ms == 7
+    assert not plan.exists()  # of what failed nothing piles up while a site is away
 
 
 async def test_a_link_is_watched_once_in_a_folder(tmp_path: Path) -> None:
@@ -154,20 +158,24 @@ async def test_what_could_never_be_audited_ends_it_at_once(tmp_path: Path) -> No
 
 
 def test_runs_that_are_not_kept_go_with_all_that_they_left(tmp_path: Path) -> None:
-    """Also one that was cut off before it had a document."""
+    """Also one that was cut off before it had a document: it takes the place of none that ended."""
     runs = [run_id_at("a", number) for number in range(limits.AUDIT_WATCH_RUNS_KEPT + 3)]
     for run in [*runs, "by-hand"]:
         for table in TABLES:
             folder = tmp_path / table / f"run_id={run}"
             folder.mkdir(parents=True)
             (folder / "part.parquet").write_text("rows")
-        for folder_name, ending in (("documents", "json"), ("reports", "html")):
+        for folder_name, ending in (("documents", "json"), ("plans", "json"), ("reports", "html")):
             (tmp_path / folder_name).mkdir(exist_ok=True)
             (tmp_path / folder_name / f"{run}.{ending}").write_text("{}")
     (tmp_path / "documents" / f"{runs[0]}.json").unlink()
+    plans = tmp_path / "plans"
+    for planned in (run_id_at("a", 1_000_000), "planned-by-hand"):
+        (plans / f"{planned}.json").write_text("{}")
     trim(tmp_path, WatchState("a", told_runs=(runs[1],)))
     kept = {runs[1], *runs[3:], "by-hand"}
     assert {path.stem for path in (tmp_path / "documents").iterdir()} == kept
     assert {path.stem for path in (tmp_path / "reports").iterdir()} == kept
+    assert {path.stem for path in plans.iterdir()} == {*kept, "planned-by-hand"}
     for table in TABLES:
         assert {path.name for path in (tmp_path / table).iterdir()} == {f"run_id={run}" for run in kept}

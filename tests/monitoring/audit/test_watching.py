@@ -134,8 +134,10 @@ def test_only_runs_of_this_links_watch_are_trimmed() -> None:
     others = [run_id_at("a-watch-b", 1), run_id_at("b", 1), "a-20261126T220000Z", "mine", "a-watch-mine"]
     assert ours == sorted(ours)
     state = WatchState("a", told_runs=(ours[1], ours[-1]))
-    assert runs_to_trim([*others, *reversed(ours), *ours], state) == [ours[0], *ours[2:5]]
-    assert runs_to_trim(ours[:3], state) == []
+    found = [*others, *reversed(ours), *ours]
+    assert runs_to_trim(found, found, state) == [ours[0], *ours[2:5]]
+    assert runs_to_trim(ours[:3], ours[:3], state) == []
+    assert runs_to_trim(found, ours[:-2], state) == [ours[0], *ours[2:3], ours[-2]]
 
 
 def test_the_state_outlasts_the_process(tmp_path: Path) -> None:
