@@ -139,8 +139,16 @@ def next_proof(result: AuditResult) -> LinkProof:
     return LinkProof(result.frozen.link, tuple(found))
 
 
+def as_far_as_kept(proof: LinkProof, result: AuditResult, now: LinkProof) -> LinkProof:
+    """Without what the run carries on and another run has taken back since it was frozen: `now` is what is kept."""
+    carried = {(item.topic, item.partition) for item in result.partitions if item.proved}
+    gone = carried - now.by_place().keys()
+    kept = tuple(item for item in proof.partitions if (item.topic, item.partition) not in gone)
+    return replace(proof, partitions=kept)
+
+
 def without_what_differs(proof: LinkProof, result: AuditResult) -> LinkProof:
-    """What a sample has found to differ counts as proved no more; what it has found equal proves nothing."""
+    """What a run has found to differ counts as proved no more; what it has found equal adds nothing here."""
     differing = {
         (item.topic, item.partition) for item in result.partitions if item.ranges_differing + item.ranges_moved
     }
