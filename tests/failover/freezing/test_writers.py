@@ -35,7 +35,7 @@ from failover.running.operation import GroupsStand
 from failover.running.result import OperationResult
 from failover.running.steps import OperationStep
 from failover.running.verification import DifferenceKind
-from mirror.groups.committing import Due
+from mirror.groups.committing import Commits, Due
 from tests.failover.stage import PARTITIONS, RECORDS, TOPIC, Stage, commit_group, mirrored, two_sites
 from tests.mirror.harness import eventually, make_topic, read_all, running, some_records, wait_for_records, write
 
@@ -181,8 +181,9 @@ async def test_applications_are_let_in_as_soon_as_their_groups_stand_and_what_co
 
 
 async def test_nobody_is_let_in_where_a_group_does_not_stand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def refuse(_self: FencedCommits, due: Sequence[Due], _check: object) -> dict[str, KafkaError]:
-        return {one.group: KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, one.group) for one in due}
+    async def refuse(_self: FencedCommits, due: Sequence[Due], _check: object) -> Commits:
+        refused = {one.group: KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, one.group) for one in due}
+        return Commits(refused, None, None)
 
     async with two_sites(tmp_path) as stage:
         async with mirrored(stage):
