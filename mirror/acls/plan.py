@@ -94,8 +94,10 @@ def plan_acls(
     withheld += [Withheld(acl, f"without this denial: {barred[acl]}") for acl in sorted(barred.keys() - there)]
     waiting = frozenset[Acl]() if promoted else carried.held - carried.standing
     wanted = (carried.standing | carried.held if promoted else carried.standing) - barred.keys() - {*locking}
-    waited = record.held - record.made if promoted else frozenset[Acl]()
-    wanted |= {acl for acl in waited - barred.keys() if not scope.is_known_at_source(acl)}
+    waited = record.held - (record.made & there) if promoted else frozenset[Acl]()
+    given = {acl for acl in waited - barred.keys() if not scope.is_known_at_source(acl)}
+    # Nor without its denial, of which the source may know another topic.
+    wanted |= given | {acl for acl in waited if acl.is_denial and any(denied_by(one, [acl]) for one in given)}
     ours = frozenset[Acl]() if promoted or record.damage else record.made
     extra = {acl for acl in there - wanted - waiting if acl in record.made or scope.speaks_of(acl)}
     rest = tuple(sorted(extra - ours))

@@ -58,6 +58,21 @@ def test_of_a_source_that_is_lost_the_record_says_what_was_held_back() -> None:
     assert (plan.promoted, plan.create, plan.in_place) == (True, (allow("a", WRITE, "orders"),), 1)
 
 
+def test_a_source_that_came_back_empty_gives_nothing_without_its_denial() -> None:
+    """Whoever was cut short had the denial written down as made before it was there."""
+    denial, held = deny("app", WRITE, "orders", host="10.0.0.7"), allow("app", WRITE, "orders")
+    record = AclRecord(exists=True, made=frozenset({denial}), held=frozenset({denial, held}))
+    plan = planned([], record=record, promoted=True, scope=scope_of(link_of("orders")))
+    assert (plan.create, plan.settled) == ((denial, held), ())
+
+
+def test_nor_where_the_source_knows_another_topic_of_that_denial() -> None:
+    denial, held = prefixed(deny("app", WRITE, "orders-")), allow("app", WRITE, "orders-1")
+    record = AclRecord(exists=True, held=frozenset({denial, held}))
+    scope = scope_of(link_of("orders-.*"), "orders-2")
+    assert planned([], record=record, promoted=True, scope=scope).create == (denial, held)
+
+
 def test_what_was_given_at_a_promotion_goes_when_the_target_stands_by_again() -> None:
     write = allow("a", WRITE, "orders")
     plan = planned([write], [write], AclRecord(exists=True, made=frozenset({write})))
