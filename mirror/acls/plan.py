@@ -119,10 +119,12 @@ def plan_acls(
 
 
 def plan_promotion(link: str, target: Iterable[Acl], record: AclRecord) -> AclPlan:
-    """Of a target that took over from a source that does not answer: what the link had held back, as it wrote it."""
-    there = frozenset(target)
+    """Of a target that took over from a source that does not answer: what the link had held back, as it wrote it, and
+    the denials that it made and that are gone.
+    """
+    there = without_freezes(target)
     settled = tuple(sorted((record.held - record.made) & there))
-    create = denials_first(record.held - there)
+    create = denials_first((record.held | {acl for acl in record.made if acl.is_denial}) - there)
     return AclPlan(link, promoted=True, create=create, settled=settled, in_place=len(record.held & there))
 
 

@@ -28,7 +28,7 @@ from broker.client.topics import NewTopic, describe_topics, list_topics
 from broker.wire.errors import ErrorCode
 from broker.wire.records import Record, encode_batch
 from broker.wire.vocabulary import EARLIEST, EVERY_RESOURCE, AclPattern, AclResource, TopicPartition
-from mirror.acls.carrying import KINDS, AclScope, carry, is_about
+from mirror.acls.carrying import KINDS, AclScope, carry, is_about, without_freezes
 from mirror.acls.plan import AclPlan, due_acls, plan_acls, plan_promotion
 from mirror.acls.record import (
     AclRecord,
@@ -143,7 +143,7 @@ def _waiting(seen: AclsSeen) -> frozenset[Acl]:
     """
     plan, record = seen.plan, seen.record
     if plan.promoted:
-        return record.held - (seen.target - record.made) - {*plan.settled}
+        return record.held - (without_freezes(seen.target) - record.made) - {*plan.settled}
     if not seen.source_answers:
         return record.held
     return frozenset({*plan.hold, *plan.held_again, *(acl for acl in plan.create if acl.is_denial)})

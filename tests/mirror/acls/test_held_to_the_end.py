@@ -9,12 +9,13 @@ from pathlib import Path
 import pytest
 
 from broker.client.acl_bindings import delete_acls
+from broker.client.acls import FREEZE_MARK
 from broker.client.topics import delete_topics
 from mirror.acls.findings import acl_findings
-from mirror.acls.sync import read_record
+from mirror.acls.sync import apply_acls, look_at_acls, read_record, sync_acls
 from mirror.offsets.entries import LinkRun, RunState
 from mirror.offsets.state_entries import StateEntries
-from tests.mirror.acls.acls import WRITE, allow
+from tests.mirror.acls.acls import WRITE, allow, deny
 from tests.mirror.acls.test_sync import TOPIC, Sites, between, make
 
 HELD = allow("app", WRITE, TOPIC)
@@ -57,3 +58,14 @@ async def test_a_source_that_came_back_empty_takes_nothing_away(sites: Sites) ->
     await sites.apply(promoted=True)
     assert await sites.at_target() == {HELD}
     assert await findings(sites) == []
+
+
+async def test_a_denial_that_only_a_freeze_made_still_waits_when_a_promotion_is_cut_short(sites: Sites) -> None:
+    denial = deny("app", WRITE, TOPIC)
+    await make(sites.target, denial, denial._replace(principal=f"{FREEZE_MARK}freeze-1/User:app"))
+    await make(sites.source, denial)
+    await sync_acls(sites.link, sites.source, sites.target, frozenset(), shut_out=[denial])
+    seen = await look_at_acls(sites.link, None, sites.target, promoted=True)
+    assert seen.plan.create == (denial, HELD)
+    await apply_acls(sites.link, sites.target, seen, [], remove=False)
+    assert (await read_record(sites.link.acls_topic, sites.target)).held == {denial, HELD}

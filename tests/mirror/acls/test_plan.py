@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from broker.client.acl_bindings import Acl
+from broker.client.acls import FREEZE_MARK
 from mirror.acls.carrying import AclScope, carry
 from mirror.acls.plan import AclPlan, AclStep, due_acls, lines_of, plan_acls, plan_promotion
 from mirror.acls.record import AclRecord
@@ -71,6 +72,15 @@ def test_nor_where_the_source_knows_another_topic_of_that_denial() -> None:
     record = AclRecord(exists=True, held=frozenset({denial, held}))
     scope = scope_of(link_of("orders-.*"), "orders-2")
     assert planned([], record=record, promoted=True, scope=scope).create == (denial, held)
+
+
+def test_of_a_lost_source_denials_that_are_gone_or_a_freezes_own_are_made_before_what_waited() -> None:
+    denial, mine, write = deny("a", WRITE, "orders"), deny("b", READ, "orders"), allow("a", WRITE, "orders")
+    mark = deny("a", WRITE, "orders")._replace(principal=f"{FREEZE_MARK}freeze-1/User:a")
+    record = AclRecord(exists=True, made=frozenset({mine}), held=frozenset({denial, write}))
+    plan = plan_promotion("east-west", [denial, mark], record)
+    assert (plan.create, plan.settled, plan.in_place) == ((denial, mine, write), (), 0)
+    assert plan_promotion("east-west", [denial, mine], record).create == (write,)
 
 
 def test_what_was_given_at_a_promotion_goes_when_the_target_stands_by_again() -> None:
