@@ -105,7 +105,8 @@ async def look_at_acls(
 
 
 async def apply_acls(link: Link, target: Cluster, seen: AclsSeen, create: Sequence[Acl], *, remove: bool) -> AclChanges:
-    """Make these of the plan; with `remove` also take away what it says. Where one denial fails nothing is allowed.
+    """Make these of the plan; with `remove` also take away what it says. Where one denial fails nothing is allowed,
+    and where one allowance stays no denial is taken away.
 
     What would keep the mirror from writing is taken back at once: a denial does, and where the cluster allows all that
     no ACL is about, so does the first ACL about a topic.
@@ -125,9 +126,12 @@ async def apply_acls(link: Link, target: Cluster, seen: AclsSeen, create: Sequen
     if not failures:
         failures = await _make(target, allowances, seen.topics)
     removed: list[Acl] = []
-    if remove and not failures:
-        failed = await delete_acls(target, plan.remove)
-        removed = [acl for acl in plan.remove if acl not in failed]
+    for denials in (False, True) if remove else ():
+        if failures:
+            break
+        going = [acl for acl in plan.remove if acl.is_denial == denials]
+        failed = await delete_acls(target, going)
+        removed += [acl for acl in going if acl not in failed]
         failures |= failed
     created = tuple(acl for acl in create if acl not in failures and acl not in undone)
     entries = [*unmade_entries(({*create} - {*created}) | {*removed})]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -69,3 +70,16 @@ async def test_a_denial_that_only_a_freeze_made_still_waits_when_a_promotion_is_
     assert seen.plan.create == (denial, HELD)
     await apply_acls(sites.link, sites.target, seen, [], remove=False)
     assert (await read_record(sites.link.acls_topic, sites.target)).held == {denial, HELD}
+
+
+async def test_no_denial_goes_where_what_it_takes_away_could_not_be_removed(sites: Sites) -> None:
+    """What the target does not know it refuses by itself, and does the rest of that request."""
+    denial, refused = deny("app", WRITE, TOPIC), HELD._replace(operation=99)
+    await make(sites.target, denial, HELD)
+    seen = await look_at_acls(sites.link, sites.source, sites.target, promoted=False)
+    seen = replace(seen, plan=replace(seen.plan, remove=(refused, HELD, denial)))
+    changes = await apply_acls(sites.link, sites.target, seen, [], remove=True)
+    assert (changes.removed, [acl for acl, _ in changes.failures]) == ((HELD,), [refused])
+    assert await sites.at_target() == {denial}
+    seen = replace(seen, plan=replace(seen.plan, remove=(HELD, denial)))
+    assert (await apply_acls(sites.link, sites.target, seen, [], remove=True)).removed == (HELD, denial)
