@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from kazoo.client import KazooClient
+from kazoo.security import READ_ACL_UNSAFE, make_digest_acl
 
 from broker.base.clock import SystemClock
 from broker.client.security.settings import Secret, Tls
@@ -145,6 +146,27 @@ async def test_what_is_made_belongs_to_who_made_it_alone(stage: Stage) -> None:
                 assert "zookeeper_security" in refused.value.hint
     async with session(servers, stage.access) as zk:
         assert (await zk.get("/a"))[0] == b"secret"
+
+
+async def test_a_chroot_that_is_there_needs_no_right_to_what_it_is_in(stage: Stage) -> None:
+    """An operator gave the brokers a place below one of his own."""
+
+    def given() -> None:
+        client = KazooClient(stage.server.address)
+        client.start()
+        with closing(client):
+            client.create("/given", acl=[make_digest_acl("operator", "his-own", all=True), *READ_ACL_UNSAFE])
+            client.add_auth("digest", "operator:his-own")
+            client.create("/given/north", acl=[make_digest_acl("farshore", PASSWORD, all=True)])
+            client.stop()
+
+    await asyncio.to_thread(given)
+    async with session(f"{stage.server.secure}/given/north", stage.access) as zk:
+        await zk.create("/a", b"secret")
+        assert (await zk.get("/a"))[0] == b"secret"
+    with pytest.raises(NotAllowed, match="/given/south: ZooKeeper lets only others do that"):
+        async with session(f"{stage.server.secure}/given/south", stage.access):
+            pass
 
 
 async def test_a_broker_works_by_it_and_leaves_nothing_to_others(

@@ -251,6 +251,9 @@ class KazooZooKeeper:
                 await self._queued(partial(self._client.create_async, path), path)
             except NodeExists:
                 continue
+            except NotAllowed:  # asks for the right to make it before it looks whether it is there
+                if await self._queued(partial(self._client.exists_async, path), path) is None:
+                    raise
 
     async def _tell_if_open(self) -> None:
         with contextlib.suppress(NoNode, NotAllowed):  # a cluster that is new, and one that is locked
