@@ -36,7 +36,7 @@ from broker.cluster.zookeeper.watching import Changes
 from broker.errors import BrokerError
 
 Connect = Callable[[], Awaitable[ZooKeeper]]
-"""Opens a session. Raises ZooKeeperUnreachable."""
+"""Opens a session. Raises ZooKeeperUnreachable, NotAllowed."""
 
 CONNECT_PAUSE_S: Final = 0.5
 SEEN_SAVED_S: Final = 15.0
@@ -157,7 +157,10 @@ class KeptSession:
             try:
                 return await self._connect()
             except ZooKeeperUnreachable:
-                await self._clock.sleep(CONNECT_PAUSE_S)
+                pass
+            except NotAllowed as error:
+                self._tell_once(self._not_for_us(error))
+            await self._clock.sleep(CONNECT_PAUSE_S)
 
     async def _is_ours(self, zk: ZooKeeper) -> bool:
         """Whether our cluster is there. In another one, also in one that was made anew where ours was lost, all that
@@ -173,11 +176,17 @@ class KeptSession:
         except MetadataUnreadable as error:
             told = f"cluster {self._cluster_id} is not in ZooKeeper any more: {error}"
         except NotAllowed as error:  # until the login is as that of the other brokers
-            told = f"cluster {self._cluster_id} is in ZooKeeper, and not for this broker: {error}; {error.hint}"
+            told = self._not_for_us(error)
+        self._tell_once(told)
+        return False
+
+    def _not_for_us(self, error: NotAllowed) -> str:
+        return f"cluster {self._cluster_id} is in ZooKeeper, and not for this broker: {error}; {error.hint}"
+
+    def _tell_once(self, told: str) -> None:
         if told != self._told:
             log.error("%s; until our cluster is there as it was this broker leads nothing, and keeps what it has", told)
         self._told = told
-        return False
 
     async def _session(self) -> ZooKeeper:
         async with self._opened:
