@@ -11,10 +11,13 @@ from broker.http.face import Page, Render
 
 
 def page_of(registry: CollectorRegistry) -> Render:
-    """In the form that is accepted: the text format, or OpenMetrics."""
+    """In the form that is accepted: the text format, also for what cannot be read, or OpenMetrics."""
 
     def render(accept: str, names: Sequence[str]) -> Page:
-        encode, content_type = choose_encoder(accept)
+        try:
+            encode, content_type = choose_encoder(accept)
+        except (ValueError, TypeError):  # a version that is none
+            encode, content_type = choose_encoder("")
         return Page(content_type, encode(registry.restricted_registry(names) if names else registry))
 
     return render
