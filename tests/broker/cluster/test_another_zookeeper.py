@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from broker.cluster.metadata_store import MetadataUnreadable
-from broker.cluster.zookeeper import layout, store
+from broker.cluster.zookeeper import kept_session, layout
 from broker.cluster.zookeeper.seen import CHANGES, FILE_NAME
 from broker.cluster.zookeeper.session import SetData
 from broker.cluster.zookeeper.store import ZooKeeperMetadataStore
@@ -77,7 +77,7 @@ async def test_an_older_copy_of_zookeeper_is_not_followed_and_a_newer_one_is(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The ISR of its day had a broker that lacks what was acknowledged since; all brokers may have been stopped."""
-    monkeypatch.setattr(store, "SEEN_SAVED_S", 0.01)
+    monkeypatch.setattr(kept_session, "SEEN_SAVED_S", 0.01)
     async with running_cluster(tmp_path, *NODES) as cluster:
         async with cluster.clients() as clients:
             await create(clients[1], "t", min_insync_replicas="2")
@@ -108,7 +108,7 @@ async def test_an_older_copy_of_zookeeper_is_not_followed_and_a_newer_one_is(
 async def test_nobody_leads_by_an_older_copy_that_has_the_sessions_too(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(store, "SEEN_SAVED_S", 0.01)
+    monkeypatch.setattr(kept_session, "SEEN_SAVED_S", 0.01)
     async with running_cluster(tmp_path, *NODES) as cluster, cluster.clients() as clients:
         await create(clients[1], "t", min_insync_replicas="2")
         leader = await cluster.led("t")
