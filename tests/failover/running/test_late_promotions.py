@@ -4,6 +4,7 @@ whose link it moved.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
@@ -14,6 +15,7 @@ from typing import Any
 import pytest
 
 from broker.base.clock import SystemClock
+from broker.base.ending import to_its_end
 from broker.client.cluster import Cluster
 from broker.client.connection import Connection
 from broker.client.errors import AccessRefused
@@ -62,7 +64,9 @@ class Asleep:
 
 @contextmanager
 def before_a_request(monkeypatch: pytest.MonkeyPatch, client_id: str, asleep: Asleep) -> Iterator[None]:
+    """However short the patience of that machine is: it is out when it wakes, and what others do is not cut short."""
     real = Connection.send
+    others: list[asyncio.Future[None]] = []
 
     async def send(
         self: Connection, message: Message, version: int | None = None, *, timeout_ms: int | None = None
@@ -70,12 +74,15 @@ def before_a_request(monkeypatch: pytest.MonkeyPatch, client_id: str, asleep: As
         if self._client_id == client_id:
             asleep.requests += 1
             if asleep.requests == asleep.at:
-                await asleep.meanwhile()
+                others.append(asyncio.ensure_future(asleep.meanwhile()))
+                await to_its_end(others[0])
         return await real(self, message, version, timeout_ms=timeout_ms)
 
     with monkeypatch.context() as patched:
         patched.setattr(Connection, "send", send)
         yield
+        for one in others:
+            one.result()
 
 
 @contextmanager
