@@ -86,13 +86,16 @@ class GroupMove:
         there = self.target_offset
         if not self.commits or there is None or stands_at is None or stands_at <= there or stands_at == self.stood_at:
             return self
+        # What it skips by the plan already it still does; RESTORED: where it was brought is `there`.
+        planned = 0 if self.kind is MoveKind.RESTORED else self.skipped_records
+        skipped = None if planned is None else planned + stands_at - there
         # Behind where it stands now the logs may differ in order, too, where both sites write.
         again = None if self.turn and self.read_again_records != 0 else 0
         return replace(
             self,
             kind=MoveKind.AHEAD,
             target_offset=stands_at,
-            skipped_records=stands_at - there,
+            skipped_records=skipped,
             read_again_records=again,
         )
 

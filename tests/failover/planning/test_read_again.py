@@ -130,3 +130,10 @@ def test_of_one_that_has_gone_on_since_the_plan_nobody_tells_what_it_reads_again
     assert (gone_on.kind, gone_on.read_again_records, gone_on.skipped_records) == (MoveKind.AHEAD, None, 2)
     assert replace(planned, turn=0).of_one_at(487).read_again_records == 0, "the order is the source's"
     assert replace(planned, read_again_records=0).of_one_at(487).read_again_records == 0, "further on there is no more"
+
+
+def test_of_one_that_has_gone_on_since_the_plan_what_it_skips_by_the_plan_is_not_forgotten() -> None:
+    planned = GroupMove("analysts", *AT, AT.topic, MoveKind.TRANSLATED, 490, 485, "", skipped_records=7)
+    assert planned.of_one_at(487).skipped_records == 9
+    assert replace(planned, skipped_records=None).of_one_at(487).skipped_records is None, "not known by then either"
+    assert replace(planned, kind=MoveKind.RESTORED, skipped_records=None).of_one_at(487).skipped_records == 2
