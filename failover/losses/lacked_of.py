@@ -27,6 +27,9 @@ def with_lacked(losses: Iterable[PartitionLoss], lacked: Iterable[Lacked]) -> tu
 def _with_lacked(loss: PartitionLoss, lacked: Lacked) -> PartitionLoss:
     if lacked.first_offset is None:
         return replace(loss, certainty=Certainty.UNKNOWN, lacked_records=None)
+    if lacked.records == 0:
+        return loss
+    has_end = loss.offsets or loss.unclear_offsets or loss.open_offsets or loss.certainty is Certainty.UNKNOWN
     is_known = loss.records is not None and lacked.records is not None
     firsts = [at for at in (loss.first_offset, lacked.first_offset) if at is not None]
     return replace(
@@ -34,7 +37,7 @@ def _with_lacked(loss: PartitionLoss, lacked: Lacked) -> PartitionLoss:
         offsets=(loss.offsets or 0) + lacked.offsets,
         records=(loss.records or 0) + (lacked.records or 0) if is_known else None,
         first_offset=min(firsts),
-        end_offset=loss.end_offset if loss.offsets else lacked.end_offset,
+        end_offset=loss.end_offset if has_end else lacked.end_offset,
         first_timestamp_ms=None,
         lacked_offsets=lacked.offsets,
         lacked_records=lacked.records,
