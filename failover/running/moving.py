@@ -169,11 +169,13 @@ class FencedCommits:
         as the state refuses it.
         """
         tries_left = FENCED_TRIES_MAX
+        in_doubt: frozenset[str] = frozenset()
         while True:
             begin = partial(self._begin, check)
             ended = await commit_groups(self._target, self._link, begin, share, self._places)
+            in_doubt |= ended.in_doubt  # a later try that is refused takes nothing back of what an earlier one did
             if ended.error is None:
-                return ended
+                return ended._replace(in_doubt=in_doubt)
             await check()  # else the link is this operation's still, and taken up it does this again
             tries_left -= 1
             if not tries_left or not (isinstance(ended.error, KafkaError) and ended.error.code in FENCED):

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from broker.client.connection import Connection
-from broker.client.errors import KafkaError
+from broker.client.errors import ConnectionLost, KafkaError
 from broker.wire.errors import ErrorCode
 from broker.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from broker.wire.messages.end_txn import EndTxnRequest
@@ -23,9 +23,10 @@ from failover.errors import CutShort, FenceShrank
 from failover.planning.plan import plan_failover
 from failover.running.moving import promoted_again
 from mirror.api import Promotion, fence_groups, promote_link, resume_link
+from mirror.offsets.state import read_entries
 from mirror.offsets.taking_over import claim_link
 from tests.failover.machines import VICTIM, machine
-from tests.failover.stage import PARTITIONS, Stage, commit_group, mirrored, two_sites
+from tests.failover.stage import GROUP, PARTITIONS, Stage, commit_group, mirrored, two_sites
 
 
 @contextmanager
@@ -117,6 +118,43 @@ async def test_a_worker_that_fences_the_state_behind_the_promotion_ends_no_move(
         await commit_group(stage.source, 44, 45)
         claiming = partial(claim_link, stage.target, stage.link, "a worker")
         await moved_although(monkeypatch, stage, claiming)
+
+
+async def test_what_a_commit_without_answer_may_have_moved_is_not_taken_back_by_the_next_try(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A worker fenced the groups then: the next try was refused, as the group stood there, and its pair was gone."""
+    async with two_sites(tmp_path) as stage:
+        async with mirrored(stage):
+            pass
+        await commit_group(stage.source, 44, 45)
+        real = Connection.send
+        lost: list[Message] = []
+
+        async def send(
+            self: Connection, message: Message, version: int | None = None, *, timeout_ms: int | None = None
+        ) -> Awaitable[Any]:
+            answer = await real(self, message, version, timeout_ms=timeout_ms)
+            is_end = isinstance(message, EndTxnRequest) and message.transactional_id == groups_id
+            if self._client_id == VICTIM and is_end and not lost:
+                lost.append(message)
+                await answer
+                await fence_groups(stage.target, stage.link)
+                raise ConnectionLost("a test")
+            return answer
+
+        groups_id = stage.link.groups_transactional_id
+        async with machine(VICTIM, stage.link) as (sites,):
+            plan = plan_failover(await sites.look(), allow_data_loss=True, even_if_source_answers=True)
+            monkeypatch.setattr(Connection, "send", send)
+            await stage.run(plan, sites)
+        assert lost
+        stands = await stage.group_at(stage.target)
+        for at in PARTITIONS:
+            assert await stage.next_record(stage.target, at) == await stage.next_record(stage.source, at)
+        kept = (await read_entries(stage.link, stage.target)).groups.by_group[GROUP].written
+        pairs = {at: (one.source_offset, one.target_offset) for at, one in kept.items()}
+        assert pairs == {at: (offset, stands[at]) for at, offset in zip(PARTITIONS, (44, 45), strict=True)}
 
 
 @pytest.mark.parametrize("has_groups", [True, False])
