@@ -334,17 +334,19 @@ class CarriedCounter:
         return await self._count(where, start, end, are_left_out=False)
 
     async def count_left_out(self, where: TopicPartition, start: int, end: int) -> int | None:
-        """As `count`, of those that the link leaves out."""
+        """As `count`, of those that the link leaves out as the target has had them: not of third sites' records that it
+        leaves to their own links.
+        """
         return await self._count(where, start, end, are_left_out=True)
 
     async def _count(self, where: TopicPartition, start: int, end: int, *, are_left_out: bool) -> int | None:
         judge, records = self._passage.judge(where), 0
         async for header, batch in read_batches(self._source, where, start, end, IsolationLevel.READ_COMMITTED):
             await self._passage.learn(where, batch)
-            verdict = judge(header).verdict
-            if verdict is Verdict.UNCLEAR:
+            judged = judge(header)
+            if judged.verdict is Verdict.UNCLEAR:
                 return None
-            if (verdict is Verdict.LEAVE_OUT) is not are_left_out:
+            if (judged.verdict is Verdict.LEAVE_OUT) is not are_left_out or (are_left_out and judged.left_to):
                 continue
             if start <= header.base_offset and header.next_offset <= end:
                 records += header.record_count

@@ -24,6 +24,7 @@ from mirror.outlook import look_ahead
 from mirror.status import summarise
 from mirror.worker.events import Event
 from mirror.worker.resume import Evidence, SourceLog, find_gaps
+from mirror.worker.stranding import CarriedCounter
 from tests.mirror.harness import Told, accept_all, eventually, make_topic, read_all, running
 from tests.mirror.worker.several_sites import FLIGHTS, alone, declared, expected, settled, write_values
 
@@ -142,6 +143,24 @@ async def test_a_link_that_is_gone_while_the_relay_runs_is_noticed(sites: Mappin
         (renewed, *_) = await told.wait_for(Event.RENEWED)
         assert "the state of link east-west is gone" in str(renewed["reason"])
         await told.wait_for(Event.PARTITION_STOPPED)
+
+
+async def test_what_is_left_to_the_link_of_a_third_site_is_not_counted_as_the_targets_own(
+    sites: Mapping[str, Cluster],
+) -> None:
+    """A failover to west said that west had lost all of it."""
+    mesh = Mesh(sites)
+    for site in sites.values():
+        await make_topic(site, "flights")
+    await write_values(sites["east"], "east", 100)
+    await write_values(sites["north"], "north", 100)
+    async with running(mesh.into[0], mesh.direct):
+        await settled(sites["west"], expected("east"))
+        await settled(sites["north"], mesh.everything)
+    counter = await CarriedCounter.look(mesh.relay, sites["north"], sites["west"])
+    end = (await log_end_offsets(sites["north"], [FLIGHTS]))[FLIGHTS]
+    assert await counter.count(FLIGHTS, 0, end) == 100
+    assert await counter.count_left_out(FLIGHTS, 0, end) == 0
 
 
 def test_what_was_left_out_is_one_range_for_a_site() -> None:
