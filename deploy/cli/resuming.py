@@ -92,5 +92,12 @@ def note_partings(link: Link) -> None:
         text = f"the link is going to stand still, and ask: {told_partings(found, link.source.name)}"
         click.echo(f"note: {text}", err=True)
     if lacks:
-        text = f"the link does not bring what {link.target.name} had before: {told_partings(lacks, link.target.name)}"
-        click.echo(f"note: {text}", err=True)
+        click.echo(f"note: {lacking(lacks, link.target.name)}", err=True)
+
+
+def lacking(lacks: Sequence[SourceParting], target: str) -> str:
+    """In words: what the `target` lacks of its own, or may lack, that no link brings."""
+    text = f"whether {target} has all that it had before is not known, and the link brings nothing that it lacks of it"
+    if any(one.is_known for one in lacks):
+        text = f"the link does not bring what {target} had before"
+    return f"{text}: {told_partings(lacks, target)}"

@@ -253,7 +253,9 @@ def in_words(found: Stranded) -> str:
         return f"what {found.source} alone has is not known: {places}"
     lacks = ""
     if found.target_lacks:
-        lacks = f"{found.source} has what {found.target} had before, and no link brings that: "
+        lacks = f"whether {found.target} has all that it had before is not known: "
+        if any(one.is_known for one in found.target_lacks):
+            lacks = f"{found.source} has what {found.target} had before, and no link brings that: "
         lacks += f"{told_partings(found.target_lacks, found.target)}"
     if not total:
         return lacks or f"{found.source} has no record that {found.target} lacks"
