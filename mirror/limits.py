@@ -33,6 +33,8 @@ SPLIT_COUNT_MS: Final = 5_000
 """How long each site's records are counted where both sites of a promoted link were written to."""
 PARTED_LOOK_MS: Final = 30_000
 """How long a site's logs are held against what was mirrored from them; what is not compared then is said to be."""
+LACKS_LOOK_MS: Final = 3_000
+"""As PARTED_LOOK_MS, in a look at a promoted link: that ends before a monitor gives it up."""
 TELL_LINKS_BACK_MS: Final = 2_000
 """What it may take to tell the links back of a promotion: a source that is half gone does not hold it up."""
 KEEP_FENCE_ENDS_MS: Final = 2_000

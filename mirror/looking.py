@@ -6,6 +6,7 @@ in answer to a write) is said as of when it said so.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -15,6 +16,7 @@ from broker.client.cluster import Cluster
 from broker.client.errors import ClientError
 from broker.wire.vocabulary import TopicPartition
 from mirror.lag import LagReport, partial_lag
+from mirror.limits import LACKS_LOOK_MS
 from mirror.link import Link
 from mirror.offsets.entries import RunState
 from mirror.offsets.fence import find_unmarked
@@ -75,11 +77,14 @@ async def look_at_link(link: Link, source: Cluster, target: Cluster, state: Link
 async def _source_lacks(
     link: Link, source: Cluster, target: Cluster, entries: StateEntries
 ) -> tuple[SourceParting, ...]:
-    """A link that runs stands still there, and asks. What cannot be compared now is not found to be missing."""
+    """A link that runs stands still there, and asks. What cannot be compared in LACKS_LOOK_MS is not found to be
+    missing.
+    """
     if promotion_of(entries) is None:
         return ()
-    with suppress(FarshoreError):  # it hides nothing else
-        return tuple(one for one in that_are_missing(await source_partings(link, source, target)) if one.is_known)
+    with suppress(FarshoreError, TimeoutError):  # it hides nothing else
+        async with asyncio.timeout(LACKS_LOOK_MS / 1000):
+            return tuple(one for one in that_are_missing(await source_partings(link, source, target)) if one.is_known)
     return ()
 
 
