@@ -205,7 +205,7 @@ def broker_settings(config: BrokerConfig, advertised_at: Callable[[str], Address
         settings.append(
             BrokerSetting(
                 _RENAMED.get(field.name, field.name.replace("_", ".")),
-                str(value).lower() if isinstance(value, bool) else str(value),
+                _text_of(value),
                 _type_of(field.name, value),
                 ConfigSource.DEFAULT if is_default else ConfigSource.STATIC_BROKER,
                 "Set when the broker is started.",
@@ -218,7 +218,15 @@ def _text(name: str, value: str, type_: ConfigType) -> BrokerSetting:
     return BrokerSetting(name, value, type_, ConfigSource.STATIC_BROKER, "Follows from how the broker was started.")
 
 
+def _text_of(value: object) -> str:
+    if isinstance(value, tuple):
+        return ",".join(map(str, value))
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
 def _type_of(name: str, value: object) -> ConfigType:
+    if isinstance(value, tuple):
+        return ConfigType.LIST
     if isinstance(value, bool):
         return ConfigType.BOOLEAN
     if isinstance(value, int):

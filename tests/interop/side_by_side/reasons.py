@@ -64,6 +64,7 @@ REASONS: Final = {
     "describe_configs: a topic twice/results": "what is named many times in a request is described once",
     "describe_configs: synonyms/*/synonyms*": "synonyms of a topic's config in Kafka are its broker's; ours has none",
     "describe_configs: broker, what we have/*/record.validation": "a setting that only our broker has",
+    "describe_configs: broker, what we have/*/sasl.oauthbearer.required.scope": "a setting that only our broker has",
     "describe_configs: broker, what we have/*/site.start.frozen": "a setting that only our broker has",
     "describe_configs: broker, what we have/*/group.consumer.migration.policy": "Kafka 3.9 does not show its own",
     "describe_configs: broker, what we have/*/value": "another broker with other defaults: see BrokerConfig",
