@@ -36,6 +36,13 @@ async def create_durable_topics(cluster: Cluster, topics: Sequence[NewTopic]) ->
     return failures
 
 
+async def make_durable_topics(cluster: Cluster, topics: Sequence[NewTopic]) -> None:
+    """Those that nobody has made by now. Raises ClientError."""
+    for error in (await create_durable_topics(cluster, topics)).values():
+        if error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
+            raise error
+
+
 def _is_too_many(error: KafkaError | None) -> bool:
     return error is not None and error.code is ErrorCode.INVALID_REPLICATION_FACTOR
 

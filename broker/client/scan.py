@@ -19,7 +19,7 @@ from broker.client.limits import (
     SCAN_PARTITION_MAX_BYTES,
     VISITED_AT_ONCE_BYTES,
 )
-from broker.client.offsets import list_each_offset
+from broker.client.offsets import list_each_offset, log_end_offsets
 from broker.wire.batch import BatchHeader
 from broker.wire.buffers import Records
 from broker.wire.errors import ErrorCode, WireError
@@ -71,6 +71,12 @@ async def scan_records(
                 take(record)
 
     await scan_batches(cluster, {where: span}, visit)
+
+
+async def scan_log(cluster: Cluster, where: TopicPartition, take: Callable[[Record], object]) -> None:
+    """Take every record that one log has now, as `scan_records` does."""
+    (end,) = (await log_end_offsets(cluster, [where])).values()
+    await scan_records(cluster, where, OffsetSpan(0, end), take)
 
 
 async def scan_each(

@@ -6,12 +6,11 @@ from contextlib import suppress
 from typing import Final
 
 from broker.client.cluster import Cluster
-from broker.client.durable_topics import create_durable_topics
+from broker.client.durable_topics import make_durable_topics
 from broker.client.errors import KafkaError
 from broker.client.fanout import both
 from broker.client.model import Topic
 from broker.client.topics import NewTopic, describe_topics
-from broker.wire.errors import ErrorCode
 from broker.wire.vocabulary import TopicPartition
 from mirror.api import check_compacted
 
@@ -35,10 +34,7 @@ async def make_journal(target: Cluster, *, is_there: bool) -> None:
     """Unless it `is_there`, or somebody else has made it by now. Raises ClientError."""
     if is_there:
         return
-    topic = NewTopic(OPERATIONS_TOPIC, 1, configs=_CONFIGS)
-    for error in (await create_durable_topics(target, [topic])).values():
-        if error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
-            raise error
+    await make_durable_topics(target, [NewTopic(OPERATIONS_TOPIC, 1, configs=_CONFIGS)])
 
 
 async def _check_topic(target: Cluster) -> None:

@@ -109,7 +109,7 @@ def plan_acls(
         withheld=tuple(withheld),
         remove=denials_last((extra | (waiting & there)) & ours),
         held_again=tuple(sorted(waiting & there & ours)),
-        settled=tuple(sorted(waited - (wanted - there) - barred.keys())),
+        settled=tuple(sorted(waited - (wanted | barred.keys()) | waited & there)),
         open_at_target=tuple(sorted((waiting & there) - ours)),
         keep=rest if record.tells else (),
         keep_unknown=() if record.tells else rest,

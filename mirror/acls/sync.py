@@ -16,19 +16,17 @@ from broker.client.acl_bindings import (
 )
 from broker.client.acls import writable_topics
 from broker.client.cluster import Cluster
-from broker.client.durable_topics import create_durable_topics
+from broker.client.durable_topics import make_durable_topics
 from broker.client.errors import ClientError
 from broker.client.fanout import both
 from broker.client.groups import list_groups
 from broker.client.log import append
-from broker.client.offsets import list_offsets, log_end_offsets
-from broker.client.scan import OffsetSpan, scan_records
+from broker.client.scan import scan_log
 from broker.client.site import Site
 from broker.client.topics import NewTopic, describe_topics, list_topics
-from broker.wire.errors import ErrorCode
 from broker.wire.records import Record, encode_batch
-from broker.wire.vocabulary import EARLIEST, EVERY_RESOURCE, AclPattern, AclResource, TopicPartition
-from mirror.acls.carrying import KINDS, AclScope, carry, is_about, without_freezes
+from broker.wire.vocabulary import EVERY_RESOURCE, AclPattern, AclResource, TopicPartition
+from mirror.acls.carrying import KINDS, AclScope, carry, is_about
 from mirror.acls.plan import AclPlan, due_acls, plan_acls, plan_promotion
 from mirror.acls.record import (
     AclRecord,
@@ -147,7 +145,7 @@ def _waiting(seen: AclsSeen) -> frozenset[Acl]:
     """
     plan, record = seen.plan, seen.record
     if plan.promoted:
-        return record.held - (without_freezes(seen.target) - record.made) - {*plan.settled}
+        return record.held - {*plan.settled}
     if not seen.source_answers:
         return record.held
     return frozenset({*plan.hold, *plan.held_again, *(acl for acl in plan.create if acl.is_denial)})
@@ -198,12 +196,8 @@ async def read_record(topic: str, cluster: Cluster) -> AclRecord:
     where = TopicPartition(topic, 0)
     if not await describe_topics(cluster, [topic]):
         return AclRecord()
-    end = (await log_end_offsets(cluster, [where]))[where]
-    start = (await list_offsets(cluster, {where: EARLIEST}))[where].offset
     fold = RecordFold()
-    await scan_records(
-        cluster, where, OffsetSpan(start, end), lambda record: fold.take(record.offset, record.key, record.value)
-    )
+    await scan_log(cluster, where, lambda record: fold.take(record.offset, record.key, record.value))
     return fold.record()
 
 
@@ -222,10 +216,7 @@ async def write_record(link: Link, target: Cluster, entries: Iterable[RecordEntr
 async def _ensure_topic(link: Link, target: Cluster) -> None:
     if await describe_topics(target, [link.acls_topic]):
         return
-    topic = NewTopic(link.acls_topic, 1, configs=ACLS_TOPIC_CONFIGS)
-    for error in (await create_durable_topics(target, [topic])).values():
-        if error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
-            raise error
+    await make_durable_topics(target, [NewTopic(link.acls_topic, 1, configs=ACLS_TOPIC_CONFIGS)])
 
 
 async def _brought_by_links_back(link: Link, source: Cluster) -> frozenset[Acl]:

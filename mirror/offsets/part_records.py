@@ -7,8 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from broker.client.cluster import Cluster
-from broker.client.offsets import log_end_offsets
-from broker.client.scan import OffsetSpan, scan_records
+from broker.client.scan import scan_log
 from broker.wire.records import Record
 from broker.wire.vocabulary import TopicPartition
 from mirror.errors import StateDamaged
@@ -75,8 +74,7 @@ async def read_part(target: Cluster, unit: Link) -> PartRecords:
     def take(record: Record) -> None:
         found.apply(record.key or b"", record.value)
 
-    end = (await log_end_offsets(target, [where]))[where]
-    await scan_records(target, where, OffsetSpan(0, end), take)
+    await scan_log(target, where, take)
     return found
 
 

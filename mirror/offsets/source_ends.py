@@ -18,8 +18,7 @@ from typing import Any, Final, NamedTuple
 
 from broker.base.address import AddressInvalid, parse_address
 from broker.client.cluster import Cluster
-from broker.client.offsets import log_end_offsets
-from broker.client.scan import OffsetSpan, scan_records
+from broker.client.scan import scan_log
 from broker.client.topics import describe_topics
 from broker.wire.records import Record
 from broker.wire.vocabulary import TopicPartition
@@ -313,8 +312,7 @@ async def load_observation(link: Link, target: Cluster) -> Observation:
     if not await describe_topics(target, [where.topic]):
         return Observation()
     records: list[Record] = []
-    end = (await log_end_offsets(target, [where]))[where]
-    await scan_records(target, where, OffsetSpan(0, end), records.append)
+    await scan_log(target, where, records.append)
     return read_observation((record.key, record.value) for record in records)
 
 

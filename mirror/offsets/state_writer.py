@@ -10,7 +10,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 from broker.client.cluster import Cluster
 from broker.client.configs import ConfigEntry, alter_topic_configs, describe_topic_configs
-from broker.client.durable_topics import create_durable_topics
+from broker.client.durable_topics import make_durable_topics
 from broker.client.errors import ClientError, KafkaError
 from broker.client.scan import OffsetSpan
 from broker.client.topics import NewTopic
@@ -270,11 +270,7 @@ async def make_own_topics(target: Cluster, link: Link) -> None:
         NewTopic(PRODUCERS_TOPIC, 1, configs=compact),
     ]
     metadata = await target.metadata([topic.name for topic in topics])
-    missing = [topic for topic in topics if topic.name not in metadata.topics]
-    failures = await create_durable_topics(target, missing)
-    for failure in failures.values():
-        if failure.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
-            raise failure
+    await make_durable_topics(target, [topic for topic in topics if topic.name not in metadata.topics])
 
 
 async def check_own_topics(target: Cluster, link: Link) -> None:

@@ -15,7 +15,7 @@ from typing import Final
 from broker.base.address import Address, AddressInvalid
 from broker.base.clock import Clock, steady_ms
 from broker.client.cluster import Cluster
-from broker.client.durable_topics import create_durable_topics
+from broker.client.durable_topics import make_durable_topics
 from broker.client.errors import ClientError
 from broker.client.fanout import split_failures
 from broker.client.limits import ClientLimits
@@ -179,10 +179,7 @@ class Observer:
         name = self._link.ends_topic
         if self._made or await describe_topics(target, [name]):
             return
-        topic = NewTopic(name, 1, configs=ENDS_TOPIC_CONFIGS)
-        for error in (await create_durable_topics(target, [topic])).values():
-            if error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
-                raise error
+        await make_durable_topics(target, [NewTopic(name, 1, configs=ENDS_TOPIC_CONFIGS)])
 
 
 def entries_batch(entries: Iterable[tuple[bytes, bytes]], now_ms: int) -> bytearray:

@@ -16,7 +16,7 @@ from broker.client.errors import LogUnreadable
 from broker.client.fanout import both, split_failures
 from broker.client.model import Topic
 from broker.client.offsets import list_each_offset, log_end_offsets
-from broker.client.scan import OffsetSpan, scan_records
+from broker.client.scan import OffsetSpan, scan_log, scan_records
 from broker.client.topics import describe_topics
 from broker.wire.batch import only_from
 from broker.wire.errors import WireError
@@ -195,8 +195,7 @@ async def _has_positions(cluster: Cluster, state: TopicPartition, registered: Co
             if record.value is not None:
                 found[key] = record.value
 
-    end = (await log_end_offsets(cluster, [state]))[state]
-    await scan_records(cluster, state, OffsetSpan(0, end), take)
+    await scan_log(cluster, state, take)
     return any(_writer_of(value) not in registered for value in found.values())
 
 
