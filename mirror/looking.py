@@ -29,7 +29,7 @@ from mirror.topics.seen import HoldKey, TopicsSeen, find_holds
 from mirror.topics.sync import look_at_topics
 from mirror.transactions import HoldingTransaction, look_at_transactions
 from mirror.worker.origins import Passage
-from mirror.worker.parted import SourceParting, source_partings, that_are_missing
+from mirror.worker.parted import SourceParting, partings_of, that_are_missing
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,8 @@ async def _source_lacks(
         return ()
     with suppress(FarshoreError, TimeoutError):  # it hides nothing else
         async with asyncio.timeout(LACKS_LOOK_MS / 1000):
-            return tuple(one for one in that_are_missing(await source_partings(link, source, target)) if one.is_known)
+            found = await partings_of(link, source, target, entries)
+        return tuple(one for one in that_are_missing(found) if one.is_known)
     return ()
 
 

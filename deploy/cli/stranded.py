@@ -36,7 +36,7 @@ from failover.failback.export import MANIFEST, Manifest, export_stranded, read_m
 from failover.failback.replay import Replayed, check_left, replay
 from failover.failback.stranding import Stranded, check_settled, leave_at_source, read_stranded
 from failover.observing.partings import target_lacks
-from mirror.api import SourceParting, TailReader
+from mirror.api import TailReader
 from mirror.link import Link
 from mirror.offsets.entries import LinkRun, RunState
 from mirror.offsets.state import read_entries
@@ -63,8 +63,7 @@ def list_command(context: AppContext, link_name: str | None, output: str) -> Non
     source has from it, and no link brings.
     """
     link = context.link(link_name)
-    found = replace(look(link), target_lacks=_target_lacks(link))
-    run = run_async(_run_of(link))
+    found, run = look(link, both_ways=True), run_async(_run_of(link))
     looking = look_at_links_back(link, context.links(), are_asked=bool(found.undecided))
     back, conditions = run_async(looking)
     is_promoted = run is not None and run.state is RunState.PROMOTED
@@ -136,7 +135,7 @@ def leave_command(context: AppContext, link_name: str | None, dry_run: bool, yes
     """
     link = context.link(link_name)
     seen = run_async(_run_of(link))
-    found = replace(look(link), target_lacks=_target_lacks(link))
+    found = look(link, both_ways=True)
     tails = found.undecided
     check_settled(tails, link.source)
     if dry_run or not tails:
@@ -156,15 +155,6 @@ def leave_command(context: AppContext, link_name: str | None, dry_run: bool, yes
     run_async(leave())
     if output != Output.TABLE:
         emit(tails, output)
-
-
-def _target_lacks(link: Link) -> tuple[SourceParting, ...]:
-    async def job(source: Cluster | None, target: Cluster) -> tuple[SourceParting, ...]:
-        if source is None:
-            raise no_answer(link)
-        return await target_lacks(await complete_link(link, source, target), source, target)
-
-    return run_async(with_both_sites(link, job))
 
 
 async def _run_of(link: Link) -> LinkRun | None:
@@ -219,11 +209,17 @@ def replay_command(
     emit(done, output)
 
 
-def look(link: Link) -> Stranded:
-    """What only the source has. Raises CommandRefused where it does not answer."""
+def look(link: Link, *, both_ways: bool = False) -> Stranded:
+    """What only the source has; `both_ways`: also what the target lacks of its own. Raises CommandRefused where the
+    source does not answer.
+    """
 
     async def job(source: Cluster | None, target: Cluster) -> Stranded:
-        return (await read_shown(link, source, target))[1]
+        _, found = await read_shown(link, source, target)
+        if not both_ways or source is None:
+            return found
+        lacks = await target_lacks(await complete_link(link, source, target), source, target)
+        return replace(found, target_lacks=lacks)
 
     return run_async(with_both_sites(link, job))
 

@@ -90,7 +90,11 @@ async def source_partings(link: Link, source: Cluster, target: Cluster) -> tuple
 
     Raises ClientError, MirrorError.
     """
-    entries = await read_entries(link, target)
+    return await partings_of(link, source, target, await read_entries(link, target))
+
+
+async def partings_of(link: Link, source: Cluster, target: Cluster, entries: StateEntries) -> tuple[SourceParting, ...]:
+    """As `source_partings`, of who has read the link's state."""
     passage = Passage(link, source, target)
     if entries.checkpoints or promotion_of(entries) is not None:
         await passage.look(target, entries.left_to())
@@ -100,7 +104,7 @@ async def source_partings(link: Link, source: Cluster, target: Cluster) -> tuple
 async def partings_by(
     passage: Passage, clusters: tuple[Cluster, Cluster], entries: StateEntries
 ) -> tuple[SourceParting, ...]:
-    """As `source_partings`, of who has read the link's state; `passage` has looked. Raises ClientError, MirrorError."""
+    """As `partings_of`; `passage` has looked. Raises ClientError, MirrorError."""
     (source, target), link = clusters, passage.link
     wanted = [
         TopicPartition(*where)
