@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
-from typing import Any, TypedDict, TypeVar
+from typing import Any, TypedDict, TypeVar, Unpack
 
 import click
 
@@ -79,49 +79,28 @@ def with_steps(title: str, deed: Callable[[Callable[[str], None]], Coroutine[Any
         return run_async(deed(show))
 
 
-def request_of(
-    context: AppContext,
-    link_name: str | None,
-    *,
-    master: str,
-    jars: tuple[str, ...],
-    packages: tuple[str, ...],
-    options: dict[str, str],
-    driver_memory: str | None,
-    output_dir: Path | None,
-) -> AuditRequest:
+def request_of(context: AppContext, link_name: str | None, **spark: Unpack[SparkOptions]) -> AuditRequest:
     """All of the link, from where its proof ends."""
     return AuditRequest(
         link=context.link(link_name),
-        master=master,
-        jars=_names(jars),
-        packages=_names(packages),
-        options=_with_memory(options, driver_memory),
-        directory=folder_of(context, output_dir),
+        master=spark["master"],
+        jars=_names(spark["jars"]),
+        packages=_names(spark["packages"]),
+        options=_with_memory(spark["options"], spark["driver_memory"]),
+        directory=folder_of(context, spark["output_dir"]),
     )
 
 
-def part_of(
-    context: AppContext,
-    run_id: str,
-    digests: str | None,
-    *,
-    master: str,
-    jars: tuple[str, ...],
-    packages: tuple[str, ...],
-    options: dict[str, str],
-    driver_memory: str | None,
-    output_dir: Path | None,
-) -> PartRequest:
+def part_of(context: AppContext, run_id: str, digests: str | None, **spark: Unpack[SparkOptions]) -> PartRequest:
     """A part of a run that is planned. `digests` as in PartRequest."""
     return PartRequest(
         run_id,
-        master,
-        _names(jars),
-        folder_of(context, output_dir),
+        spark["master"],
+        _names(spark["jars"]),
+        folder_of(context, spark["output_dir"]),
         digests,
-        _with_memory(options, driver_memory),
-        _names(packages),
+        _with_memory(spark["options"], spark["driver_memory"]),
+        _names(spark["packages"]),
     )
 
 

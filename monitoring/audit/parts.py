@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from broker.client.site import Site
-from monitoring.audit.locked import require_reachable
 from monitoring.audit.look import require_clusters
 from monitoring.audit.model import Side
 from monitoring.audit.plans import KeptPlan, Plan, reached, read_plan
@@ -16,10 +15,9 @@ from monitoring.audit.protocol import ApartRequest, ChildRequest, Digested
 from monitoring.audit.run import (
     AuditOutcome,
     outcome_of,
-    require_jars,
     require_master,
+    require_means,
     require_run_id,
-    require_spark,
 )
 from monitoring.audit.spark_child import run_child, run_part
 
@@ -73,10 +71,7 @@ async def compare_part(
 async def _child_request(
     request: PartRequest, kept: KeptPlan, sites: Mapping[Side, Site], side: Side | None
 ) -> ChildRequest:
-    require_spark()
-    for site in sites.values():
-        require_reachable(site.name, site.security)
-    require_jars(request.jars)
+    require_means(sites.values(), request.jars)
     await require_master(request.master)
     directory = request.directory.resolve()
     directory.mkdir(parents=True, exist_ok=True)

@@ -14,10 +14,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import TypeAdapter
 
 from monitoring import limits
 from monitoring.audit.files import replace_file
+from monitoring.audit.link_file import read_link_file
 from monitoring.audit.model import FrozenPartition, LogMark, Marks, NotCompared, Place, ProvedPart, Side, Span
 from monitoring.audit.outcome import AuditResult, PartitionResult
 from monitoring.audit.reasons import ProofLoss
@@ -207,20 +208,9 @@ def write_proof(proof: LinkProof, directory: Path) -> None:
 
 def read_proof(directory: Path, link: str) -> LinkProof:
     """Empty where there is none. Raises AuditResultDamaged."""
-    path = _path(directory, link)
-    try:
-        proof = _FILE.validate_json(path.read_text(encoding="utf-8"))
-        if proof.version != VERSION:
-            raise ValueError(f"its version is {proof.version}, this program reads {VERSION}")
-    except FileNotFoundError:
-        return LinkProof(link, ())
-    except (ValidationError, ValueError) as error:
-        text = str(error).splitlines()[0]
-        raise AuditResultDamaged(
-            f"{path} is not the proof of an audit: {text}",
-            f"prove all of it anew: farshore audit run --link {link} --full",
-        ) from error
-    return proof
+    hint = f"prove all of it anew: farshore audit run --link {link} --full"
+    proof = read_link_file(_path(directory, link), _FILE, VERSION, "the proof of an audit", hint)
+    return LinkProof(link, ()) if proof is None else proof
 
 
 def read_proof_if_any(directory: Path, link: str) -> LinkProof:

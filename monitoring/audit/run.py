@@ -8,7 +8,7 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 from broker.base.address import parse_address
 from broker.base.documents import iso_time
 from broker.client.cluster import Cluster
+from broker.client.site import Site
 from mirror.api import Link
 from monitoring import limits
 from monitoring.audit.freeze import freeze_link
@@ -75,10 +76,7 @@ async def run_audit(
     `compare` is Spark's part; by default a Spark that is started for it, and gone afterwards.
     """
     started_s = time.monotonic()
-    require_spark()
-    for site in (request.link.source, request.link.target):
-        require_reachable(site.name, site.security)
-    require_jars(request.jars)
+    require_means((request.link.source, request.link.target), request.jars)
     request = replace(request, run_id=run_id_of(request))
     await require_master(request.master)
     plan = await freeze_run(request, "run", report)
@@ -137,6 +135,14 @@ async def _freeze(link: Link, scope: Scope, report: Callable[[str], None]) -> Fr
         plan_of(frozen)  # before anything slow begins: the child says the same after a wait
         report("asking both sites where groups stand")
         return replace(frozen, groups=await freeze_groups(link, frozen, source, target))
+
+
+def require_means(sites: Iterable[Site], jars: Sequence[str]) -> None:
+    """Raise AuditError where this machine, a site's security or a jar keeps Spark from beginning."""
+    require_spark()
+    for site in sites:
+        require_reachable(site.name, site.security)
+    require_jars(jars)
 
 
 def require_spark() -> None:

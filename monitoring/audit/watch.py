@@ -15,9 +15,8 @@ from typing import Any, Final
 
 from broker.base.clock import Clock
 from broker.base.errors import FarshoreError
-from monitoring.audit.locked import require_reachable
 from monitoring.audit.model import AuditVerdict
-from monitoring.audit.run import AuditOutcome, AuditRequest, require_jars, require_spark, run_audit, run_id_of
+from monitoring.audit.run import AuditOutcome, AuditRequest, require_means, run_audit, run_id_of
 from monitoring.audit.spark_child import SparkChild
 from monitoring.audit.watching import (
     WatchState,
@@ -73,10 +72,7 @@ async def watch(settings: WatchSettings) -> None:
     Raises AuditError where no audit could ever be made here, or another watch of the link runs on the same folder.
     """
     request, clock = settings.request, settings.clock
-    require_spark()
-    for site in (request.link.source, request.link.target):
-        require_reachable(site.name, site.security)
-    require_jars(request.jars)
+    require_means((request.link.source, request.link.target), request.jars)
     run_id_of(replace(request, run_id=run_id_at(request.link.name, clock.now_ms())))
     with _the_only_watch(request.directory, request.link.name):
         state = read_state(request.directory, request.link.name)

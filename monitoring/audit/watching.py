@@ -13,13 +13,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import TypeAdapter
 
 from monitoring import limits
 from monitoring.audit.files import replace_file
+from monitoring.audit.link_file import read_link_file
 from monitoring.audit.model import AuditVerdict
 from monitoring.audit.reasons import Reason
-from monitoring.errors import AuditResultDamaged
 
 VERSION: Final = 1
 OTHER_TOPICS: Final = "(others)"
@@ -150,20 +150,9 @@ def write_state(state: WatchState, directory: Path) -> None:
 
 def read_state(directory: Path, link: str) -> WatchState:
     """Empty where there is none. Raises AuditResultDamaged."""
-    path = state_path(directory, link)
-    try:
-        state = _FILE.validate_json(path.read_text(encoding="utf-8"))
-        if state.version != VERSION:
-            raise ValueError(f"its version is {state.version}, this program reads {VERSION}")
-    except FileNotFoundError:
-        return WatchState(link)
-    except (ValidationError, ValueError) as error:
-        text = str(error).splitlines()[0]
-        raise AuditResultDamaged(
-            f"{path} is not the state of a watch: {text}",
-            "remove it: differences will be told again, and the age of the proof begins with the next audit",
-        ) from error
-    return state
+    hint = "remove it: differences will be told again, and the age of the proof begins with the next audit"
+    state = read_link_file(state_path(directory, link), _FILE, VERSION, "the state of a watch", hint)
+    return WatchState(link) if state is None else state
 
 
 def state_path(directory: Path, link: str) -> Path:
