@@ -11,12 +11,13 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 
 import broker.connection
 from broker.broker import Broker
+from broker.client.acl_bindings import Acl
 from broker.handlers.handler import Handler, RequestContext
 from broker.handlers.table import HANDLERS
 from broker.wire.errors import ErrorCode
@@ -47,18 +48,6 @@ from failover.freezing.denials import LEAVING_MARK, MARK
 
 OWN = "User:farshore"
 NOT_ASKED = -(2**31)
-
-
-class Acl(NamedTuple):
-    """As Kafka's messages have it."""
-
-    resource_type: int
-    resource_name: str
-    pattern_type: int
-    principal: str
-    host: str
-    operation: int
-    permission_type: int
 
 
 @dataclass

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from broker.client.acl_bindings import Acl
 from broker.client.acls import WriteDenial, await_denials, known_denials
 from broker.client.cluster import Cluster
 from broker.client.errors import KafkaError
@@ -33,7 +34,7 @@ from failover.running.result import OperationResult
 from failover.running.steps import Operation
 from failover.running.taking_up import resume
 from mirror.link import Link
-from tests.failover.acl_site import OWN, Acl, Authorizer, authorized
+from tests.failover.acl_site import OWN, Authorizer, authorized
 from tests.failover.machines import HEIR, Death, machine, mortal, operate, quick, until_death
 from tests.failover.stage import PARTITIONS, TOPIC, Stage, mirrored, now_ms, two_sites
 from tests.mirror.harness import eventually, link_between, make_topic, read_all, running

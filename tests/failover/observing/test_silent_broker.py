@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from broker.client.acl_bindings import Acl
 from broker.client.acls import DenialsNotEverywhere, WriteDenial
 from broker.client.cluster import Cluster
 from broker.wire.site_role import SiteRole
@@ -24,7 +25,7 @@ from failover.journal.log import OperationJournal
 from failover.journal.values import Event, JournalEntry
 from failover.running.result import OperationResult
 from failover.running.steps import Operation
-from tests.failover.acl_site import OWN, Acl
+from tests.failover.acl_site import OWN
 from tests.failover.freezing.test_acl_freeze import BEFORE, ID, Locked, locked, switch
 from tests.failover.freezing.test_unfinished_closes import DENIALS, EVERYBODY, closed_by, patient, refusing
 from tests.failover.stage import TOPIC
