@@ -33,7 +33,10 @@ def write(name: str, begin: Callable[[Sequence[str], Path], None]) -> None:
     with tempfile.TemporaryDirectory(prefix="farshore-classes-", dir=archive.parent) as folder:
         written = Path(folder) / "archive"
         begin(("-Xlog:disable", f"-XX:ArchiveClassesAtExit={written}"), Path(folder))
-        written.rename(archive)
+        if written.exists():
+            written.rename(archive)
+        else:
+            print(f"setup: {name} ended before its classes were written; it starts slower without", file=sys.stderr)
 
 
 class Noting(LockedKafkaServer):
