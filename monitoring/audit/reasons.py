@@ -47,12 +47,21 @@ class Reason(enum.StrEnum):
         return not (self.is_in_flight or self is Reason.COMPACTED)
 
     @property
+    def hides_records(self) -> bool:
+        """True where the records may be at both sites still: what an earlier audit found there may be so still."""
+        return self in _HIDING
+
+    @property
     def explanation(self) -> str:
         return _EXPLANATIONS[self]
 
 
 _FAULTS = frozenset({Reason.NEVER_MIRRORED, Reason.TARGET_MISSING, Reason.SOURCE_TRUNCATED, Reason.SOURCE_RECREATED})
 _IN_FLIGHT = frozenset({Reason.NOT_MIRRORED_YET, Reason.NOT_REACHED_YET, Reason.OPEN_TRANSACTION})
+_HIDING = frozenset(
+    {Reason.NOT_READABLE, Reason.RECORDS_NOT_READABLE, Reason.EXPIRED_WHILE_READ, Reason.TIMESTAMP_NOT_READABLE}
+    | {Reason.OPEN_TRANSACTION, Reason.BEFORE_SINCE, Reason.NOT_ASKED, Reason.NOT_SAMPLED}
+)
 _EXPLANATIONS = {
     Reason.NOT_MIRRORED_YET: "written at the source after the mirror's position at the time of the freeze",
     Reason.BEYOND_THE_MIRROR: "at the target after the mirrored end: landed after the freeze, or written by others",

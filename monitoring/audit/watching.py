@@ -7,7 +7,7 @@ the process: since when nothing more was proved, and what was told already.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,6 +17,7 @@ from pydantic import TypeAdapter
 
 from monitoring import limits
 from monitoring.audit.files import replace_file
+from monitoring.audit.groups import GroupVerdict
 from monitoring.audit.link_file import read_link_file
 from monitoring.audit.model import AuditVerdict
 from monitoring.audit.reasons import Reason
@@ -25,6 +26,8 @@ VERSION: Final = 1
 OTHER_TOPICS: Final = "(others)"
 """No topic's name: it has brackets."""
 NAMED_IN_A_LINE: Final = 3
+GROUP: Final = "group "
+"""What the text of a group's difference begins with; a topic's has no space before its partition."""
 
 Document: TypeAlias = Mapping[str, Any]
 """What `as_document` gives of a run."""
@@ -34,14 +37,15 @@ Document: TypeAlias = Mapping[str, Any]
 class WatchState:
     """`proved_at_ms`: the freeze of the newest audit that found no difference; None: there was none.
 
-    `verdict` is the newest audit's. `told` are the differences that it found, each as a text; `told_runs` the newest
-    runs that found one which the run before had not.
+    `verdict` is the newest audit's. `told` are the differences that it found, each as a text, and `unseen` those of
+    earlier ones where it could not look again; `told_runs` the newest runs that found one which none before had.
     """
 
     link: str
     proved_at_ms: int | None = None
     verdict: AuditVerdict | None = None
     told: tuple[str, ...] = ()
+    unseen: tuple[str, ...] = ()
     told_runs: tuple[str, ...] = ()
     version: int = VERSION
 
@@ -49,9 +53,11 @@ class WatchState:
 def after_run(state: WatchState, document: Document) -> tuple[WatchState, list[str]]:
     """The state behind a run, and the lines that say what is new in it: none where it said what the one before did."""
     run_id, verdict = document["run_id"], AuditVerdict(document["verdict"])
-    known, found = set(state.told), tuple(differences(document))
+    known, found = (*state.told, *state.unseen), tuple(differences(document))
     new = [text for text in found if text not in known]
-    gone = len(known - set(found))
+    before = [text for text in known if text not in found]
+    unseen = tuple(_not_looked_at(before, document))
+    gone = len(before) - len(unseen)
     lines = []
     if verdict is not state.verdict:
         lines.append(f"{_words(verdict)}, {document['coverage']['percent']:g} % compared (run {run_id})")
@@ -61,9 +67,30 @@ def after_run(state: WatchState, document: Document) -> tuple[WatchState, list[s
         lines.append(f"{len(new):,} new {_noun(len(new))}: {named}{more}; see: farshore audit show {run_id}")
     if gone:
         lines.append(f"{gone:,} {_noun(gone)} told before {'is' if gone == 1 else 'are'} not there any more")
+    if set(unseen) - set(state.unseen):
+        lines.append(f"{len(unseen):,} {_noun(len(unseen))} told before could not be looked at again: {unseen[0]}")
     told_runs = (*state.told_runs, run_id)[-limits.AUDIT_WATCH_TOLD_RUNS_KEPT :] if new else state.told_runs
-    proved_at_ms = at_ms(document["frozen_at"]) if verdict.is_equal else state.proved_at_ms
-    return replace(state, proved_at_ms=proved_at_ms, verdict=verdict, told=found, told_runs=told_runs), lines
+    is_proved = verdict.is_equal and not unseen
+    proved_at_ms = at_ms(document["frozen_at"]) if is_proved else state.proved_at_ms
+    behind = replace(state, proved_at_ms=proved_at_ms, verdict=verdict, told=found, unseen=unseen, told_runs=told_runs)
+    return behind, lines
+
+
+def _not_looked_at(told: Iterable[str], document: Document) -> Iterator[str]:
+    """Of the differences that an earlier run found those that this one can say nothing of."""
+    left_out = (item for item in document["not_compared"] if Reason(item["reason"]).hides_records)
+    hidden = {f"{item['topic']}:{item['partition']}" for item in left_out}
+    groups = document["groups"] or {"told": [], "offsets_told": 1, "not_listed": ""}  # none asked for: all are unseen
+    is_cut = bool(groups["not_listed"]) or groups["offsets_told"] > len(groups["told"])
+    unknown = {_of_group(item) for item in groups["told"] if item["verdict"] == GroupVerdict.UNKNOWN}
+    for text in told:
+        if text.startswith(GROUP):
+            is_hidden = is_cut or text.rpartition(" ")[0] in unknown
+        else:
+            place = text.partition(" ")[0]
+            is_hidden = place in hidden or (":" not in place and bool(hidden))  # a sum is of all partitions
+        if is_hidden:
+            yield text
 
 
 def differences(document: Document) -> Iterator[str]:
@@ -80,12 +107,16 @@ def differences(document: Document) -> Iterator[str]:
     groups = document["groups"] or {"told": [], "offsets_differing": 0}
     listed = [item for item in groups["told"] if item["is_finding"]]
     for item in listed:
-        yield f"group {item['group']} {item['topic']}:{item['partition']} {item['verdict']}"
+        yield f"{_of_group(item)} {item['verdict']}"
     if groups["offsets_differing"] > len(listed):
         yield f"{groups['offsets_differing'] - len(listed):,} offsets of groups that are not listed"
     for item in document["not_compared"]:
         if Reason(item["reason"]).is_finding:
             yield f"{item['topic']}:{item['partition']} {item['side']} {item['reason']}"
+
+
+def _of_group(item: Mapping[str, Any]) -> str:
+    return f"{GROUP}{item['group']} {item['topic']}:{item['partition']}"
 
 
 def unproved_offsets(document: Document) -> dict[str, int]:

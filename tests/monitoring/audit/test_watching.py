@@ -100,6 +100,40 @@ def test_all_that_makes_a_verdict_differ_is_a_difference() -> None:
     assert list(differences(as_document(replace(EQUAL, not_compared=left_out[1:])))) == []
 
 
+def test_a_difference_where_a_later_audit_could_not_look_is_not_gone() -> None:
+    """Of a partition that cannot be read, of a group that nobody tells of: there still, and nothing is proved."""
+    behind = GroupOffset("my g", "t", 0, "t", 3, 1, 3, GroupVerdict.BEHIND, GroupReason.NOT_CARRIED)
+    unknown = replace(behind, verdict=GroupVerdict.UNKNOWN)
+
+    def seen(result: AuditResult, *offsets: GroupOffset, not_listed: str = "") -> AuditResult:
+        groups = FrozenGroups(1, 1, True, 0, not_listed, offsets)
+        return replace(result, frozen=replace(result.frozen, groups=groups))
+
+    def without(reason: Reason) -> AuditResult:
+        return replace(EQUAL, not_compared=(NotCompared("t", 0, Side.TARGET, Span(0, 9), reason, 9),))
+
+    first, _ = after_run(WatchState("east-west", proved_at_ms=1), run(seen(DIFFERS, behind), "r1", 2_000))
+    group = "group my g t:0 behind"
+    assert first.told == (CHANGED, group)
+    for reason in Reason:
+        state, lines = after_run(first, run(seen(without(reason)), "r2", 3_000))
+        assert (CHANGED in state.unseen) is reason.hides_records
+        assert group not in state.unseen
+        assert any("could not be looked at again" in line for line in lines) is reason.hides_records
+    state, lines = after_run(first, run(seen(without(Reason.NOT_READABLE), unknown), "r2", 3_000))
+    assert (state.told, state.unseen, state.proved_at_ms) == ((), (CHANGED, group), 1)
+    assert lines[-1] == f"2 differences told before could not be looked at again: {CHANGED}"
+    state, lines = after_run(state, run(seen(without(Reason.NOT_READABLE), unknown), "r3", 4_000))
+    assert (lines, state.proved_at_ms) == ([], 1)
+    again, lines = after_run(state, run(seen(DIFFERS, behind), "r4", 5_000))
+    assert (again.told, again.unseen, [line for line in lines if "new" in line]) == ((CHANGED, group), (), [])
+    unlisted, _ = after_run(state, run(seen(EQUAL, not_listed="a coordinator is away"), "r4", 5_000))
+    assert unlisted.unseen == (group,)
+    state, lines = after_run(state, run(seen(EQUAL), "r5", 5_000))
+    assert lines[-1] == "2 differences told before are not there any more"
+    assert (state.unseen, state.proved_at_ms) == ((), 5_000)
+
+
 def test_what_is_not_equal_is_no_proof() -> None:
     for verdict in AuditVerdict:
         document = run(EQUAL, "r", 2_000) | {"verdict": verdict.value}
