@@ -24,7 +24,14 @@ from monitoring.audit.kept import written_bytes
 from monitoring.audit.look import log_starts, require_clusters
 from monitoring.audit.model import Side
 from monitoring.audit.outcome import AuditResult
-from monitoring.audit.proof import as_far_as_kept, next_proof, read_proof_if_any, without_what_differs, write_proof
+from monitoring.audit.proof import (
+    as_far_as_kept,
+    next_proof,
+    proof_held,
+    read_proof_if_any,
+    without_what_differs,
+    write_proof,
+)
 from monitoring.audit.protocol import (
     EVENT,
     REQUEST,
@@ -106,13 +113,14 @@ def keep(result: AuditResult, request: ChildRequest) -> Compared:
     page = write_report(as_html(result, request.command), directory, result.run_id)
     document = as_document(result)
     write_document(document, directory)
-    known, is_last = read_proof_if_any(directory, result.frozen.link), is_newest(result, directory)
-    if is_last and result.sampled is None:
-        write_proof(as_far_as_kept(next_proof(result), result, known), directory)
-    elif not result.verdict.is_equal:
-        write_proof(without_what_differs(known, result), directory)
-    if is_last and (result.sampled is None or not result.verdict.is_equal):
-        write_summary(result, directory)
+    with proof_held(directory, result.frozen.link):
+        known, is_last = read_proof_if_any(directory, result.frozen.link), is_newest(result, directory)
+        if is_last and result.sampled is None:
+            write_proof(as_far_as_kept(next_proof(result), result, known), directory)
+        elif not result.verdict.is_equal:
+            write_proof(without_what_differs(known, result), directory)
+        if is_last and (result.sampled is None or not result.verdict.is_equal):
+            write_summary(result, directory)
     return Compared(result.verdict, document, page)
 
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 
@@ -13,3 +16,12 @@ def replace_file(path: Path, text: str) -> Path:
     draft.write_text(text, encoding="utf-8")
     draft.replace(path)
     return path
+
+
+@contextmanager
+def held(path: Path) -> Iterator[None]:
+    """Hold the lock at `path`, behind whoever has it now. The kernel drops it with the process. Raises OSError."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield

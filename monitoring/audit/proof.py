@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
@@ -17,7 +18,7 @@ from typing import Final
 from pydantic import TypeAdapter
 
 from monitoring import limits
-from monitoring.audit.files import replace_file
+from monitoring.audit.files import held, replace_file
 from monitoring.audit.link_file import read_link_file
 from monitoring.audit.model import FrozenPartition, LogMark, Marks, NotCompared, Place, ProvedPart, Side, Span
 from monitoring.audit.outcome import AuditResult, PartitionResult
@@ -199,6 +200,11 @@ def _fewer(parts: Sequence[ProvedPart]) -> tuple[ProvedPart, ...]:
 
 
 _FILE: Final = TypeAdapter(LinkProof)
+
+
+def proof_held(directory: Path, link: str) -> AbstractContextManager[None]:
+    """Until its end no other run, of whatever process, reads a proof that it will replace. Raises OSError."""
+    return held(_path(directory, link).with_suffix(".lock"))
 
 
 def write_proof(proof: LinkProof, directory: Path) -> None:

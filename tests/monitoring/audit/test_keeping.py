@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
+import threading
 from dataclasses import replace
 from pathlib import Path
 
@@ -55,3 +58,18 @@ def test_what_differs_is_proved_no_more_also_where_later_runs_have_ended_before(
     assert read_proof(tmp_path, "east-west").partitions == ()
     kept_run(EQUAL, tmp_path, 5_000)
     assert [item.end for item in read_proof(tmp_path, "east-west").partitions] == [(5, 5)]
+
+
+def test_runs_that_end_at_once_take_turns_with_the_proof(tmp_path: Path) -> None:
+    """Whatever a run reads of it is still so when it writes: held up amid its reading, it has the lock."""
+    proof = tmp_path / "proofs" / "east-west.json"
+    proof.parent.mkdir()
+    os.mkfifo(proof)
+    run = threading.Thread(target=ended, args=(EQUAL, tmp_path))
+    run.start()
+    with proof.open("w") as told, proof.with_suffix(".lock").open("w") as lock:  # opened as soon as the run reads
+        with pytest.raises(BlockingIOError):
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        told.write("{}")
+    run.join()
+    assert read_proof(tmp_path, "east-west").partitions == ()
