@@ -26,7 +26,7 @@ from deploy.broker_tables import broker_address, broker_problems
 from deploy.client_properties import PropertiesRefused
 from deploy.complaints import all_told, by_id
 from deploy.errors import ConfigError
-from deploy.security import face_of, metrics_of, security_of, security_text, zookeeper_access_of
+from deploy.security import face_of, metrics_of, password_of, security_of, security_text, zookeeper_access_of
 from deploy.tables import FileModel, LinkTable
 from deploy.topology import connect, topology_problems
 from deploy.values import Table
@@ -186,16 +186,11 @@ class Configuration:
                 yield f"{where}.listen: {refused}; {refused.hint}"
 
     def fleet(self) -> FleetAccess | None:
-        """Where the fleet of this file's workers agrees; None: each worker runs what it is told. Raises ConfigError."""
+        """Where the fleet of this file's workers agrees; None: each worker runs what it is told."""
         table = self.model.fleet
         if table is None:
             return None
-        password = None
-        if table.password_file is not None:
-            try:
-                password = self.path(table.password_file).read_text(encoding="utf-8").strip()
-            except (OSError, UnicodeDecodeError) as error:
-                raise _config_error(self.file, [f"fleet.password_file: cannot be read: {error}"]) from error
+        password = password_of(table.password_file, table.password_env, table.password_command, self.path)
         files = {
             name: str(self.path(path))
             for name in ("tls_ca_file", "tls_cert_file", "tls_key_file")

@@ -50,7 +50,7 @@ def face_of(table: ShownTable, listen: Address, path: PathOf) -> FaceSettings:
     if table.certificate_file is not None:
         files = (_file(table.key_file, path), _file(table.client_ca_file, path))
         tls = ServerTls.of_face(path(table.certificate_file), *files)
-    return FaceSettings(listen, tls, _password(table.token_file, table.token_env, table.token_command, path))
+    return FaceSettings(listen, tls, password_of(table.token_file, table.token_env, table.token_command, path))
 
 
 def metrics_of(table: MetricsTable | None, path: PathOf) -> FaceSettings | None:
@@ -64,10 +64,10 @@ def zookeeper_access_of(table: ZooKeeperSecurityTable | None, path: PathOf) -> Z
         return None
     tls = None
     if table.ca_file is not None:
-        key_password = _password(table.key_password_file, table.key_password_env, table.key_password_command, path)
+        key_password = password_of(table.key_password_file, table.key_password_env, table.key_password_command, path)
         own = (_file(table.certificate_file, path), _file(table.key_file, path))
         tls = Tls(path(table.ca_file), *own, key_password)
-    password = _password(table.password_file, table.password_env, table.password_command, path)
+    password = password_of(table.password_file, table.password_env, table.password_command, path)
     return ZooKeeperAccess(tls, table.username, password)
 
 
@@ -89,9 +89,9 @@ def _tls(table: SecurityTable, path: PathOf) -> Tls | None:
         ca_file=_file(table.ca_file, path),
         certificate_file=_file(table.certificate_file, path),
         key_file=_file(table.key_file, path),
-        key_password=_password(table.key_password_file, table.key_password_env, table.key_password_command, path),
+        key_password=password_of(table.key_password_file, table.key_password_env, table.key_password_command, path),
         version_min=table.tls_version_min or TlsVersion.TLS_1_2,
-        ca_password=_password(table.ca_password_file, table.ca_password_env, table.ca_password_command, path),
+        ca_password=password_of(table.ca_password_file, table.ca_password_env, table.ca_password_command, path),
     )
 
 
@@ -106,7 +106,7 @@ def _secret(table: SecurityTable, path: PathOf) -> SecretSource:
         return AwsIdentity(table.token_aws_region, table.token_aws_profile)
     if table.token_file is not None:
         return Secret(file=path(table.token_file))
-    password = _password(table.password_file, table.password_env, table.password_command, path)
+    password = password_of(table.password_file, table.password_env, table.password_command, path)
     assert password is not None, "checked when the file was read"
     if table.token_endpoint is None:
         return password
@@ -115,10 +115,10 @@ def _secret(table: SecurityTable, path: PathOf) -> SecretSource:
     return TokenEndpoint(table.token_endpoint, table.client_id, password, table.token_scope, ca_file)
 
 
-def _password(
+def password_of(
     file: Path | None, environment: str | None, command: tuple[str, ...] | None, path: PathOf
 ) -> Secret | None:
-    """None where nothing says where it stands."""
+    """A password, by its three keys of a table; None where none of them is there."""
     if file is None and environment is None and command is None:
         return None
     return Secret(_file(file, path), environment, command or ())

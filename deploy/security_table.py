@@ -110,21 +110,21 @@ class SecurityTable(Table):
             if self.client_id is None:
                 raise ValueError("client_id is missing: as whom to ask token_endpoint")
             self._check_password("which is the client's secret")
-        elif given := self._given((*_ENDPOINT_KEYS, *_PASSWORD_KEYS)):
+        elif given := self._given((*_ENDPOINT_KEYS, *PASSWORD_KEYS)):
             raise ValueError(f"{given[0]} is of no use with {sources[0]}")
 
     def _check_password(self, whose: str) -> None:
-        if len(self._given(_PASSWORD_KEYS)) != 1:
-            raise ValueError(f"write one of {', '.join(_PASSWORD_KEYS)}, {whose}")
+        if len(self._given(PASSWORD_KEYS)) != 1:
+            raise ValueError(f"write one of {', '.join(PASSWORD_KEYS)}, {whose}")
 
 
-_PASSWORD_KEYS: Final = ("password_file", "password_env", "password_command")
+PASSWORD_KEYS: Final = ("password_file", "password_env", "password_command")
 _ENDPOINT_KEYS: Final = ("client_id", "token_scope", "token_ca_file")
 _AWS_KEYS: Final = ("token_aws_region", "token_aws_profile")
 _TOKEN_KEYS: Final = ("token_file", "token_endpoint", *_ENDPOINT_KEYS, *_AWS_KEYS)
-_SASL_KEYS: Final = ("mechanism", "username", *_PASSWORD_KEYS, *_TOKEN_KEYS)
-_CA_PASSWORD_KEYS: Final = tuple(f"ca_{key}" for key in _PASSWORD_KEYS)
-_KEY_PASSWORD_KEYS: Final = tuple(f"key_{key}" for key in _PASSWORD_KEYS)
+_SASL_KEYS: Final = ("mechanism", "username", *PASSWORD_KEYS, *_TOKEN_KEYS)
+_CA_PASSWORD_KEYS: Final = tuple(f"ca_{key}" for key in PASSWORD_KEYS)
+_KEY_PASSWORD_KEYS: Final = tuple(f"key_{key}" for key in PASSWORD_KEYS)
 _FILE_KEYS: Final = ("ca_file", "certificate_file", "key_file")
 _TLS_KEYS: Final = (*_FILE_KEYS, *_CA_PASSWORD_KEYS, *_KEY_PASSWORD_KEYS, "tls_version_min")
 
@@ -175,9 +175,9 @@ class ZooKeeperSecurityTable(Table):
             raise ValueError(f"certificate_file is missing: {given[0]} is of no use without it")
         if self.certificate_file is not None and self.ca_file is None:
             raise ValueError("ca_file is missing: without it nothing is encrypted")
-        passwords = [key for key in _PASSWORD_KEYS if getattr(self, key) is not None]
+        passwords = [key for key in PASSWORD_KEYS if getattr(self, key) is not None]
         if len(passwords) != (self.username is not None):
-            raise ValueError(f"username and one of {', '.join(_PASSWORD_KEYS)} belong together: write both or none")
+            raise ValueError(f"username and one of {', '.join(PASSWORD_KEYS)} belong together: write both or none")
         if self.ca_file is None and self.username is None:
             raise ValueError("says nothing: write ca_file, or username and a password, or both")
         return self

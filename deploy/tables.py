@@ -13,7 +13,7 @@ from broker.client.site import Site
 from broker.groups.model import MigrationPolicy
 from broker.limits import PARTITIONS_PER_TOPIC_MAX
 from broker.wire.vocabulary import EVERYBODY
-from deploy.security_table import MetricsTable, SecurityTable, ShownTable, ZooKeeperSecurityTable
+from deploy.security_table import PASSWORD_KEYS, MetricsTable, SecurityTable, ShownTable, ZooKeeperSecurityTable
 from deploy.values import (
     AddressText,
     FilePath,
@@ -172,14 +172,17 @@ class FleetTable(Table):
     without_etcd_seconds: int = Field(WITHOUT_ETCD_SECONDS, ge=0)
     user: str | None = None
     password_file: FilePath | None = None
+    password_env: str | None = Field(None, min_length=1)
+    password_command: tuple[str, ...] | None = Field(None, min_length=1)
     tls_ca_file: FilePath | None = None
     tls_cert_file: FilePath | None = None
     tls_key_file: FilePath | None = None
 
     @model_validator(mode="after")
     def _pairs(self) -> FleetTable:
-        if (self.user is None) != (self.password_file is None):
-            raise ValueError("user and password_file belong together: write both or none")
+        given = [key for key in PASSWORD_KEYS if getattr(self, key) is not None]
+        if len(given) != (0 if self.user is None else 1):
+            raise ValueError(f"user and one of {', '.join(PASSWORD_KEYS)} belong together: write both or none")
         if (self.tls_cert_file is None) != (self.tls_key_file is None):
             raise ValueError("tls_cert_file and tls_key_file belong together: write both or none")
         if self.tls_cert_file is not None and self.tls_ca_file is None:

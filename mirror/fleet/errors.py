@@ -40,7 +40,7 @@ class WorkerNameTaken(FleetError):
 class StoreRefused(FleetError):
     """etcd knows whom it speaks to, and says no; or a file that tells it who this is cannot be read."""
 
-    hint = "see user, password_file and the tls_ files of `[fleet]` in farshore.toml, and this user's roles in etcd"
+    hint = "see user, its password and the tls_ files of `[fleet]` in farshore.toml, and this user's roles in etcd"
 
 
 NOT_SERVED: Final = (StoreUnreachable, StoreRefused)

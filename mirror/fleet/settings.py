@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from broker.base.address import Address
+from broker.client.security.settings import Secret
 
 DEFAULT_PREFIX: Final = "/farshore/fleet/"
 LEASE_SECONDS_MIN: Final = 2
@@ -48,12 +49,18 @@ class FleetSettings:
 
 @dataclass(frozen=True, slots=True)
 class FleetAccess:
-    """Where a fleet's etcd is, and as whom it is spoken to. Files are paths of PEM files."""
+    """Where a fleet's etcd is, and as whom it is spoken to. Files are paths of PEM files; they and the password are
+    read anew for each connection that is made.
+    """
 
     servers: tuple[Address, ...]
     settings: FleetSettings
     user: str | None = None
-    password: str | None = None
+    password: Secret | None = None
     tls_ca_file: str | None = None
     tls_cert_file: str | None = None
     tls_key_file: str | None = None
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        return tuple(file for file in (self.tls_ca_file, self.tls_cert_file, self.tls_key_file) if file is not None)

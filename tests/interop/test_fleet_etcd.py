@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 import subprocess
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -13,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from broker.base.clock import SystemClock
+from broker.client.security.settings import Secret
 from mirror.coordinator.current import Current
 from mirror.coordinator.model import Unit, UnitNotHeld
 from mirror.coordinator.serving import serve_shares
@@ -166,6 +168,20 @@ async def test_tls_with_a_clients_certificate(tmp_path: Path) -> None:
             server.stop()
             await asyncio.to_thread(server.start)
             await goes_on(workers, begun)
+        (tmp_path / "strange").mkdir()
+        strange = make_certificates(tmp_path / "strange")
+        certificate, key = tmp_path / "own.pem", tmp_path / "own.key"
+        shutil.copy(strange.client_cert, certificate)
+        shutil.copy(strange.client_key, key)
+        mine = replace(access, tls_cert_file=str(certificate), tls_key_file=str(key))
+        async with open_etcd(mine, SystemClock()) as store:
+            with pytest.raises(StoreUnreachable):
+                await store.read("/")
+            shutil.copy(tls.client_cert, certificate)
+            shutil.copy(tls.client_key, key)
+            with pytest.raises(StoreUnreachable):  # what failed was made before
+                await store.read("/")
+            await store.read("/")
         for without in (server.access(), replace(access, tls_cert_file=None, tls_key_file=None)):
             async with open_etcd(without, SystemClock()) as store:
                 with pytest.raises(StoreUnreachable, match=str(server.address)):
@@ -187,11 +203,17 @@ async def test_a_user_with_no_more_rights_than_the_fleets_prefix(tmp_path: Path)
             "auth enable",
         ):
             server.ctl(*line.split())
-        access = replace(server.access(SETTINGS), user="farshore", password="word")
+        password = tmp_path / "password"
+        password.write_text("word\n")
+        access = replace(server.access(SETTINGS), user="farshore", password=Secret(password))
         async with two_workers(access) as workers:
             begun = [worker.begun for worker in workers]
             await goes_on(workers, begun)
             server.ctl("--user", "root:secret", "role", "add", "other")  # every login of before is refused from now on
+            await asyncio.sleep(1.5 * SETTINGS.lease_seconds)
+            await goes_on(workers, begun)
+            server.ctl("--user", "root:secret", "user", "passwd", "farshore", "--interactive=false", stdin="another\n")
+            password.write_text("another\n")
             await asyncio.sleep(1.5 * SETTINGS.lease_seconds)
             await goes_on(workers, begun)
             server.stop()  # it forgets who logged in
@@ -205,7 +227,8 @@ async def test_a_user_with_no_more_rights_than_the_fleets_prefix(tmp_path: Path)
             await until(lambda: sum(map(len, (one.running for one in workers))) == 4, "all to run")
             await until(lambda: all(worker.may_open() for worker in workers), "both to be let in again")
         wrong: tuple[tuple[FleetAccess, type[FleetError]], ...] = (
-            (replace(access, password="other"), StoreRefused),
+            (replace(access, password=Secret(environment="PATH")), StoreRefused),
+            (replace(access, password=Secret(tmp_path / "none")), StoreRefused),
             (replace(access, user="guest"), StoreRefused),
             (server.access(SETTINGS), StoreRefused),
         )

@@ -107,13 +107,14 @@ class EtcdServer:
         except OSError:
             return False
 
-    def ctl(self, *arguments: str) -> str:
+    def ctl(self, *arguments: str, stdin: str = "") -> str:
         """What etcd's own tool says. CalledProcessError where it fails."""
         tls = self._tls
         files = ("--cacert", str(tls.ca), "--cert", str(tls.client_cert), "--key", str(tls.client_key)) if tls else ()
         command = [str(PROGRAMS / "etcdctl"), "--endpoints", str(self.address), *files, *arguments]
         environment = {**os.environ, "ETCDCTL_API": "3"}
-        return subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
+        told = subprocess.run(command, env=environment, input=stdin, capture_output=True, text=True, check=True)
+        return told.stdout
 
     @property
     def is_running(self) -> bool:
