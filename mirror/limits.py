@@ -38,7 +38,8 @@ LACKS_LOOK_MS: Final = 3_000
 TELL_LINKS_BACK_MS: Final = 2_000
 """What it may take to tell the links back of a promotion: a source that is half gone does not hold it up."""
 KEEP_FENCE_ENDS_MS: Final = 2_000
-"""What it may take to keep where the source's logs ended at a promotion, which it does not hold up."""
+"""What it may take to keep where the source's logs ended at a promotion, which it does not hold up; and then where the
+target's end behind its fence."""
 STATUS_REFRESH_INTERVAL_MS: Final = 2_000
 HEARTBEAT_INTERVAL_MS: Final = 5_000
 """How often a worker says in the link's state that it lives."""

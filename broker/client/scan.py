@@ -87,6 +87,8 @@ async def scan_each(
 ) -> dict[TopicPartition, ClientError]:
     """As `scan_batches`, but each partition stands alone -> those that could not be read to their ends, and why.
 
+    `visit` may bring an end forward, in `spans`: it is called for nothing behind that.
+
     A retriable failure holds up the others for `partition_patience_ms` at most; what is not read after `patience_ms`
     (None: it takes as long as it takes) is left, with ReadUnfinished. Raises ClientError only when no broker of the
     cluster answers at all.
@@ -198,7 +200,7 @@ async def _take_all(cluster: Cluster, scan: _Scan, response: FetchResponse) -> N
             if where not in waiting:
                 continue
             try:
-                if await _take(cluster, where, data, scan.spans[where].end, scan.at, scan.visit):
+                if await _take(cluster, where, data, scan.spans, scan.at, scan.visit):
                     progressed.add(where)
                 elif where == first:
                     _pass_over_nothing(scan, where)
@@ -228,13 +230,13 @@ async def _take(
     cluster: Cluster,
     where: TopicPartition,
     data: PartitionData,
-    end: int,
+    spans: Mapping[TopicPartition, OffsetSpan],
     at: dict[TopicPartition, int],
     visit: Visit,
 ) -> bool:
     """Visit what came for one partition; it leaves `at` when it has reached its end -> whether it moved.
 
-    Raises KafkaError for an error in the answer, and where the log was cut: it ends before `end` does.
+    Raises KafkaError for an error in the answer, and where the log was cut: it ends before its span does.
     """
     if data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
         found = (await list_each_offset(cluster, {where: EARLIEST}))[where]
@@ -244,19 +246,19 @@ async def _take(
         if start <= at[where]:
             raise KafkaError(data.error_code, f"reading {where} at {cluster.site.name}")
         at[where] = start
-        if start >= end:
+        if start >= spans[where].end:
             del at[where]
         return True
     if data.error_code:
         raise KafkaError(data.error_code, f"reading {where} at {cluster.site.name}")
     moved, visited_bytes = False, 0
     records = as_buffer(data.records)
-    if not len(records) and data.high_watermark < end:
+    if not len(records) and data.high_watermark < (end := spans[where].end):
         what = f"reading {where} at {cluster.site.name} up to {end}"
         raise KafkaError(ErrorCode.OFFSET_NOT_AVAILABLE, what, f"its log ends at {data.high_watermark} now")
     for header, batch in iter_fetched(records):
-        if header.base_offset >= end:
-            at[where] = end  # what was before it is compacted away
+        if header.base_offset >= spans[where].end:
+            at[where] = spans[where].end  # what was before it is compacted away
             moved = True
             break
         if header.next_offset > at[where]:
@@ -267,7 +269,7 @@ async def _take(
             if visited_bytes >= VISITED_AT_ONCE_BYTES:
                 visited_bytes = 0
                 await asyncio.sleep(0)  # who opens the batches takes long over many, and all else stands
-    if at[where] >= end:
+    if at[where] >= spans[where].end:
         del at[where]
     return moved
 

@@ -20,7 +20,7 @@ from mirror.offsets.keys import UNSAID, check_key, dump_json
 from mirror.offsets.left_out import LeftOut
 from mirror.offsets.origin_entries import OriginRuns, VoidOrigins, origins_key, pack_origins, unpack_origins
 from mirror.offsets.pages import PAGE_VERSION, Page, VoidPage, decode_page, encode_page, page_key
-from mirror.offsets.promotion_entries import BackPromotion
+from mirror.offsets.promotion_entries import BackPromotion, FencedLogs, PromotionEntry, promotion_key, unpack_promotion
 from mirror.offsets.topic_entries import TopicIdentity, TopicPause, VoidPause
 from mirror.offsets.unit_entries import CutEntry, LinkDeal, LinkUnits, cut_key, unpack_cut
 
@@ -217,7 +217,7 @@ Entry: TypeAlias = (
     | Checkpoint
     | Gap
     | Acceptance
-    | BackPromotion
+    | PromotionEntry
     | LinkRun
     | CutEntry
     | Owner
@@ -309,8 +309,8 @@ def read_entry(key: list[Any], fields: Any) -> Entry:
             return unpack_acceptance(key, fields)
         case ["link"]:
             return LinkRun(RunState(fields.pop("state")), after=tuple(fields.pop("after", ())), **fields)
-        case ["back", _link]:
-            return BackPromotion(**fields)
+        case ["back", _] | ["fenced", _]:
+            return unpack_promotion(key, fields)
         case ["units"] | ["deal"]:
             return unpack_cut(key, fields)
         case ["owner"]:
@@ -359,8 +359,8 @@ def _key(entry: Entry) -> list[Any]:
             return acceptance_key(entry)
         case LinkRun():
             return ["link"]
-        case BackPromotion():
-            return ["back", entry.link]
+        case BackPromotion() | FencedLogs():
+            return promotion_key(entry)
         case LinkUnits() | LinkDeal():
             return cut_key(entry)
         case Owner():

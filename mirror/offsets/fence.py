@@ -18,7 +18,7 @@ where the writer moves records already nothing happens. See docs/adr/0017-a-fenc
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from broker.client.cluster import Cluster
 from broker.client.configs import describe_topic_configs
@@ -81,6 +81,9 @@ class Fence:
     left_out: Mapping[TopicPartition, ClientError]
     awaited: frozenset[TopicPartition] = frozenset()
     groups_error: KafkaError | None = None
+    reached: Mapping[TopicPartition, str] = field(default_factory=dict)
+    """Those that have its marker, of a fence of all that the link could write to, each with its topic's id before that.
+    """
 
 
 async def fence_link(
@@ -103,6 +106,7 @@ async def fence_link(
     """
     state = TopicPartition(link.state_topic, link.state_partition)
     transactional_id = link.transactional_id
+    topics: Mapping[str, Topic] = {}
     if partitions is None:
         topics, failures = await describe_each_topic(target)
         wanted = writable_of(link, topics)
@@ -119,7 +123,10 @@ async def fence_link(
             raise refused[state]
         await end_txn(target, transactional_id, producer, commit=False)
         writer, awaited = await _until_marked(target, link, producer)
-        return Fence(writer, left_out | refused | awaited, frozenset(awaited))
+        left_out |= refused | awaited
+        ids = {where: str(topics[where.topic].topic_id or "") for where in wanted if where.topic in topics}
+        reached = {where: topic_id for where, topic_id in ids.items() if where not in left_out}
+        return Fence(writer, left_out, frozenset(awaited), reached=reached)
     except ConcurrentTransaction as error:
         unmarked = await find_unmarked(target, link)
         if unmarked:

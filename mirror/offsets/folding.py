@@ -23,6 +23,7 @@ from mirror.offsets.entries import (
     decode_key,
     read_entry,
 )
+from mirror.offsets.fenced_logs import logs_of
 from mirror.offsets.group_entries import GroupSync, GroupSyncs, GroupSyncTimes
 from mirror.offsets.hold_entries import Hold
 from mirror.offsets.keys import NO_PARTITION, check_key, load_all, part_of, partition_part
@@ -30,7 +31,7 @@ from mirror.offsets.limits import OPENED_TOGETHER
 from mirror.offsets.offset_map import Where
 from mirror.offsets.origin_entries import OriginRuns
 from mirror.offsets.pages import Page
-from mirror.offsets.promotion_entries import BackPromotion
+from mirror.offsets.promotion_entries import BackPromotion, FencedLogs
 from mirror.offsets.state_entries import StateEntries
 from mirror.offsets.topic_entries import TopicIdentity, TopicPause
 from mirror.offsets.unit_entries import LinkDeal, LinkUnits
@@ -61,6 +62,7 @@ class Folding:
     holds: dict[tuple[str, int | None], Hold] = field(default_factory=dict)
     run: LinkRun | None = None
     backs: dict[str, BackPromotion] = field(default_factory=dict)
+    fenced: dict[int, FencedLogs] = field(default_factory=dict)
     owner: Owner | None = None
     units: LinkUnits | None = None
     deal: LinkDeal | None = None
@@ -137,6 +139,8 @@ class Folding:
                 self.run = entry
             case BackPromotion():
                 self.backs[entry.link] = entry
+            case FencedLogs():
+                self.fenced[entry.share] = entry
             case Owner():
                 self.owner = entry
             case LinkUnits():
@@ -190,6 +194,7 @@ class Folding:
             holds=dict(self.holds),
             run=self.run,
             backs=dict(self.backs),
+            fenced_logs=logs_of(self.fenced.values()),
             owner=self.owner,
             units=cut.units if cut is not None else None,
             pins=cut.pins if cut is not None else (),

@@ -30,7 +30,7 @@ from mirror.offsets.cutting import refuse_cut_anew, state_units
 from mirror.offsets.entries import OPERATION_PREFIX, Gap, GapStatus, LinkRun, RunState
 from mirror.offsets.fence import Fence, fence_groups_of_earlier, fence_link
 from mirror.offsets.fence_ends import NO_ENDS, FenceEnds
-from mirror.offsets.fence_keeping import keep_fence_ends, may_keep_fence_ends
+from mirror.offsets.fence_keeping import UnitFence, keep_fence_ends, keep_fenced_logs, may_keep_fence_ends
 from mirror.offsets.promotions import is_over, promotion_of, run_behind
 from mirror.offsets.state import StateReader, read_entries
 from mirror.offsets.state_entries import StateEntries
@@ -116,12 +116,15 @@ async def _promote_link(
     fencing = both(fence_groups_of_earlier(target, units[0]), _fence_units(target, units, claims))
     (groups, fences), after_claims = await both(fencing, reader.read(target, only=()))
     refuse_cut_anew(units[0], after_claims)
+    writers = (claim.owner.writer for claim in claims)
+    await keep_fenced_logs(target, operation_id, map(UnitFence, units, writers, fences), known)
     left_out = {where: why for fence in fences for where, why in fence.left_out.items()}
     awaited = frozenset(where for fence in fences for where in fence.awaited)
+    reached = {where: topic_id for fence in fences for where, topic_id in fence.reached.items()}
     writer = fences[0].writer
     groups_error, groups_writer = (groups, None) if isinstance(groups, KafkaError) else (None, groups)
     log = claims[0].log.of(writer)
-    return Promotion(writer, left_out, awaited, groups_error, log=log, groups_writer=groups_writer)
+    return Promotion(writer, left_out, awaited, groups_error, reached, log=log, groups_writer=groups_writer)
 
 
 async def _checked(check: Check | None) -> None:

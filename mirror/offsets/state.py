@@ -232,7 +232,7 @@ async def load_partial_state(
     }
     known = {where: checkpoint for where, checkpoint in wanted.items() if where not in unread}
     log_ends = {where: end.offset for where, end in ends.items()}
-    tails, failures = split_failures(await read_tails(target, link, known, log_ends))
+    tails, failures = split_failures(await read_tails(target, link, known, log_ends, fenced=entries.fenced_logs))
     unread |= failures
     partitions: dict[Where, PartitionMap] = {}
     for where, checkpoint in wanted.items():

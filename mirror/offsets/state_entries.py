@@ -22,6 +22,7 @@ from mirror.offsets.entries import (
     Owner,
     RunState,
 )
+from mirror.offsets.fenced_logs import LogsFenced
 from mirror.offsets.group_entries import GroupSyncs
 from mirror.offsets.hold_entries import Hold
 from mirror.offsets.intervals import Interval
@@ -72,6 +73,8 @@ class StateEntries:
     """Of several units the one that lets least run."""
     backs: Mapping[str, BackPromotion] = field(default_factory=dict)
     """By link, what was last told of promotions of those that go back."""
+    fenced_logs: LogsFenced = field(default_factory=dict)
+    """Where the target's logs ended behind a promotion's fence, that of now or an earlier one."""
     owner: Owner | None = None
     """Of several units the one that gave the oldest sign of life."""
     unit_owners: Mapping[int, Owner | None] = field(default_factory=dict)
@@ -104,6 +107,7 @@ class StateEntries:
             outlived=frozenset(key for key in self.outlived if link.unit_of(*key[:2]) == unit),
             acceptances={key: one for key, one in self.acceptances.items() if link.unit_of(*key[:2]) == unit},
             holds={at: hold for at, hold in self.holds.items() if at[1] is None or link.unit_of(at[0], at[1]) == unit},
+            fenced_logs=_of_unit(link, unit, self.fenced_logs),
         )
 
     def mirrored_topics(self) -> frozenset[str]:
@@ -255,6 +259,7 @@ def join_units(link: Link, parts: Mapping[int, StateEntries]) -> StateEntries:
         holds=_all(part.holds for part in known),
         run=min(runs, key=lambda run: _LETS_RUN[run.state], default=None),  # of equals the newest: units go in turn
         backs=parts[0].backs,
+        fenced_logs=_all(part.fenced_logs for part in known),
         owner=min((owner for owner in owners.values() if owner is not None), key=lambda one: one.at_ms, default=None),
         unit_owners=owners,
         units=lead.units,

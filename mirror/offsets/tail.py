@@ -17,6 +17,7 @@ from broker.wire.batch import BatchHeader
 from broker.wire.vocabulary import TopicPartition
 from mirror.link import Link
 from mirror.offsets.entries import Checkpoint
+from mirror.offsets.fenced_logs import NOT_FENCED, FencedLog, LogsFenced, is_fence
 from mirror.offsets.recovery import SEQUENCE_MASK, OffsetRange, Recovered, TailBatch
 
 EPOCHS_TO_NEXT_MARKER: Final = 2
@@ -25,7 +26,7 @@ EPOCHS_TO_NEXT_MARKER: Final = 2
 
 @dataclass(slots=True)
 class Tail:
-    """Batches from a checkpoint to the log end, in order.
+    """Batches from a checkpoint to the log end, in order; or to where nothing of the link can follow.
 
     `unclear`: of what is gone before the first of them it is not known what it was, in words; "" where that is known.
     `gone` is that, where nothing that is left tells what it was: no other link may have written there.
@@ -53,12 +54,14 @@ async def read_tails(
     log_ends: Mapping[TopicPartition, int] | None = None,
     patience_ms: int | None = None,
     described: Described | None = None,
+    fenced: LogsFenced | None = None,
 ) -> dict[tuple[str, int], Tail | ClientError]:
     """Per (source topic, partition) the tail, or why it cannot be read; one that the target does not have is left out.
 
     `log_ends` (per target partition; None: as they are now) bound it. While a worker runs they must be older than the
     checkpoints and the blocks: then the blocks of every batch before them are known. `described`: the target's topics
-    as they were just seen.
+    as they were just seen. `fenced`: of who asks for what the checkpoints' writers wrote, and not what others did: then
+    nothing is read behind what these say of the logs, or behind the marker of a later fence.
 
     Where retention at an exclusive target has already deleted what lies behind the checkpoint, a batch of the
     writer stands in for it: nobody else could have written there. Where it may have held markers it is `unclear`. A
@@ -82,26 +85,27 @@ async def read_tails(
     spans: dict[TopicPartition, OffsetSpan] = {}
     for where, source in found.items():
         tail = tails[source] = Tail(logs[where].start, ends[where])
-        checkpoint = checkpoints[source]
-        first = checkpoint.end.target_next
-        spans[where] = OffsetSpan(max(first, tail.log_start), tail.log_end)
+        topic_id = str(topics[where.topic].topic_id or "")
+        spans[where] = _unread(tail, checkpoints[source], (fenced or NOT_FENCED).get(source), topic_id)
 
     def visit(where: TopicPartition, header: BatchHeader, _batch: memoryview) -> None:
-        tails[found[where]].batches.append(
-            TailBatch(
-                header.base_offset,
-                header.last_offset,
-                header.producer_id,
-                header.producer_epoch,
-                header.base_sequence,
-                header.is_control,
-            )
-        )
+        source = found[where]
+        at, writer = (header.base_offset, header.last_offset), (header.producer_id, header.producer_epoch)
+        tails[source].batches.append(batch := TailBatch(*at, *writer, header.base_sequence, header.is_control))
+        if fenced is not None and is_fence(batch, checkpoints[source]):
+            spans[where] = OffsetSpan(spans[where].start, header.next_offset)
 
     unread = await scan_each(target, spans, visit, patience_ms)
     if not link.shared_targets:
         tails = {source: stand_in(checkpoints[source], tail) for source, tail in tails.items()}
     return {**tails, **failures, **{found[where]: error for where, error in unread.items()}}
+
+
+def _unread(tail: Tail, checkpoint: Checkpoint, fenced: FencedLog | None, topic_id: str) -> OffsetSpan:
+    """Where batches may stand that tell something, of a target topic with this id."""
+    read_to = fenced.read_to(checkpoint, topic_id) if fenced is not None else None
+    end = tail.log_end if read_to is None else min(read_to, tail.log_end)
+    return OffsetSpan(max(checkpoint.end.target_next, tail.log_start), end)
 
 
 async def _look(

@@ -59,7 +59,7 @@ async def review_deletions(
     closed = {where: gaps for where in gone if (gaps := closed_deletions(known[where]))}
     judged = dict(closed)
     open_ = {where: checkpoint for where, checkpoint in gone.items() if where not in closed}
-    tails, unread = split_failures(await read_tails(target, link, open_))
+    tails, unread = split_failures(await read_tails(target, link, open_, fenced=entries.fenced_logs))
     for where, checkpoint in open_.items():
         if where in unread:
             continue

@@ -13,6 +13,8 @@ from broker.client.offsets import LogSpan, list_each_offset, log_spans
 from broker.client.topics import Described, describe_each_topic
 from broker.wire.vocabulary import LATEST, TopicPartition
 from mirror.link import Link
+from mirror.offsets.entries import Checkpoint
+from mirror.offsets.fenced_logs import LogsFenced
 from mirror.offsets.state_entries import StateEntries
 from mirror.offsets.tail import Tail, read_tails
 from mirror.origins import Registration
@@ -47,20 +49,18 @@ async def gather_evidence(
     *,
     fenced: bool = True,
     patience_ms: int | None = None,
+    fenced_logs: LogsFenced | None = None,
 ) -> dict[TopicPartition, Evidence]:
     """Per source partition of `pairs`; those for which a site does not answer are held, and left out.
 
     So are those (`holds.late`) of which not all is known after `patience_ms`: of the tails, and of the comparison; None
-    sets no limit. Final only after the fence, `fenced`. Raises ClientError when a site does not answer at all.
+    sets no limit. Final only after the fence, `fenced`. `fenced_logs`: of who does not ask what others
+    wrote at the target, as in `read_tails`. Raises ClientError when a site does not answer at all.
     """
     source, target = clusters
     known = {where: checkpoint for where, checkpoint in entries.checkpoints.items() if where in pairs}
-
-    async def at_target() -> tuple[Described, dict[tuple[str, int], Tail | ClientError]]:
-        described = await describe_each_topic(target, {there.topic for there in pairs.values()})
-        return described, await read_tails(target, link, known, patience_ms=patience_ms, described=described)
-
-    (spans, now_ids), ((target_topics, _), read) = await both(_source_logs(source, pairs), at_target())
+    at_target = _target_logs(link, target, pairs.values(), known, patience_ms, fenced_logs)
+    (spans, now_ids), ((target_topics, _), read) = await both(_source_logs(source, pairs), at_target)
     (logs, unasked), (tails, unread) = split_failures(spans), split_failures(read)
     fresh = [there for where, there in pairs.items() if where not in tails and where not in unread]
     ends, unended = split_failures(await list_each_offset(target, dict.fromkeys(fresh, LATEST)))
@@ -94,6 +94,20 @@ async def gather_evidence(
             left_behind=passage.left_behind(checkpoint) if checkpoint else (),
         )
     return await _compared(clusters, evidence, pairs, passage, holds, patience_ms)
+
+
+async def _target_logs(
+    link: Link,
+    target: Cluster,
+    partitions: Iterable[TopicPartition],
+    known: Mapping[tuple[str, int], Checkpoint],
+    patience_ms: int | None,
+    fenced_logs: LogsFenced | None,
+) -> tuple[Described, dict[tuple[str, int], Tail | ClientError]]:
+    """The topics, and the tails behind these checkpoints."""
+    described = await describe_each_topic(target, {where.topic for where in partitions})
+    tails = await read_tails(target, link, known, None, patience_ms, described, fenced_logs)
+    return described, tails
 
 
 async def _source_logs(

@@ -16,6 +16,7 @@ from broker.client.topics import describe_topics, list_each_topic, list_topics
 from broker.wire.vocabulary import TopicPartition
 from mirror.limits import PARTED_LOOK_MS
 from mirror.link import Link
+from mirror.offsets.fenced_logs import LogsFenced
 from mirror.offsets.hold_entries import Hold
 from mirror.offsets.offset_map import PartitionMap
 from mirror.offsets.promotions import promotion_of
@@ -113,7 +114,7 @@ async def partings_by(
     ]
     if not wanted:
         return await _without_map(passage, clusters, entries)
-    evidence, holds = await gather_now(passage, clusters, entries, wanted, PARTED_LOOK_MS)
+    evidence, holds = await gather_now(passage, clusters, entries, wanted, PARTED_LOOK_MS, entries.fenced_logs)
     is_brought = _is_another_cluster(link, passage, source)
     there = await describe_topics(target, {link.target_topic(where.topic) for where in wanted})
     found = []
@@ -153,9 +154,11 @@ async def gather_now(
     entries: StateEntries,
     wanted: Collection[TopicPartition],
     patience_ms: int | None,
+    fenced_logs: LogsFenced | None = None,
 ) -> tuple[dict[TopicPartition, Evidence], Mapping[TopicPartition, Hold]]:
     """What decides where these source partitions go on, as both clusters are now; and why one cannot be told. Those
-    that a site has not got are in neither. `passage` has looked. Raises ClientError.
+    that a site has not got are in neither. `passage` has looked. `fenced_logs` as in `gather_evidence`. Raises
+    ClientError.
     """
     source, target = clusters
     link, topics = passage.link, {where.topic for where in wanted}
@@ -169,8 +172,9 @@ async def gather_now(
         if where.topic in hidden:
             holds.add_error(where, hidden[where.topic], at_source=True)
     evidence = await gather_evidence(
-        link, clusters, entries, mirrored, pairs, passage, holds, fenced=False, patience_ms=patience_ms
-    )
+        link, clusters, entries, mirrored, pairs, passage, holds,
+        fenced=False, patience_ms=patience_ms, fenced_logs=fenced_logs,
+    )  # fmt: skip
     return evidence, {where: holds.current[where] for where in wanted if where in holds.current}
 
 

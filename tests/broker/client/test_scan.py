@@ -77,6 +77,18 @@ async def test_where_nothing_is_left_of_the_span_the_scan_is_done(stage: Stage) 
     assert stage.seen == {THERE: [2, 3]}
 
 
+async def test_a_visitor_may_end_a_span_sooner(stage: Stage) -> None:
+    spans = {where: OffsetSpan(0, BATCHES) for where in (HERE, THERE)}
+
+    def visit(where: TopicPartition, header: BatchHeader, batch: memoryview) -> None:
+        stage.visit(where, header, batch)
+        if (where, header.base_offset) == (HERE, 1):
+            spans[HERE] = OffsetSpan(0, header.next_offset)
+
+    assert not await scan_each(stage.cluster, spans, visit)
+    assert stage.seen == {HERE: [0, 1], THERE: list(range(BATCHES))}
+
+
 async def test_each_partition_is_asked_twice_before_it_counts_as_empty(stage: Stage) -> None:
     """One has nothing to give, and then fails; the other has nothing to give once."""
     fetches = itertools.count(1)

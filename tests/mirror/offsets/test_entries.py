@@ -35,7 +35,7 @@ from mirror.offsets.histories import EpochStart
 from mirror.offsets.hold_entries import Hold, HoldReason, VoidHold
 from mirror.offsets.intervals import End, Interval
 from mirror.offsets.left_out import LeftOut
-from mirror.offsets.promotion_entries import BackPromotion
+from mirror.offsets.promotion_entries import BackPromotion, FencedEnd, FencedLogs, FencedTopic
 from mirror.offsets.topic_entries import TopicIdentity, TopicPause
 
 WRITER = Writer(7, 3)
@@ -121,6 +121,11 @@ GOLDEN: list[tuple[Entry, object, dict[str, object]]] = [
         {"state": "promoted", "operation_id": "op-2", "at_ms": 5, "after": ["op-0", "op-1"]},
     ),
     (BackPromotion("back", "op-1"), ["back", "back"], {"link": "back", "operation_id": "op-1"}),
+    (
+        FencedLogs(3, "op-1", (FencedTopic("flights", "an-id", (FencedEnd(2, 90, 7, 5),)),)),
+        ["fenced", 3],
+        {"share": 3, "operation_id": "op-1", "topics": [["flights", "an-id", [[2, 90, 7, 5]]]]},
+    ),
     (Owner(WRITER, "host:1", 5), ["owner"], {"writer": [7, 3], "worker": "host:1", "at_ms": 5}),
     (
         Owner(WRITER, "host:1", 5, 2, "KafkaError: why"),

@@ -12,12 +12,14 @@ import pytest
 from broker.client.cluster import Cluster
 from broker.client.fanout import split_failures
 from broker.client.log import append
-from broker.client.topics import delete_records
+from broker.client.offsets import log_end_offsets
+from broker.client.topics import delete_records, describe_topics
 from broker.wire.records import Record, encode_batch
 from broker.wire.vocabulary import TopicPartition
 from mirror.link import Link
 from mirror.offsets.entries import Checkpoint, GapKind, GapStatus, Writer, encode_key, encode_value
 from mirror.offsets.fence import fence_link
+from mirror.offsets.fenced_logs import FencedLog
 from mirror.offsets.intervals import End, Interval
 from mirror.offsets.paged import Intervals
 from mirror.offsets.recovery import TailBatch, recover
@@ -291,3 +293,27 @@ async def test_a_partition_that_cannot_be_read_is_named_and_hides_no_other(
     state = await load_partial_state(link, target)
     assert list(state.unread) == [("flights", 1)]
     assert list(state.map.partitions()) == [("flights", 0)]
+
+
+async def test_of_who_asks_for_the_link_alone_nothing_is_read_behind_a_later_fence(target: Cluster, link: Link) -> None:
+    """Applications write on for hours behind a promotion's."""
+    await make_topic(target, "flights")
+    await ensure_own_topics(target, link)
+    before = await fence_link(target, link, [WHERE])
+    await write(target, 3)
+    (end,) = (await log_end_offsets(target, [WHERE])).values()
+    known = replace(checkpoint(end), writer=before.writer)
+    fenced = await fence_link(target, link, [WHERE])
+    await write(target, 2, 2)
+    every = (await read_each_tail(target, link, {WHERE: known}))[WHERE]
+    alone = (await read_each_tail(target, link, {WHERE: known}, fenced={}))[WHERE]
+    assert isinstance(every, Tail)
+    assert isinstance(alone, Tail)
+    assert spans(every.batches) == [(end, end), (end + 1, end + 2), (end + 3, end + 4)]
+    assert (spans(alone.batches), alone.log_end) == ([(end, end)], every.log_end)
+    topic_id = str((await describe_topics(target, ["flights"]))["flights"].topic_id)
+    logs = {("flights", 0): FencedLog(topic_id, end + 2, fenced.writer, "failover-1")}
+    at_markers = replace(known, end=End(100, end + 1))  # retention has taken the marker, say
+    read = await read_each_tail(target, link, {WHERE: at_markers}, fenced=logs)
+    assert isinstance(tail := read[WHERE], Tail)
+    assert spans(tail.batches) == [(end + 1, end + 2)]

@@ -16,6 +16,7 @@ from mirror.coordinator.model import Coordinator, units_of
 from mirror.link import Link
 from mirror.offsets import cutting, operations
 from mirror.offsets.operations import promote_link
+from mirror.offsets.state import read_entries
 from mirror.worker.events import Event, EventSink
 from tests.mirror.simulation.network import Weather
 from tests.mirror.simulation.profile import Profile, Rival, choose_circle, choose_profile
@@ -177,7 +178,10 @@ class PromotedAmid(SharedWorld):
         await self.write_for(self.rng.random())
         async with Cluster(link.target, clock=self.clock) as target:
             fence = await promote_link(link, target, "op")
+            kept = (await read_entries(link, target)).fenced_logs
         assert not fence.left_out
+        assert kept
+        assert set(fence.reached) == kept.keys(), "where the logs of each unit end"
         there = self.arrived()
         await self.write_for(5)
         await asyncio.sleep(2 * FROZEN_S)
