@@ -54,6 +54,8 @@ class LinkFindingKind(StrEnum):
     """The source came back with an older disk, or a topic made anew: the target has of it what it lacks, and no link
     brings that.
     """
+    SOURCE_NOT_COMPARED = "source_not_compared"
+    """Whether it is so cannot be told."""
     GROUP_FAILED = "group_failed"
     """A group's offsets could not be read or committed."""
     GROUPS_NOT_SEEN = "groups_not_seen"

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
 
 from broker.base.errors import FarshoreError
 from broker.client.cluster import Cluster
-from broker.client.errors import ClientError
+from broker.client.errors import ClientError, ReadUnfinished
 from broker.wire.vocabulary import TopicPartition
 from mirror.lag import LagReport, partial_lag
 from mirror.limits import LACKS_LOOK_MS
@@ -51,8 +50,10 @@ class LinkLook:
     """That are open at the source, and have records behind them, be it for a moment."""
     backs: tuple[PromotedBack, ...] = ()
     """Links back that are promoted beside it."""
-    source_lacks: tuple[SourceParting, ...] = ()
-    """Of a promoted link: its source's own former records that it has no more, the target has, and no link brings."""
+    source_lacks: tuple[SourceParting, ...] | FarshoreError = ()
+    """Of a promoted link: its source's own former records that it has no more, the target has, and no link brings, or
+    of which that is not known; or why it is of none.
+    """
 
 
 async def look_at_link(link: Link, source: Cluster, target: Cluster, state: LinkState) -> LinkLook:
@@ -76,17 +77,19 @@ async def look_at_link(link: Link, source: Cluster, target: Cluster, state: Link
 
 async def _source_lacks(
     link: Link, source: Cluster, target: Cluster, entries: StateEntries
-) -> tuple[SourceParting, ...]:
-    """A link that runs stands still there, and asks. What cannot be compared in LACKS_LOOK_MS is not found to be
-    missing.
+) -> tuple[SourceParting, ...] | FarshoreError:
+    """A link that runs stands still there, and asks. What cannot be told hides nothing else that a look finds. A
+    state that says of nothing that it was mirrored is no evidence: what is not known then, a failback says.
     """
-    if promotion_of(entries) is None:
+    if promotion_of(entries) is None or not entries.checkpoints:
         return ()
-    with suppress(FarshoreError, TimeoutError):  # it hides nothing else
+    try:
         async with asyncio.timeout(LACKS_LOOK_MS / 1000):
-            found = await partings_of(link, source, target, entries)
-        return tuple(one for one in that_are_missing(found) if one.is_known)
-    return ()
+            return that_are_missing(await partings_of(link, source, target, entries))
+    except TimeoutError:
+        return ReadUnfinished(f"the logs could not be compared within {LACKS_LOOK_MS / 1000:g} s")
+    except FarshoreError as error:
+        return error
 
 
 async def _unmarked(target: Cluster, entries: StateEntries) -> Mapping[TopicPartition, ClientError] | ClientError:

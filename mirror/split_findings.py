@@ -106,11 +106,22 @@ def _alone(link: Link, split: Split) -> Iterable[LinkFinding]:
         yield LinkFinding(LinkFindingKind.SOURCE_ALONE, writes.topic, writes.partition, text, step)
 
 
-def of_source_lacks(link: Link, lacks: Iterable[SourceParting]) -> Iterable[LinkFinding]:
+def of_source_lacks(link: Link, lacks: Iterable[SourceParting] | FarshoreError) -> Iterable[LinkFinding]:
     source, target = link.source.name, link.target.name
+    waits = "a failback waits longer for it, and is refused where it stays unknown: "
+    waits += f"farshore failback --link {link.name} --dry-run"
+    if isinstance(lacks, FarshoreError):
+        text = f"whether {source} still has what was mirrored from it is not known: {lacks}"
+        yield LinkFinding(LinkFindingKind.SOURCE_NOT_COMPARED, None, None, text, waits)
+        return
     step = f"bring the newer disk of {source} back, or have it begin with empty disks: farshore failback --link "
     step += f"{link.name} --dry-run tells how"
     for one in lacks:
+        if not one.is_known:
+            yield LinkFinding(
+                LinkFindingKind.SOURCE_NOT_COMPARED, one.topic, one.partition, one.in_words(source), waits
+            )
+            continue
         text = f"{target} alone has records that {source} had, and no link brings them: {one.in_words(source)}"
         yield LinkFinding(LinkFindingKind.SOURCE_LACKS, one.topic, one.partition, text, step)
 
