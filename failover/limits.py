@@ -53,6 +53,8 @@ LATE_WRITES_S: Final = 5.0
 """How long after the fence a source is watched for what comes late: as long as most consumers take between commits."""
 LATE_LOOK_S: Final = 10.0
 """How long a source that was failed over from, and answers, may take to say who committed there since."""
+LACKS_IN_PART_S: Final = 15.0
+"""How long a source that is there in part may take to say what it has of the target's own that the target lacks."""
 FENCE_ENDS_S: Final = 2.0
 """How long a source that answers may take to say where its logs end, right before it is failed over from."""
 READ_AHEAD_S: Final = 5.0

@@ -45,7 +45,7 @@ from mirror.worker.declared import (
 )
 from mirror.worker.group_map import load_group_map
 from mirror.worker.outlived import in_doubt_now
-from mirror.worker.parted import SourceParting, source_partings, that_are_missing
+from mirror.worker.parted import PartingKind, SourceParting, source_partings, that_are_missing
 from mirror.worker.registry import registered_at
 from mirror.worker.stranding import CarriedCounter, StrandedTail, TailReader, records_in
 
@@ -97,6 +97,7 @@ __all__ = [
     "OffsetMap",
     "OffsetsHeld",
     "OthersCounter",
+    "PartingKind",
     "Promotion",
     "Pulse",
     "Returning",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from broker.base.documents import iso_time
 from broker.base.durations import human_seconds
 from deploy.cli.tables import counted
@@ -14,7 +16,38 @@ PACE_WHOLE_SECONDS = 59.0
 
 
 def headline(total: LossTotal, source: str) -> str:
-    """The loss in a few sentences; what is only likely is said to be so."""
+    """The loss in a few sentences; what is only likely is said to be so, and what the target itself had, and lost, is
+    told apart: no pace speaks of it.
+    """
+    unknown = f"; of {counted(total.unasked_links, 'link')} nothing could be asked" if total.unasked_links else ""
+    if total.uncompared_partitions:
+        where = counted(total.uncompared_partitions, "partition")
+        unknown = f"; whether the target has all that it had before is not known of {where}{unknown}"
+    if not total.lacked_offsets:
+        return _headline(total, source) + unknown
+    count = f"{counted(total.lacked_offsets, 'offset')}, at most as many records,"
+    count = count if total.lacked_records is None else counted(total.lacked_records, "record")
+    had = f"{count} that the target had before, and lost"
+    if total.certainty is Certainty.EXACT:
+        return f"{_headline(total, source)}. Among what is only at the source: {had}"
+    return f"{_headline(_without_lacked(total), source)}. Beside that, only at the source: {had}{unknown}"
+
+
+def _without_lacked(total: LossTotal) -> LossTotal:
+    """The rest; in how many partitions that is, the total does not say."""
+    is_counted = total.records is not None and total.lacked_records is not None
+    return replace(
+        total,
+        offsets=total.offsets - total.lacked_offsets,
+        records=(total.records or 0) - (total.lacked_records or 0) if is_counted else None,
+        likely_offsets=None if total.likely_offsets is None else total.likely_offsets - total.lacked_offsets,
+        partitions_with_loss=0,
+        lacked_offsets=0,
+        lacked_records=0,
+    )
+
+
+def _headline(total: LossTotal, source: str) -> str:
     where = f" in {counted(total.partitions_with_loss, 'partition')}" if total.partitions_with_loss else ""
     missing = f"{counted(total.offsets, 'offset')}{where}, which are at most as many records"
     if total.records is not None or not total.offsets:
@@ -33,6 +66,8 @@ def headline(total: LossTotal, source: str) -> str:
         return f"lost: how much is unknown: nothing was ever seen of what {source} has"
     if total.seen_at_ms is None:
         least = f"at least {missing}; " if total.offsets else ""
+        if not total.unseen_partitions:
+            return f"lost: {least}how much cannot be known"
         return (
             f"lost: {least}how much cannot be known: of {counted(total.unseen_partitions, 'partition')} it was never "
             f"seen where it ended at {source}, or nobody can tell what the other site has of it"
@@ -78,6 +113,7 @@ def behind_line(total: LossTotal, source: str, target: str, *, is_promoted: bool
     as_of += _held(total)
     unknown = counted(total.unseen_partitions, "partition")
     unseen = f"; of {unknown} that is not known" if total.unseen_partitions else ""
+    unseen += f"; of {counted(total.unasked_links, 'link')} nothing could be asked" if total.unasked_links else ""
     if is_promoted:
         there = f"{missing} are at {source} alone" if is_behind else f"{source} alone has nothing{committed}"
         return (
@@ -93,7 +129,7 @@ def behind_line(total: LossTotal, source: str, target: str, *, is_promoted: bool
 
 def is_nothing_likely(total: LossTotal) -> bool:
     """Whether nothing was seen to be missing of all that is known, and the pace makes nothing likely."""
-    is_all_known = not total.unseen_partitions and not _is_unwatched(total)
+    is_all_known = not total.unseen_partitions and not total.uncompared_partitions and not _is_unwatched(total)
     return is_all_known and not total.seen_offsets and total.likely_offsets == 0
 
 
@@ -197,7 +233,8 @@ def _unclear(total: LossTotal) -> str:
 
 def growth_line(shown: LossTotal, now: LossTotal, source: str, grown: LossGrowth) -> str:
     """What was lost more, by now, than what was shown."""
-    count = counted(max(0, now.seen_offsets - shown.seen_offsets), "offset")
+    grown_by = now.seen_offsets + now.lacked_offsets - shown.seen_offsets - shown.lacked_offsets
+    count = counted(max(0, grown_by), "offset")
     alone = "" if now.unclear_offsets else " alone"
     more = f"{count} more at {source}{alone} than when it was shown"
     if grown is LossGrowth.LIKELY:

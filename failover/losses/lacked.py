@@ -11,16 +11,30 @@ from broker.client.errors import ClientError
 from broker.client.offsets import log_spans
 from broker.wire.errors import WireError
 from broker.wire.vocabulary import TopicPartition
-from failover.limits import COUNT_MS
+from failover.limits import COUNT_MS, LACKS_IN_PART_S, SOURCE_LOOK_MS
+from failover.losses.lacked_of import with_counted, with_told
 from failover.losses.stranded import carried_counter
+from failover.observing.partings import lacks_within
 from failover.observing.sites import Sites
-from failover.observing.snapshot import Lacked
+from failover.observing.snapshot import Lacked, Snapshot
 from mirror.api import MirrorError, SourceParting
+
+
+async def find_lacked(sites: Sites, snapshot: Snapshot) -> tuple[tuple[SourceParting, ...], tuple[Lacked, ...]]:
+    """What the target lacks of its own, and how much that is, as far as the source tells it, or told it before. Behind
+    a look, which has completed the link. Raises ClientError for what the target does.
+    """
+    source, link = sites.source, sites.readers.completed.get(sites.link.name, sites.link)
+    if source is None or not snapshot.is_source_there:
+        return sites.lacks, sites.lacked
+    within_s = SOURCE_LOOK_MS / 1000 if snapshot.source_answers else LACKS_IN_PART_S
+    lacks = await lacks_within(within_s, link, source, sites.target)
+    return with_told(lacks, sites.lacks), with_counted(await count_lacked(sites, lacks), sites.lacked)
 
 
 async def count_lacked(sites: Sites, lacks: Iterable[SourceParting]) -> tuple[Lacked, ...]:
     """Per partition of the source. What links had mirrored there from the target is what `sites.link` leaves out; what
-    cannot be read within COUNT_MS is not counted.
+    cannot be read within COUNT_MS is not counted, and keeps no other one from it.
     """
     found = {
         TopicPartition(one.target_topic, one.partition): Lacked(
@@ -28,25 +42,33 @@ async def count_lacked(sites: Sites, lacks: Iterable[SourceParting]) -> tuple[La
         )
         for one in lacks
     }
-    with suppress(ClientError, WireError, MirrorError, TimeoutError):
-        async with asyncio.timeout(COUNT_MS / 1000):
-            await _count(sites, found)
+    with suppress(ClientError, MirrorError, TimeoutError):
+        until_s = asyncio.get_running_loop().time() + COUNT_MS / 1000
+        async with asyncio.timeout_at(until_s):
+            await _count(sites, found, until_s)
     return tuple(one for _, one in sorted(found.items()))
 
 
-async def _count(sites: Sites, found: dict[TopicPartition, Lacked]) -> None:
-    """In place: what was counted stays where the time is over. Raises ClientError, MirrorError, CorruptBatch."""
+async def _count(sites: Sites, found: dict[TopicPartition, Lacked], until_s: float) -> None:
+    """In place, until that time of the event loop. Raises ClientError, MirrorError."""
     source = sites.source
     if source is None or not found:
         return
     counter = await carried_counter(sites.link, source, sites.target)
     spans = await log_spans(source, list(found))
+    readable = []
     for where, one in found.items():
         span = spans.get(where)
-        if one.first_offset is None or span is None or isinstance(span, ClientError):
-            continue
-        first = min(max(one.first_offset, span.start), one.end_offset)  # what retention took is missing to nobody
-        found[where] = replace(one, first_offset=first)
-        if counter is not None:
-            records = await counter.count_left_out(where, first, one.end_offset)
-            found[where] = replace(one, first_offset=first, records=records)
+        if one.first_offset is not None and span is not None and not isinstance(span, ClientError):
+            first = min(max(one.first_offset, span.start), one.end_offset)  # what retention took is missing to nobody
+            found[where] = replace(one, first_offset=first)
+            readable.append((where, first, one.end_offset))
+    if counter is None:
+        return
+    for at, (where, first, end) in enumerate(readable):
+        is_last = at == len(readable) - 1
+        left_s = until_s - asyncio.get_running_loop().time()
+        with suppress(ClientError, WireError, MirrorError, TimeoutError):  # damaged, say: it says nothing of the others
+            async with asyncio.timeout(left_s if is_last else left_s / 2):  # nor has a slow one all the time
+                records = await counter.count_left_out(where, first, end)
+                found[where] = replace(found[where], records=records)

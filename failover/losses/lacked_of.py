@@ -7,11 +7,24 @@ from dataclasses import replace
 
 from failover.losses.statements import Certainty, PartitionLoss, state_loss
 from failover.observing.snapshot import Lacked, Snapshot
+from mirror.api import SourceParting
 
 
 def state_losses(snapshot: Snapshot) -> tuple[PartitionLoss, ...]:
     """Of all partitions."""
     return with_lacked((state_loss(view, snapshot.taken_at_ms) for view in snapshot.partitions), snapshot.lacked)
+
+
+def with_told(now: Iterable[SourceParting], before: Iterable[SourceParting]) -> tuple[SourceParting, ...]:
+    """What is told now; of what cannot be compared any more, what was told before."""
+    told = {one.where: one for one in before}
+    return tuple(one if one.is_known else told.get(one.where, one) for one in now)
+
+
+def with_counted(now: Iterable[Lacked], before: Iterable[Lacked]) -> tuple[Lacked, ...]:
+    """As `with_told`; and of what cannot be counted any more, what was."""
+    counted = {(one.topic, one.partition): one for one in before}
+    return tuple(one if one.records is not None else counted.get((one.topic, one.partition), one) for one in now)
 
 
 def with_lacked(losses: Iterable[PartitionLoss], lacked: Iterable[Lacked]) -> tuple[PartitionLoss, ...]:
@@ -26,8 +39,8 @@ def with_lacked(losses: Iterable[PartitionLoss], lacked: Iterable[Lacked]) -> tu
 
 def _with_lacked(loss: PartitionLoss, lacked: Lacked) -> PartitionLoss:
     if lacked.first_offset is None:
-        return replace(loss, certainty=Certainty.UNKNOWN, lacked_records=None)
-    if lacked.records == 0:
+        return replace(loss, certainty=Certainty.UNKNOWN, records=None, lacked_records=None)
+    if not lacked.offsets:
         return loss
     has_end = loss.offsets or loss.unclear_offsets or loss.open_offsets or loss.certainty is Certainty.UNKNOWN
     is_known = loss.records is not None and lacked.records is not None

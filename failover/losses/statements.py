@@ -39,8 +39,9 @@ class PartitionLoss:
     never more than offsets. With certainty AT_LEAST more may have been written after `seen_at_ms`, or a transaction is
     open there, which may end either way: what was counted ends where that begins, and `open_offsets` more are behind
     it, of which nobody can tell how many are records that count. With UNKNOWN nothing is known of the source's end at
-    all. Timestamps are the records' own, Unix milliseconds, None where they cannot be known. `ceased`: the partition
-    ceased to tell its end while others of the source went on; None: the source tells all, or nothing.
+    all, or not what the target lost of its own (`lacked_records` None). Timestamps are the records' own, Unix
+    milliseconds, None where they cannot be known. `ceased`: the partition ceased to tell its end while others of the
+    source went on; None: the source tells all, or nothing.
     Among all that are `lacked_offsets` (and `lacked_records`) that the target itself had, and lost: they stand before
     those that the link was still to bring, and the offsets are from the first of either on.
     """
@@ -65,6 +66,16 @@ class PartitionLoss:
     def is_none(self) -> bool:
         """True only where it is known that nothing is lost."""
         return self.certainty is Certainty.EXACT and self.records == 0
+
+    @property
+    def is_uncompared(self) -> bool:
+        """Whether it is not known what the target lost of its own, nor where that would be."""
+        return self.lacked_records is None and not self.lacked_offsets
+
+    @property
+    def is_end_seen(self) -> bool:
+        """Whether it is known how far the source's log went, at the least."""
+        return self.certainty is not Certainty.UNKNOWN or (self.is_uncompared and self.offsets is not None)
 
 
 def state_loss(view: PartitionView, taken_at_ms: int) -> PartitionLoss:
@@ -147,6 +158,9 @@ class LossTotal:
     looked back. Where it is exact, and the source may write on, `fastest_per_s` alone is told. `open_offsets` more
     stand behind transactions that are open at the source. The pace is that of `pace_seconds` before `pace_at_ms`: of
     a worker that began within that minute they are fewer, and nobody knows what came before them.
+    Among all, also the likely ones, are `lacked_offsets` (and `lacked_records`, None: not known) that the target itself
+    had, and lost: no pace speaks of these; of `uncompared_partitions` it is not known whether there are any.
+    `unasked_links`: so many more of which nothing could be asked.
     """
 
     offsets: int
@@ -167,6 +181,10 @@ class LossTotal:
     ceased_per_s: float | None = None
     ceased_partitions: int = 0
     is_source_there: bool = False
+    lacked_offsets: int = 0
+    lacked_records: int | None = 0
+    uncompared_partitions: int = 0
+    unasked_links: int = 0
 
     @property
     def is_nothing_known(self) -> bool:
@@ -176,7 +194,7 @@ class LossTotal:
     @property
     def seen_offsets(self) -> int:
         """All that were seen and that the mirror had not passed."""
-        return self.offsets + self.unclear_offsets + self.open_offsets
+        return self.offsets - self.lacked_offsets + self.unclear_offsets + self.open_offsets
 
 
 def total_loss(
@@ -191,34 +209,37 @@ def total_loss(
     """
     offsets = partitions = unseen = unclear = held = 0
     records: int | None = 0
+    stated = list(losses)
     certainty = Certainty.EXACT
     seen_at_ms: list[int] = []
-    is_any_known = is_any_stated = False
+    is_any_known = False
     bounds: list[PartitionLoss] = []
-    for loss in losses:
-        is_any_stated = True
-        is_any_known |= loss.certainty is not Certainty.UNKNOWN
+    for loss in stated:
+        is_any_known |= loss.is_end_seen
         offsets += loss.offsets or 0
         unclear += loss.unclear_offsets
         held += loss.open_offsets
         partitions += bool(loss.offsets) and loss.records != 0
-        unseen += loss.certainty is Certainty.UNKNOWN
+        unseen += not loss.is_end_seen
         if loss.offsets is not None:
             records = None if records is None or loss.records is None else records + loss.records
         if loss.certainty is not Certainty.EXACT:
             certainty = Certainty.AT_LEAST
             bounds.append(loss)
             seen_at_ms += [loss.seen_at_ms] if loss.seen_at_ms is not None else []
-    if not is_any_stated and not is_source_there:
+    if not stated and not is_source_there:
         records, certainty = None, Certainty.UNKNOWN
     total = LossTotal(offsets, records, partitions, certainty, min(seen_at_ms, default=None), unseen, stated_at_ms)
     total = replace(total, unclear_offsets=unclear, open_offsets=held, is_source_there=is_source_there)
     total = replace(total, ceased_partitions=sum(loss.ceased is not None for loss in bounds))
+    total = replace(total, lacked_offsets=sum(loss.lacked_offsets for loss in stated))
+    total = replace(total, uncompared_partitions=sum(loss.is_uncompared for loss in stated))
+    total = replace(total, lacked_records=_folded(sum, [loss.lacked_records for loss in stated]))
     if last_look is None or not is_any_known:  # a pace says nothing of what is at the target
         return total
     if certainty is Certainty.EXACT:
         return _with_pace(total, last_look)
-    return _with_likely(total, last_look, [loss for loss in bounds if loss.certainty is not Certainty.UNKNOWN])
+    return _with_likely(total, last_look, [loss for loss in bounds if loss.is_end_seen])
 
 
 class LossGrowth(StrEnum):
@@ -233,6 +254,8 @@ class LossGrowth(StrEnum):
 def growth(shown: LossTotal, now: LossTotal) -> LossGrowth:
     """A source that is written to does not stand still while a person reads. Pure."""
     if shown.certainty is Certainty.EXACT and now.certainty is not Certainty.EXACT:
+        return LossGrowth.BEYOND
+    if now.lacked_offsets > shown.lacked_offsets:  # no pace makes that likely
         return LossGrowth.BEYOND
     if now.seen_offsets <= shown.seen_offsets:
         return LossGrowth.NONE
@@ -268,7 +291,7 @@ def _with_likely(total: LossTotal, last: LastLook, bounds: Sequence[PartitionLos
     return replace(
         _with_pace(total, last),
         seen_at_ms=min(all_seen_ms, default=last.at_ms),
-        likely_offsets=None if is_open else total.seen_offsets + of_source + (more or 0),
+        likely_offsets=None if is_open else total.seen_offsets + total.lacked_offsets + of_source + (more or 0),
         seen_seconds=None if ceased else last.seconds_of(total.seen_offsets),
         unanswered_at_ms=_ceased_at_ms(ceased) if ceased and not others else last.unanswered_at_ms,
         ceased_per_s=_folded(sum, [loss.ceased.fastest_per_s for loss in ceased if loss.ceased]) if ceased else None,
@@ -314,7 +337,19 @@ def sum_losses(totals: Iterable[LossTotal]) -> LossTotal:
         ceased_per_s=sum(ceased) if ceased else None,
         ceased_partitions=sum(one.ceased_partitions for one in found),
         is_source_there=bool(found) and all(one.is_source_there for one in found),
+        lacked_offsets=sum(one.lacked_offsets for one in found),
+        lacked_records=_folded(sum, [one.lacked_records for one in found]),
+        uncompared_partitions=sum(one.uncompared_partitions for one in found),
+        unasked_links=sum(one.unasked_links for one in found),
     )
+
+
+def with_unasked(total: LossTotal, links: int) -> LossTotal:
+    """With so many links of which nothing could be asked, so that all is no more than a lower bound."""
+    if not links:
+        return total
+    certainty = total.certainty if total.is_nothing_known else Certainty.AT_LEAST
+    return replace(total, certainty=certainty, records=None, likely_offsets=None, unasked_links=links)
 
 
 def _folded(fold: Callable[[list[N]], N], values: Iterable[N | None]) -> N | None:

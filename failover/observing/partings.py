@@ -1,9 +1,14 @@
-"""What the site that a switchover goes to lacks of its own former records, which links back to it had mirrored on."""
+"""What the site that a move goes to lacks of its own former records, which links back to it had mirrored on."""
 
 from __future__ import annotations
 
+import asyncio
+
 from broker.client.cluster import Cluster
-from mirror.api import Link, SourceParting, source_partings, that_are_missing
+from broker.client.errors import ClientError
+from broker.client.fanout import side_by_side
+from broker.client.topics import list_topics
+from mirror.api import Link, MirrorError, PartingKind, SourceParting, source_partings, that_are_missing
 
 
 async def target_lacks(link: Link, source: Cluster, target: Cluster) -> tuple[SourceParting, ...]:
@@ -14,3 +19,27 @@ async def target_lacks(link: Link, source: Cluster, target: Cluster) -> tuple[So
     for back in link.reverse_links:
         found += that_are_missing(await source_partings(back, target, source))
     return tuple(found)
+
+
+async def lacks_within(within_s: float, link: Link, source: Cluster, target: Cluster) -> tuple[SourceParting, ...]:
+    """As `target_lacks`, for a failover, which no source holds up: whatever that does not tell in time is not known.
+    Raises ClientError for what the target does.
+    """
+    found = await side_by_side(_within(within_s, back, source, target) for back in link.reverse_links)
+    return tuple(one for lacks in found for one in lacks)
+
+
+async def _within(within_s: float, back: Link, source: Cluster, target: Cluster) -> tuple[SourceParting, ...]:
+    try:
+        async with asyncio.timeout(within_s):
+            return that_are_missing(await source_partings(back, target, source))
+    except TimeoutError:
+        why = f"{source.site.name} did not tell it within {within_s:g} s"
+    except (ClientError, MirrorError) as error:
+        why = str(error)
+    return tuple(
+        SourceParting(name, at.partition, PartingKind.NOT_COMPARED, 0, 0, why, target_topic=back.target_topic(name))
+        for name, topic in sorted((await list_topics(target)).items())
+        if back.selects_topic(name) and name != back.canary_topic
+        for at in topic.partitions
+    )

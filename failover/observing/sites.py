@@ -15,7 +15,7 @@ from failover.observing.looking import is_asked
 from failover.observing.observe import observe
 from failover.observing.readers import Readers
 from failover.observing.snapshot import Lacked, Snapshot
-from mirror.api import Link, MirrorError
+from mirror.api import Link, MirrorError, SourceParting
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,8 +24,9 @@ class Sites:
 
     `in_part`: the source was found to be there in part, and is not asked for the whole again. `links`: all of the file.
     `ahead`: what the target told while the source was called in vain, which serves for the first look. `seen_by`: links
-    whose workers saw the source meanwhile. `within`: the failback that the move is a step of. `lacked`: what each look
-    is to tell of the target, which was read once.
+    whose workers saw the source meanwhile. `within`: the failback that the move is a step of. `lacks`: what was found
+    that the target lacks of its own, which a source that is gone by now tells no more; `lacked`: how much that is, as
+    each look is to tell.
     """
 
     link: Link
@@ -40,6 +41,7 @@ class Sites:
     ahead: Snapshot | None = None
     within: str = ""
     seen_by: tuple[str, ...] = ()
+    lacks: tuple[SourceParting, ...] = ()
     lacked: tuple[Lacked, ...] = ()
 
     def selects_group(self, name: str) -> bool:

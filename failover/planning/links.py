@@ -21,7 +21,7 @@ from failover.freezing.choice import Freezing, read_roles, with_denials
 from failover.freezing.hooks import Hooks
 from failover.journal.standing import is_verified, under_way
 from failover.limits import SOURCE_ROLE_S
-from failover.losses.lacked import count_lacked
+from failover.losses.lacked import count_lacked, find_lacked
 from failover.observing.contact import CLIENT_ID, reach
 from failover.observing.elsewhere import look_elsewhere
 from failover.observing.moved_back import moved_back_by
@@ -174,23 +174,23 @@ async def plan_link(intent: Intent, sites: Sites, hooks: Hooks) -> LinkMove:
         freezing = await with_denials(replace(roles, freezes=intent.freezes), sites.source, sites.target)
         freezing = await with_kept(freezing, sites)
         snapshot, others = await both(sites.look(), others_beside(sites))
-        snapshot = await mark_interrupted(snapshot, sites)
+        lacks = await _lacks(sites)
+        snapshot = replace(await mark_interrupted(snapshot, sites), lacked=await count_lacked(sites, lacks))
         plan = plan_switchover(
             snapshot,
             left_groups=intent.left_groups,
             set_back_groups=intent.set_back_groups,
             freezing=replace(freezing, hooks=hooks),
             elsewhere=await _elsewhere(sites, snapshot, freezing),
-            lacks=await _lacks(sites),
+            lacks=lacks,
         )
         return LinkMove(
             replace(plan, not_named=await groups_not_named(sites), stays=what_stays(snapshot, others)), sites
         )
     snapshot = await mark_interrupted(await sites.look_past_source(), sites)
     sites = sites.as_found(snapshot)
-    lacks = await _lacks(sites) if snapshot.source_answers else ()
-    lacked = await count_lacked(sites, lacks)
-    snapshot, sites = replace(snapshot, lacked=lacked), replace(sites, lacked=lacked)
+    lacks, lacked = await find_lacked(sites, snapshot)
+    snapshot, sites = replace(snapshot, lacked=lacked), replace(sites, lacks=lacks, lacked=lacked)
     moves = None
     if intent.timestamp_ms is not None:
         found = await moves_to(snapshot, sites.target, intent.timestamp_ms)

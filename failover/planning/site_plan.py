@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from broker.base.errors import FarshoreError
-from failover.losses.statements import LossTotal, sum_losses, total_loss
+from failover.losses.statements import LossTotal, sum_losses, total_loss, with_unasked
 from failover.planning.gates import NOT_FOUND, GateRefusal, RefusalReason
 from failover.planning.intent import Intent
 from failover.planning.moves import MoveKind
@@ -46,7 +46,8 @@ class SourceNames:
 @dataclass(frozen=True, slots=True)
 class SitePlan:
     """`links`: the plan of each that was looked at, with its own refusals; `moving` and `refused` name them. `refusals`
-    are those of the whole move. `loss`: of what goes, or where nothing goes, of all that was asked for.
+    are those of the whole move. `loss`: of what goes, or where nothing goes, of all that was asked for; and, as not
+    known, of each link that could not be looked at.
     """
 
     operation: Operation
@@ -123,15 +124,14 @@ def plan_site(
         refused=(*judged.refused, *failed),
         stays=(*stays, *_groups(intent, going, moves, names), *_of_links(going, moves, stays)),
         refusals=tuple(refusals),
-        loss=_loss(judged.moving or judged.asked, failed),
+        loss=_loss(judged.moving or judged.asked, len(failed)),
     )
 
 
-def _loss(moves: Sequence[LinkMove], failed: Mapping[str, FarshoreError]) -> LossTotal:
-    """Nothing is known of links that could not be looked at, where there are no others."""
-    if not moves and failed:
-        return total_loss([])
-    return sum_losses([move.plan.loss for move in moves])
+def _loss(moves: Sequence[LinkMove], unasked: int) -> LossTotal:
+    """Of these, and of so many links that could not be looked at: what stays of them is as unknown as what goes."""
+    total = sum_losses([move.plan.loss for move in moves]) if moves or not unasked else total_loss([])
+    return with_unasked(total, unasked)
 
 
 def _sort(judged: _Sorted, intent: Intent, move: LinkMove) -> None:

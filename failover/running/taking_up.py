@@ -23,6 +23,7 @@ from failover.errors import (
 from failover.freezing.choice import Freezing, joined
 from failover.freezing.hooks import Hooks
 from failover.journal.log import OperationJournal, claim, load_operations
+from failover.journal.noted_lacks import noted_lacks
 from failover.journal.silence import if_lost
 from failover.journal.standing import (
     OPEN_STATES,
@@ -93,7 +94,7 @@ async def begin(
         await still_wanted()
     journal = OperationJournal(sites.target, operation_id, who, writer, between)
     freezing = joined([move.plan.freezing for move in moves])
-    detail = _planned(moves, intent, who, freezing, extra)
+    detail = planned(moves, intent, who, freezing, extra)
     opening = Opening(Event.PLANNED, detail, staying=staying_links(detail, ()))
     try:
         results = await carry_out(moves, journal, opening, intent.drain_timeout_s, tell=tell)
@@ -114,7 +115,7 @@ async def begin(
     return results
 
 
-def _planned(
+def planned(
     moves: Sequence[LinkMove], intent: Intent, who: str, freezing: Freezing, extra: Mapping[str, Any]
 ) -> dict[str, Any]:
     """The first entry: what was asked for, how the source stood, and what was consented to."""
@@ -181,7 +182,7 @@ async def resume(
     given_up = given_up_links(log)
     # What was seen while somebody may have carried it on is no look to go by.
     going = [replace(one, ahead=None) for one in sites if one.link.name not in given_up]
-    moves = found_together(await side_by_side(_move_again(log, intent, one, hooks) for one in going))
+    moves = found_together(await side_by_side(move_again(log, intent, one, hooks) for one in going))
     refused = {move.sites.link.name: said for move in moves if (said := _refusals(move, log.operation_id))}
     if len(refused) == len(moves):
         which = f"--from {intent.source} --to {intent.target}" if intent.is_site else f"--link {intent.links[0]}"
@@ -248,7 +249,7 @@ def is_promoted_by(log: OperationLog, run: LinkRun | None) -> bool:
     return run is not None and (run.state, run.operation_id) == (RunState.PROMOTED, log.operation_id)
 
 
-async def _move_again(log: OperationLog, intent: Intent, sites: Sites, hooks: Hooks) -> LinkMove:
+async def move_again(log: OperationLog, intent: Intent, sites: Sites, hooks: Hooks) -> LinkMove:
     """The link as it is now, with what is known of its groups' moves."""
     name = sites.link.name
     is_moved = is_promoted_by(log, await run_behind_fence(log, sites))
@@ -257,7 +258,8 @@ async def _move_again(log: OperationLog, intent: Intent, sites: Sites, hooks: Ho
         sites = sites.as_found(found)
         if found.source_finding is SiteFinding.PARTLY_THERE:
             sites = replace(sites, source=None)
-    move = await plan_link(intent, sites, hooks)
+    lacks, lacked = noted_lacks(log, name)  # a source that is gone by now tells it no more
+    move = await plan_link(intent, replace(sites, lacks=lacks, lacked=lacked), hooks)
     freezing, denials = move.plan.freezing, move.plan.freezing.source_denials
     if denials is not None:
         denials = replace(denials, is_writable=was_writable_before(log))

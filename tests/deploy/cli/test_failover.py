@@ -269,7 +269,7 @@ def test_without_a_terminal_the_flag_is_named(shell: Shell) -> None:
         "ceased_per_s": None,
         "ceased_partitions": 0,
         "is_source_there": True,
-    }
+    } | dict.fromkeys(("lacked_offsets", "lacked_records", "uncompared_partitions", "unasked_links"), 0)
     assert shell.operations == before
 
 

@@ -2,34 +2,56 @@
 
 from __future__ import annotations
 
-import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from broker.client.cluster import Cluster
 from broker.client.groups import commit_offsets
+from broker.client.limits import ClientLimits
 from broker.client.model import CommittedOffset
+from broker.client.site import Site
+from broker.wire.api import ApiKey
+from broker.wire.errors import ErrorCode
+from failover.freezing.choice import UNFROZEN
 from failover.freezing.hooks import Hooks
+from failover.journal.log import OperationJournal, claim, load_operations
+from failover.journal.values import Event
+from failover.losses.lacked import count_lacked
 from failover.losses.stated_losses import counted, stated_losses
 from failover.losses.statements import Certainty
+from failover.observing.contact import SiteFinding
 from failover.observing.sites import Sites
 from failover.planning.intent import Intent
 from failover.planning.links import plan_link
 from failover.running.link_run import LinkMove
 from failover.running.steps import Operation
+from failover.running.taking_up import move_again, planned
 from mirror.worker import parted
-from tests.failover.failback.older_disk import GROUP, NEWER, OLDER, SINCE, WHERE, Disks, Up, lose_an_end
+from mirror.worker.parted import PartingKind, SourceParting
+from tests.broker.faults import Faults, injected
+from tests.failover.failback.older_disk import GROUP, NEWER, OLDER, OTHER, SINCE, WHERE, Disks, Up, lose_an_end
+from tests.failover.observing.test_half_gone_source import deaf_to
+from tests.failover.stage import PARTITIONS, now_ms, two_sites
 from tests.mirror.harness import contents, read_all, running, some_records, wait_for_records
 
 READ = 5
 """So many of the records that east lost the group has read at west."""
 
 
+INTENT = Intent(
+    *(Operation.FAILOVER, ("west-east",), "west", "east"),
+    allow_data_loss=True,
+    even_if_source_answers=True,
+    even_if_source_partly_there=True,
+)
+IMPATIENT = ClientLimits(retry_backoff_max_ms=100, retry_timeout_ms=500, partition_patience_ms=300)
+
+
 async def failover_along_the_link_back(up: Up) -> LinkMove:
-    sites = Sites(up.back, up.target, up.source, (), lambda: round(time.time() * 1000))
-    names = (up.back.name,), up.back.source.name, up.back.target.name
-    intent = Intent(Operation.FAILOVER, *names, allow_data_loss=True, even_if_source_answers=True)
-    return await counted(await plan_link(intent, sites, Hooks()), always=True)
+    sites = Sites(up.back, up.target, up.source, (), now_ms)
+    return await counted(await plan_link(INTENT, sites, Hooks()), always=True)
 
 
 async def at_west(up: Up, value: int) -> int:
@@ -61,6 +83,84 @@ async def test_records_that_the_target_lost_of_its_own_are_counted_and_skipped(t
         assert SINCE - READ <= (skipped[GROUP] or 0) <= SINCE
         (again,) = await stated_losses(move.sites, await move.sites.look_past_source())
         assert (again.records, again.lacked_records) == (SINCE, SINCE), "behind the fence, too"
+        await check_taken_up_without_the_source(up, move)
+
+
+async def check_taken_up_without_the_source(up: Up, move: LinkMove) -> None:
+    """By another machine, which has the journal, and of west nothing any more. It said that nothing of it is known."""
+    writer, _ = await claim(up.source, ("west", "east"), lambda _: None)
+    journal = OperationJournal(up.source, "failover-3", "tests", writer, ("west", "east"))
+    await journal.record_all([(Event.PLANNED, planned([move], INTENT, "tests", UNFROZEN, {}))])
+    log = (await load_operations(up.source))["failover-3"]
+    without = Sites(up.back, None, up.source, (), now_ms)
+    again = (await move_again(log, INTENT, without, Hooks())).plan
+    assert again.lacks == move.plan.lacks
+    (loss,) = again.losses
+    assert (loss.lacked_records, loss.lacked_offsets, again.loss.lacked_records) == (SINCE, SINCE, SINCE)
+
+
+async def test_of_a_source_that_is_there_in_part_it_is_told_too_and_what_it_does_not_tell_is_not_known(
+    tmp_path: Path,
+) -> None:
+    """It said 0 records, exactly, of a living partition: that was asked of a whole source alone."""
+    disks = Disks(tmp_path)
+    await lose_an_end(disks)
+    async with disks.up() as up:
+        async with running(up.back):
+            await wait_for_records(up.source, WHERE, OLDER + NEWER)
+        await commit_offsets(up.target, GROUP, {WHERE: CommittedOffset(0)})
+        address = up.back.source.bootstrap_servers
+        for api in (ApiKey.OFFSET_FETCH, ApiKey.FETCH):
+            async with (
+                deaf_to(api, address) as half,
+                Cluster(Site("west", half, {address: half}), limits=IMPATIENT) as west,
+            ):
+                plan = (await failover_along_the_link_back(replace(up, target=west))).plan
+            assert plan.snapshot.source_finding is SiteFinding.PARTLY_THERE
+            ((lacks,), (loss,)) = plan.lacks, plan.losses
+            assert lacks.where == WHERE
+            if api is ApiKey.OFFSET_FETCH:  # of the groups alone it tells nothing
+                assert lacks.is_known
+                assert (loss.certainty, loss.records, loss.lacked_records) == (Certainty.EXACT, SINCE, SINCE)
+            else:
+                assert not lacks.is_known
+                assert (loss.certainty, loss.records, loss.lacked_records) == (Certainty.UNKNOWN, None, None)
+                assert plan.loss.certainty is not Certainty.EXACT
+
+
+async def test_where_some_brokers_are_dead_the_partitions_of_the_others_are_compared(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disks, faults = Disks(tmp_path), Faults()
+    await lose_an_end(disks, whole=3)
+    async with disks.up() as up:
+        async with running(up.back):
+            await wait_for_records(up.source, WHERE, OLDER + NEWER)
+        with injected(monkeypatch, {up.broker: faults}):
+            faults.leaderless.add(OTHER)
+            async with Cluster(up.back.source, limits=IMPATIENT) as west:
+                plan = (await failover_along_the_link_back(replace(up, target=west))).plan
+    assert plan.snapshot.source_finding is SiteFinding.PARTLY_THERE
+    assert {one.where: one.is_known for one in plan.lacks} == {WHERE: True, OTHER: False}
+    living, dead = plan.losses
+    assert (living.certainty, living.lacked_records) == (Certainty.EXACT, SINCE)
+    assert (dead.certainty, dead.records, dead.lacked_records) == (Certainty.UNKNOWN, None, None)
+    assert (plan.loss.uncompared_partitions, plan.loss.lacked_offsets, plan.loss.lacked_records) == (1, SINCE, None)
+
+
+async def test_a_partition_that_cannot_be_read_keeps_no_other_one_from_being_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    faults = Faults(partitions={(ApiKey.FETCH, PARTITIONS[0]): ErrorCode.KAFKA_STORAGE_ERROR})
+    async with two_sites(tmp_path) as stage:
+        with injected(monkeypatch, {stage.brokers[0]: faults}):
+            async with Cluster(stage.link.source, limits=IMPATIENT) as source:
+                lacks = [
+                    SourceParting(*at, PartingKind.CUT, 3, 9, "", target_topic=at.topic, target_from=3, target_next=9)
+                    for at in PARTITIONS
+                ]
+                found = await count_lacked(replace(stage.sites, source=source), lacks)
+    assert [(one.partition, one.records, one.offsets) for one in found] == [(0, None, 6), (1, 0, 0)]
 
 
 async def test_what_could_not_be_compared_is_not_said_to_be_nothing(

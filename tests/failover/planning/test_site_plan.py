@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from broker.client.site import Site
+from deploy.cli.loss_lines import headline
 from failover.errors import FailoverError
 from failover.losses.statements import Certainty, LossTotal, sum_losses
 from failover.observing.sites import Sites
@@ -101,6 +102,19 @@ def test_a_link_that_cannot_be_looked_at_stays_and_is_refused() -> None:
     plan = plan_site(INTENT, planned(OF_FLIGHTS), {"orders": FailoverError("damaged")}, LINKS, NAMES)
     assert (plan.moving, plan.refused) == (("flights",), ("orders",))
     assert Stay(StayKind.LINK, "orders", StayReason.NOT_KNOWN, "damaged") in plan.stays
+
+
+def test_no_loss_of_a_site_is_exact_without_a_link_that_could_not_be_asked() -> None:
+    """It said `0 records`, exactly, beside a link of which nothing is known."""
+    intent = replace(INTENT, operation=Operation.FAILOVER)
+    going = moves(plan_failover(OF_FLIGHTS, allow_data_loss=True, even_if_source_answers=True))
+    whole = plan_site(intent, going, {}, LINKS, NAMES).loss
+    plan = plan_site(intent, going, {"orders": FailoverError("damaged")}, LINKS, NAMES)
+    assert plan.moving == ("flights",)
+    assert (whole.certainty, plan.loss.certainty) == (Certainty.EXACT, Certainty.AT_LEAST)
+    assert (plan.loss.offsets, plan.loss.records, plan.loss.unasked_links) == (whole.offsets, None, 1)
+    said = headline(plan.loss, "east")
+    assert said == "lost: how much cannot be known; of 1 link nothing could be asked"
 
 
 def test_what_says_no_to_the_site_says_no_to_every_link() -> None:
