@@ -128,7 +128,7 @@ def _show(drills: Sequence[LinkDrill], stays: Sequence[Stay] | None, output: str
         return
     emit(list(drills), output, columns=LINK_COLUMNS)
     quiet = [found for found in drills if found.loss is not None and is_nothing_likely(found.loss)]
-    quiet = quiet if len(drills) > 1 else []
+    quiet = [found for found in quiet if not found.lacks_at_target] if len(drills) > 1 else []
     for found in drills:
         if found.groups:
             rows = [

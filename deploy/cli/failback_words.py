@@ -258,6 +258,14 @@ def told_partings(partings: Sequence[SourceParting], source: str) -> str:
     return "; ".join([*told, *more])
 
 
+def lacks_line(lacks: Sequence[SourceParting], target: str) -> str:
+    """What the `target` lacks of its own, or may lack, and no link brings."""
+    text = f"whether {target} has all that it had before is not known, and no link brings what it lacks of it"
+    if any(one.is_known for one in lacks):
+        text = f"no link brings what {target} had before"
+    return f"{text}: {told_partings(lacks, target)}"
+
+
 def hint_of_partings(link: str, source: str) -> str:
     return (
         f"bring the newer disk of {source} back; or save what it alone has (farshore stranded export --link {link} "

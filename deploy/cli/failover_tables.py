@@ -12,7 +12,7 @@ import click
 
 from broker.base.documents import iso_time, to_document
 from deploy.cli.difference_words import DIFFERENCES
-from deploy.cli.failback_words import told_partings
+from deploy.cli.failback_words import lacks_line
 from deploy.cli.freezing_lines import freezing_lines
 from deploy.cli.gate_words import reason_of, refusal_of
 from deploy.cli.group_lines import MOVES_SHOWN, moves_line, place_lines, tell_totals, unlike_others
@@ -180,9 +180,9 @@ def tell_unanswered(plan: OperationPlan, *, to_stderr: bool) -> None:
 
 
 def tell_lacks(lacks: Sequence[SourceParting], target: str, *, to_stderr: bool) -> None:
-    """What is lost beside the source's records."""
+    """What is lost beside the records that the link was still to bring, or may be."""
     if lacks:
-        click.echo(filled(f"no link brings what {target} had before: {told_partings(lacks, target)}"), err=to_stderr)
+        click.echo(filled(lacks_line(lacks, target)), err=to_stderr)
 
 
 def summary(result: OperationResult) -> str:
@@ -207,13 +207,14 @@ def _seen(loss: PartitionLoss) -> bool:
 
 
 def _loss_columns(losses: Iterable[PartitionLoss], operation: Operation = Operation.FAILOVER) -> Sequence[str]:
-    """What a link back may have brought, and what is in doubt until a transaction ends, have columns where there is
-    any.
+    """What a link back may have brought, what is in doubt until a transaction ends, and what the target had before have
+    columns where there is any.
     """
     stated, columns = list(losses), LOSS_COLUMNS if operation is Operation.FAILOVER else BEHIND_COLUMNS
     doubted = [name for name in ("unclear_offsets", "open_offsets") if any(getattr(loss, name) for loss in stated)]
-    at = columns.index("offsets") + 1
-    return (*columns[:at], *doubted, *columns[at:])
+    at, last = columns.index("offsets") + 1, columns.index("records") + 1
+    lacked = ["lacked_records"] if any(loss.lacked_records != 0 for loss in stated) else []
+    return (*columns[:at], *doubted, *columns[at:last], *lacked, *columns[last:])
 
 
 def _move_columns(moves: Iterable[GroupMove]) -> Sequence[str]:

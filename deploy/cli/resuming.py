@@ -10,7 +10,7 @@ import click
 
 from broker.client.cluster import Cluster
 from deploy.cli.both_sites import with_both_sites
-from deploy.cli.failback_words import told_partings
+from deploy.cli.failback_words import lacks_line, told_partings
 from deploy.cli.terminal import run_async
 from failover.errors import FailoverError, GateRefused, WorldChanged
 from failover.failback.operation import refuse_amid_failback
@@ -92,12 +92,4 @@ def note_partings(link: Link) -> None:
         text = f"the link is going to stand still, and ask: {told_partings(found, link.source.name)}"
         click.echo(f"note: {text}", err=True)
     if lacks:
-        click.echo(f"note: {lacking(lacks, link.target.name)}", err=True)
-
-
-def lacking(lacks: Sequence[SourceParting], target: str) -> str:
-    """In words: what the `target` lacks of its own, or may lack, that no link brings."""
-    text = f"whether {target} has all that it had before is not known, and the link brings nothing that it lacks of it"
-    if any(one.is_known for one in lacks):
-        text = f"the link does not bring what {target} had before"
-    return f"{text}: {told_partings(lacks, target)}"
+        click.echo(f"note: {lacks_line(lacks, link.target.name)}", err=True)

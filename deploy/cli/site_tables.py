@@ -13,6 +13,7 @@ from broker.base.documents import to_document
 from deploy.cli.failover_tables import (
     show_result,
     summary,
+    tell_lacks,
     tell_loss,
     tell_next,
     tell_paused,
@@ -32,7 +33,7 @@ from deploy.cli.tables import counted, print_table
 from deploy.cli.terminal import CommandRefused, Output, confirm_plan, emit
 from failover.freezing.choice import joined
 from failover.journal.standing import OperationState
-from failover.losses.statements import LossTotal, sum_losses
+from failover.losses.statements import LossTotal, sum_losses, with_unasked
 from failover.planning.gates import GateRefusal, RefusalReason
 from failover.planning.intent import Intent
 from failover.planning.moves import GroupMove, group_totals
@@ -74,6 +75,7 @@ def show_plan(plan: SitePlan, *, to_stderr: bool = True) -> None:
         tell_paused(one.snapshot, to_stderr=to_stderr)
         tell_pending(one, to_stderr=to_stderr)
         tell_unanswered(one, to_stderr=to_stderr)
+        tell_lacks(one.lacks, plan.target, to_stderr=to_stderr)
     if plan.operation is Operation.FAILOVER:
         tell_loss(plan.loss, plan.source, to_stderr=to_stderr)
     else:
@@ -176,7 +178,8 @@ def print_results(
     found = [Stay(StayKind.LINK, link, StayReason.REFUSED, why) for link, why in given_up.items()]
     stays = [*stays, *to_document(found)]
     moved = [result for result in results if result.link not in given_up]
-    loss = sum_losses([result.loss for result in moved])
+    unasked = sum((one["kind"], one["reason"]) == (StayKind.LINK, StayReason.NOT_KNOWN) for one in stays)
+    loss = with_unasked(sum_losses([result.loss for result in moved]), unasked)
     if output == Output.TABLE:
         _show_results(intent, results, moved, loss, stays)
         tell_next(steps)
@@ -214,7 +217,9 @@ def _show_results(
         if result.differences or result.has_findings or result.read_on:
             click.echo(f"{result.link}:")
             show_result(result)
-        elif result.failure is not None and not result.failure.is_given_up:
+            continue
+        tell_lacks(result.lacks, result.target, to_stderr=True)
+        if result.failure is not None and not result.failure.is_given_up:
             click.echo(filled(f"{result.link} was cut short in its step {result.failure.step}: {result.failure.error}"))
         elif result.not_compared_partitions:
             click.echo(filled(f"{result.link}: {not_compared_line(result)}"), err=True)

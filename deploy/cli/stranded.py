@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -12,7 +13,7 @@ from broker.base.documents import to_document
 from broker.client.cluster import Cluster
 from deploy.cli.both_sites import with_both_sites
 from deploy.cli.deciding import steps_to_decide
-from deploy.cli.failback_words import told_partings
+from deploy.cli.failback_words import lacks_line, told_partings
 from deploy.cli.failover_tables import tell_next
 from deploy.cli.lines import filled
 from deploy.cli.next_steps import look_at_links_back
@@ -41,7 +42,7 @@ from mirror.link import Link
 from mirror.offsets.entries import LinkRun, RunState
 from mirror.offsets.state import read_entries
 from mirror.worker.declared import complete_link
-from mirror.worker.parted import PartingKind
+from mirror.worker.parted import PartingKind, that_are_missing
 
 COLUMNS = ("topic", "partition", "first_offset", "end_offset", "records", "first_timestamp", "last_timestamp", "left")
 
@@ -63,7 +64,7 @@ def list_command(context: AppContext, link_name: str | None, output: str) -> Non
     source has from it, and no link brings.
     """
     link = context.link(link_name)
-    found, run = look(link, both_ways=True), run_async(_run_of(link))
+    found, run = with_lacks(link, look(link)), run_async(_run_of(link))
     looking = look_at_links_back(link, context.links(), are_asked=bool(found.undecided))
     back, conditions = run_async(looking)
     is_promoted = run is not None and run.state is RunState.PROMOTED
@@ -73,9 +74,8 @@ def list_command(context: AppContext, link_name: str | None, output: str) -> Non
     else:
         print_table(to_document(found.tails), COLUMNS, "")
         click.echo(filled(in_words(found)) if found.target_lacks else in_words(found))
-        for one in found.partings:
-            if one.kind is PartingKind.GONE:
-                click.echo(f"{one.where}: {one.in_words(found.source)}")
+        for line in parting_lines(found):
+            click.echo(filled(line))
         tell_next(steps)
     if found.not_compared or found.target_lacks:
         raise SystemExit(ExitCode.FINDINGS)
@@ -135,13 +135,14 @@ def leave_command(context: AppContext, link_name: str | None, dry_run: bool, yes
     """
     link = context.link(link_name)
     seen = run_async(_run_of(link))
-    found = look(link, both_ways=True)
+    found = look(link)
     tails = found.undecided
     check_settled(tails, link.source)
     if dry_run or not tails:
         if tails or output != Output.TABLE:
             emit(tails, output, columns=COLUMNS)
         if output == Output.TABLE:
+            found = with_lacks(link, found)
             click.echo(in_words(found) + ("" if tails else ": there is nothing to decide"))
         return
     question = f"Let link {link.name} never bring them to {link.target.name}?"
@@ -209,15 +210,21 @@ def replay_command(
     emit(done, output)
 
 
-def look(link: Link, *, both_ways: bool = False) -> Stranded:
-    """What only the source has; `both_ways`: also what the target lacks of its own. Raises CommandRefused where the
-    source does not answer.
-    """
+def look(link: Link) -> Stranded:
+    """What only the source has. Raises CommandRefused where the source does not answer."""
 
     async def job(source: Cluster | None, target: Cluster) -> Stranded:
-        _, found = await read_shown(link, source, target)
-        if not both_ways or source is None:
-            return found
+        return (await read_shown(link, source, target))[1]
+
+    return run_async(with_both_sites(link, job))
+
+
+def with_lacks(link: Link, found: Stranded) -> Stranded:
+    """With what the target lacks of its own, for who tells that. Raises as `look`."""
+
+    async def job(source: Cluster | None, target: Cluster) -> Stranded:
+        if source is None:
+            raise no_answer(link)
         lacks = await target_lacks(await complete_link(link, source, target), source, target)
         return replace(found, target_lacks=lacks)
 
@@ -244,15 +251,10 @@ def no_answer(link: Link) -> CommandRefused:
 def in_words(found: Stranded) -> str:
     """One line; of those that nobody decided about, and of the others."""
     total = len(found.tails)
+    lacks = lacks_line(found.target_lacks, found.target) if found.target_lacks else ""
     if found.not_compared:
         places = "; ".join(f"{one.where}: {one.in_words(found.source)}" for one in found.not_compared)
-        return f"what {found.source} alone has is not known: {places}"
-    lacks = ""
-    if found.target_lacks:
-        lacks = f"whether {found.target} has all that it had before is not known: "
-        if any(one.is_known for one in found.target_lacks):
-            lacks = f"{found.source} has what {found.target} had before, and no link brings that: "
-        lacks += f"{told_partings(found.target_lacks, found.target)}"
+        return f"what {found.source} alone has is not known: {places}{f'; {lacks}' if lacks else ''}"
     if not total:
         return lacks or f"{found.source} has no record that {found.target} lacks"
     count = "records, how many is not known (an open transaction, or no known end)," if found.records is None else ""
@@ -260,3 +262,15 @@ def in_words(found: Stranded) -> str:
     left = total - len(found.undecided)
     more = f"; {left} of these were decided about before, and stay at {found.source}" if left else ""
     return f"{found.source} alone has {count} in {counted(total, 'range')}{more}{f'; {lacks}' if lacks else ''}"
+
+
+def parting_lines(found: Stranded) -> Iterable[str]:
+    """Where the source has not what was mirrored from it: what the target alone has, as `status` says it, and what is
+    there no more.
+    """
+    if missing := [one for one in that_are_missing(found.partings) if one.is_known]:
+        what = f"{found.target} alone has records that {found.source} had, and no link brings them"
+        yield f"{what}: {told_partings(missing, found.source)}"
+    for one in found.partings:
+        if one.kind is PartingKind.GONE and one not in missing:
+            yield f"{one.where}: {one.in_words(found.source)}"

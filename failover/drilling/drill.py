@@ -81,7 +81,13 @@ class LinkDrill:
     findings: tuple[DrillFinding, ...]
     stays: tuple[Stay, ...] = ()
 
+    @property
+    def lacks_at_target(self) -> bool:
+        """Whether it was found, while the source lives, that the target lacks records of its own, or may."""
+        return any(one.kind in _LACKING for one in self.findings)
 
+
+_LACKING: Final = frozenset({RefusalReason.TARGET_LACKS.value, RefusalReason.TARGET_NOT_COMPARED.value})
 _REFUSALS: dict[RefusalReason, tuple[str, str]] = {
     RefusalReason.LINK_NOT_RUNNING: (
         "the link was already moved: its target is promoted",
@@ -149,7 +155,7 @@ def judge_drill(
         *_of_operations(gates.under_way, status.link),
         *(() if plan is None else _of_plan(plan)),
         *_of_return(status, blind, returns_active),
-        *_of_lacks(gates.lacks, status.target),
+        *_of_lacks(gates.lacks, status.link, status.target),
         *_of_ends(status, blind, ends_age_ms),
         *(DrillFinding("not_mirrored", where, "nothing of it was ever mirrored") for where in not_mirrored),
         *of_groups(groups, status.link),
@@ -244,10 +250,16 @@ def _map_lost(seen: Snapshot) -> DrillFinding:
     return DrillFinding(RefusalReason.MAP_LOST.value, seen.link, text, step)
 
 
-def _of_lacks(lacks: Iterable[SourceParting], target: str) -> Iterable[DrillFinding]:
+def _of_lacks(lacks: Iterable[SourceParting], link: str, target: str) -> Iterable[DrillFinding]:
+    listed = f"farshore stranded list --link {link}"
     for one in lacks:
-        reason = RefusalReason.TARGET_LACKS if one.is_known else RefusalReason.TARGET_NOT_COMPARED
-        yield DrillFinding(reason.value, str(one.where), one.in_words(target))
+        if one.is_known:
+            text = f"no link brings what {target} had before: {one.in_words(target)}"
+            step = f"bring the newer disk of {target} back, or have it begin with empty disks; {listed}"
+            yield DrillFinding(RefusalReason.TARGET_LACKS.value, str(one.where), text, step)
+        else:
+            step = f"see to the reason; {listed} looks again"
+            yield DrillFinding(RefusalReason.TARGET_NOT_COMPARED.value, str(one.where), one.in_words(target), step)
 
 
 def _of_ends(status: LinkStatus, blind: Snapshot | None, ends_age_ms: int | None) -> Iterable[DrillFinding]:

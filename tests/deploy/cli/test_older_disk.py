@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from click.testing import Result
 
 from broker.client.cluster import Cluster
 from broker.client.groups import commit_offsets, committed_offsets
@@ -17,8 +18,10 @@ from broker.client.log import read_records
 from broker.client.model import CommittedOffset
 from broker.client.offsets import log_end_offsets
 from deploy.cli.terminal import ExitCode
+from mirror import looking
 from mirror.offsets.operations import promote_link
 from mirror.offsets.state import read_entries
+from mirror.worker import parted
 from tests.deploy.cli.test_failback import command, wait_for_worker
 from tests.deploy.cli.test_stranded import WHERE, Operator
 from tests.deploy.test_runbook import written
@@ -109,7 +112,7 @@ async def go_on(operator: Operator) -> tuple[list[tuple[object, ...]], list[tupl
         return contents(await read_all(west, WHERE)), await next_records(west)
 
 
-def test_each_way_back_is_refused_and_names_what_is_missing(lost: OlderDisk) -> None:
+def test_each_way_back_is_refused_and_names_what_is_missing(lost: OlderDisk, monkeypatch: pytest.MonkeyPatch) -> None:
     operator = lost.operator
     with command(operator, "mirror", "run", "--link", "west-east"):
         wait_for_worker(operator)
@@ -133,6 +136,67 @@ def test_each_way_back_is_refused_and_names_what_is_missing(lost: OlderDisk) -> 
         assert "target_lacks" in [one["kind"] for one in drilled["findings"]]
         told = " ".join(operator.run("link resume --link east-west --dry-run").stderr.split())
         assert "the link is going to stand still, and ask: flights-0: east has lost" in told
+        at_east = asyncio.run(look_at_east(operator))[0]
+        check_what_is_told(operator, [one for one in lost.at_west if one not in at_east])
+        monkeypatch.setattr(looking, "LACKS_LOOK_MS", 0)
+        monkeypatch.setattr(parted, "PARTED_LOOK_MS", 0)
+        check_what_is_not_known(operator)
+
+
+FAILOVER = "failover --link west-east --even-if-source-answers --dry-run --allow-data-loss"
+TOLD = {
+    "status --link east-west": ExitCode.FINDINGS,
+    "stranded list --link east-west": ExitCode.DONE,
+    "stranded list --link west-east": ExitCode.FINDINGS,
+    "stranded leave --link west-east --dry-run": ExitCode.DONE,
+    "drill": ExitCode.FINDINGS,
+    "failback --link east-west --dry-run": ExitCode.REFUSED,
+    "switchover --link west-east --dry-run": ExitCode.REFUSED,
+    "switchover --from west --to east --dry-run": ExitCode.REFUSED,
+    FAILOVER: ExitCode.DONE,
+    FAILOVER.replace("--link west-east", "--from west --to east"): ExitCode.DONE,
+    "link resume --link east-west --dry-run": ExitCode.DONE,
+}
+"""All that says what east lacks, with its exit code."""
+NO_LOSS = ("nothing is lost", "west has no record that", "west-east: if the source died now, likely 0", " 0 records")
+
+
+def words(result: Result) -> str:
+    return " ".join(f"{result.stdout} {result.stderr}".split())
+
+
+def check_what_is_told(operator: Operator, lacked: list[tuple[object, ...]]) -> None:
+    """By every command the same, and what both logs say."""
+    assert len(lacked) == SINCE
+    for line, code in TOLD.items():
+        told = words(operator.run(line, code))
+        assert f"{WHERE.topic}-{WHERE.partition}" in told or "flights 0" in told, line
+        assert f"its offsets {OLDER} to " in told, line
+        assert not [text for text in NO_LOSS if text in told], told
+    plan = json.loads(operator.run(f"{FAILOVER} -o json").stdout)
+    assert (plan["loss"]["records"], plan["loss"]["lacked_records"]) == (len(lacked), len(lacked))
+    (loss,) = plan["losses"]
+    span = range(loss["first_offset"], loss["end_offset"])
+    at_west = asyncio.run(whole_log(operator))
+    assert [one for offset, one in at_west if offset in span] == lacked
+    assert f"{len(lacked)} records that the target had before, and lost" in words(operator.run(FAILOVER))
+
+
+def check_what_is_not_known(operator: Operator) -> None:
+    """Where nothing could be compared nobody says that all is there, nor that something is missing."""
+    lines = [line for line in TOLD if line.startswith(("status", "stranded list", "drill", "fail"))]
+    for line in lines:
+        code = ExitCode.FINDINGS if line.startswith("stranded") else TOLD[line]
+        told = words(operator.run(line, code))
+        assert "not known" in told, line
+        assert not [text for text in (*NO_LOSS, "has lost what was mirrored") if text in told], line
+    plan = json.loads(operator.run(f"{FAILOVER} -o json").stdout)
+    assert (plan["loss"]["certainty"], plan["loss"]["records"]) == ("at_least", None)
+
+
+async def whole_log(operator: Operator) -> list[tuple[int, tuple[object, ...]]]:
+    async with Cluster(operator.link.target) as west:
+        return [(record.offset, contents([record])[0]) for record in await read_all(west, WHERE)]
 
 
 async def brought(operator: Operator, count: int) -> None:
