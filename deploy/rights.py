@@ -23,7 +23,7 @@ from mirror.link import PRODUCERS_TOPIC, Link
 OFFSETS_TOPIC: Final = "__consumer_offsets"
 _LITERAL, _PREFIXED = AclPattern.LITERAL, AclPattern.PREFIXED
 READ, WRITE, CREATE = AclOperation.READ, AclOperation.WRITE, AclOperation.CREATE
-DESCRIBE, ALTER = AclOperation.DESCRIBE, AclOperation.ALTER
+DELETE, DESCRIBE, ALTER = AclOperation.DELETE, AclOperation.DESCRIBE, AclOperation.ALTER
 DESCRIBE_CONFIGS, ALTER_CONFIGS = AclOperation.DESCRIBE_CONFIGS, AclOperation.ALTER_CONFIGS
 
 
@@ -196,6 +196,16 @@ _BY_COMMAND: Final[Mapping[str, tuple[Need, ...]]] = {
     ),
     "audit run": _AUDIT,
     "audit freeze": _AUDIT,
+    "audit repair": (
+        _source(Thing.TOPICS, READ, DESCRIBE_CONFIGS),
+        _source(Thing.PRODUCERS, READ),
+        _source(Thing.GROUPS, DESCRIBE),
+        _target(Thing.TOPICS, READ, DELETE, DESCRIBE_CONFIGS),
+        _target(Thing.CANARY, DESCRIBE),
+        _target(Thing.GROUPS, DESCRIBE),
+        _target(Thing.STATE, READ, WRITE),
+        _target(Thing.PRODUCERS, READ),
+    ),
     "audit digest": (_source(Thing.TOPICS, READ), _target(Thing.TOPICS, READ)),
     "audit compare": (_source(Thing.TOPICS, READ), _target(Thing.TOPICS, READ)),
     "link pause": (*_LINK_STATE,),

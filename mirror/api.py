@@ -13,6 +13,8 @@ from mirror.limits import CLOCK_DIFFERENCE_MAX_MS, GROUPS_PER_TRANSACTION
 from mirror.link import CHAOS_PREFIX, PRODUCERS_TOPIC, Link
 from mirror.link_finding import LinkFinding, LinkFindingKind
 from mirror.looking import LinkLook, look_at_link
+from mirror.offsets.acceptance import ask_to_accept
+from mirror.offsets.acceptance_entries import Acceptance
 from mirror.offsets.entries import Checkpoint, GapKind, GapStatus, LinkRun, RunState
 from mirror.offsets.fence import fence_groups
 from mirror.offsets.fence_ends import FenceEnd
@@ -56,6 +58,7 @@ __all__ = [
     "GROUPS_PER_TRANSACTION",
     "PRODUCERS_TOPIC",
     "STATUS_LIMITS",
+    "Acceptance",
     "AclRecord",
     "BackPromotion",
     "CarriedBack",
@@ -116,6 +119,7 @@ __all__ = [
     "VoidGroup",
     "Written",
     "acls_of",
+    "ask_to_accept",
     "carried_back",
     "carried_offset",
     "check_compacted",

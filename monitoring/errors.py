@@ -7,7 +7,9 @@ MonitoringError
 │   ├── SiteLost              a site stopped to answer while it was read
 │   ├── DigestsUnusable       a site's digests are missing, incomplete, or not of this run's plan
 │   ├── NothingToCompare      no partition of the link could be compared: never the same as "equal"
-│   └── AuditResultDamaged    the stored result of an earlier audit cannot be read
+│   ├── AuditResultDamaged    the stored result of an earlier audit cannot be read
+│   ├── RepairStopped         what differs is not repaired further: something is in the way
+│   └── RepairUnfinished      the repair goes on, and was not done in time
 └── CanaryError
     └── CanaryNotMirrored     the canary's topic does not arrive at the target
 """
@@ -51,6 +53,16 @@ class NothingToCompare(AuditError):
 
 class AuditResultDamaged(AuditError):
     """The stored summary of an earlier audit run is not what this version writes."""
+
+
+class RepairStopped(AuditError):
+    """Something is in the way of a repair. What is asked of the mirror stands, and no old copy goes before its time."""
+
+
+class RepairUnfinished(AuditError):
+    """The mirror was asked, and has not sent all again in time; the same command goes on from there."""
+
+    retriable = True
 
 
 class CanaryError(MonitoringError):

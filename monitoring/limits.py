@@ -47,6 +47,7 @@ AUDIT_GROUP_LOOK_MS = 500
 AUDIT_GROUPS_RESTING_MS = 60 * SECOND_MS
 AUDIT_GROUPS_LISTED = 1_000
 AUDIT_MASTER_CONNECT_MS = 5 * SECOND_MS
+REPAIR_LOOK_INTERVAL_MS = 500
 # Spark removes its temporary folders when it is asked to end; after this long it is made to.
 AUDIT_SPARK_STOP_MS = 5 * SECOND_MS
 # The child's longest line is the result: frozen partitions, and the windows and records that are listed.

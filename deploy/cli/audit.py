@@ -8,13 +8,22 @@ from typing import Any, Unpack
 
 import click
 
-from deploy.cli.audit_lines import differences_table, exit_code_of, found_of, rows_of, sample_text, show_outcome
+from deploy.cli.audit_lines import (
+    differences_table,
+    exit_code_of,
+    found_of,
+    repairs_table,
+    rows_of,
+    sample_text,
+    show_outcome,
+)
 from deploy.cli.audit_options import SparkOptions, request_of, scope_options, spark_options, with_steps
 from deploy.cli.audit_parts import audit_compare, audit_digest, audit_freeze
+from deploy.cli.audit_repair import audit_repair
 from deploy.cli.audit_watch import audit_watch
 from deploy.cli.terminal import LINK_HELP, AppContext, ExitCode, audit_directory, emit, output_option, run_async
 from monitoring.audit.run import run_audit
-from monitoring.audit.store import read_document, read_documents
+from monitoring.audit.store import read_document, read_documents, read_repairs
 
 
 @click.group("audit")
@@ -91,12 +100,13 @@ def audit_list(context: AppContext, link_name: str | None, directory: Path | Non
 @output_option
 @click.pass_obj
 def audit_show(context: AppContext, run: str, directory: Path | None, output: str) -> None:
-    """What a run said, as it said it then."""
+    """What a run said, as it said it then; and what was repaired of it since."""
     document = run_async(_document(context, directory, run))
+    document["repairs"] = read_repairs(directory or audit_directory(context), run)
     if output != "table":
         emit(document, output)
         return
-    for title, rows, columns in rows_of(document):
+    for title, rows, columns in (*rows_of(document), *repairs_table(document)):
         emit(rows, output, columns=columns, title=title)
     if document.get("sample"):  # which older versions did not write
         click.echo(sample_text(document["sample"]), err=True)
@@ -132,5 +142,5 @@ async def _document(context: AppContext, directory: Path | None, run: str) -> di
     return read_document(directory or audit_directory(context), run)
 
 
-for command in (audit_watch, audit_freeze, audit_digest, audit_compare):
+for command in (audit_watch, audit_freeze, audit_digest, audit_compare, audit_repair):
     audit_group.add_command(command)

@@ -45,6 +45,18 @@ def differences_table(document: dict[str, Any]) -> Table:
     return title, rows, [*columns, "target_timestamp", "key"]
 
 
+def repairs_table(document: dict[str, Any]) -> list[Table]:
+    """What was repaired since: one table, where anything was."""
+    rows = [
+        repair
+        | {"partitions": ", ".join(f"{one['topic']}:{one['partition']}" for one in repair["partitions"])}
+        | {"verdict": repair["verdict"] or "not ended"}
+        for repair in document["repairs"]
+    ]
+    columns = ["begun_at", "by", "reason", "partitions", "audit", "verdict"]
+    return [("repaired", rows, columns)] if rows else []
+
+
 def _groups(groups: dict[str, Any]) -> Table:
     columns = ["group", "topic", "partition", "source_offset", "target_offset", "expected_offset", "verdict", "reason"]
     title = f"groups: {groups['offsets_compared']:,} of {groups['offsets']:,} committed offsets compared"

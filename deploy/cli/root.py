@@ -61,7 +61,7 @@ COMMANDS: dict[str, CommandPlace] = {
     "canary": CommandPlace("deploy.cli.canary", "canary_group", "Send probe records through a link."),
     "monitor": CommandPlace("deploy.cli.monitor", "monitor_group", "Serve metrics to Prometheus."),
     "audit": CommandPlace(
-        "deploy.cli.audit", "audit_group", "Compare: run, watch; freeze, digest, compare; list, show, diff."
+        "deploy.cli.audit", "audit_group", "Compare: run, watch; freeze, digest; list, show, diff; repair."
     ),
     "chaos": CommandPlace("deploy.cli.chaos", "chaos_group", "Run faults on purpose, check the promises, clean up."),
 }

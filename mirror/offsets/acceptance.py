@@ -14,10 +14,10 @@ from typing import TypeAlias
 from broker.client.cluster import Cluster
 from broker.client.log import append
 from broker.wire.records import Record, encode_batch
-from broker.wire.vocabulary import TopicPartition
+from broker.wire.vocabulary import NO_OFFSET, TopicPartition
 from mirror.link import Link
 from mirror.offsets.acceptance_entries import Acceptance
-from mirror.offsets.entries import Gap, GapStatus, VoidEntry, encode_key, encode_value
+from mirror.offsets.entries import Gap, GapKind, GapStatus, VoidEntry, encode_key, encode_value
 
 GapKey: TypeAlias = tuple[str, int, int, str]
 """(topic, partition, first source offset, kind)"""
@@ -35,11 +35,31 @@ def accepted(gap: Gap | None, acceptance: Acceptance) -> Gap | None:
     return replace(gap, status=GapStatus.ACCEPTED, source_to=acceptance.source_to)
 
 
+def anew(known: Gap | None, acceptance: Acceptance) -> Gap | None:
+    """The gap that an operator makes who has a partition mirrored anew; None where it is another kind that he accepts,
+    or where `known`, which the state has under its name, was asked for then or later. Pure.
+    """
+    if acceptance.kind != GapKind.MIRRORED_ANEW or (known is not None and known.at_ms >= acceptance.stopped_at_ms):
+        return None
+    return Gap(
+        topic=acceptance.topic,
+        partition=acceptance.partition,
+        kind=GapKind.MIRRORED_ANEW,
+        source_from=acceptance.source_from,
+        source_to=acceptance.source_to,
+        target_offset=NO_OFFSET,
+        status=GapStatus.ACCEPTED,
+        at_ms=acceptance.stopped_at_ms,
+        detail=acceptance.operation_id,
+    )
+
+
 def with_accepted(gaps: Mapping[GapKey, Gap], acceptances: Iterable[Acceptance]) -> dict[GapKey, Gap]:
     """The ledger, as if its owner had seen these already. Pure."""
     found = dict(gaps)
     for acceptance in acceptances:
-        gap = accepted(found.get(gap_key(acceptance)), acceptance)
+        known = found.get(gap_key(acceptance))
+        gap = anew(known, acceptance) or accepted(known, acceptance)
         if gap is not None:
             found[gap_key(acceptance)] = gap
     return found

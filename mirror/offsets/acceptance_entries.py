@@ -13,6 +13,7 @@ class Acceptance:
 
     The first four fields and that name one gap (`kind`: a GapKind); `source_to` is where it goes on, for kinds that
     leave a choice. The one entry that the link's owner does not write: it takes it back, and says what came of it.
+    Of the kind MIRRORED_ANEW no gap is there before: it was asked for then, where the mirror stood at `source_from`.
     """
 
     topic: str

@@ -19,6 +19,7 @@ TRANSLATED_KINDS: Final = frozenset(
         GapKind.LEFT_OUT,
         GapKind.STRANDED,
         GapKind.DELETED,
+        GapKind.MIRRORED_ANEW,
     }
 )
 """What was mirrored before such a gap is at both sites, at the offsets that the map says. Of no other kind that is

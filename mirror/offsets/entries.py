@@ -40,8 +40,7 @@ class Writer(NamedTuple):
 class Block:
     """The intervals of one batch (at least one), written before it is sent, and again if it landed elsewhere.
 
-    `sequence` is the sequence of the record that lies at the first interval's target. Where blocks overlap, the one
-    written last holds.
+    `sequence`: of the record at the first interval's target. Where blocks overlap, the one written last holds.
     """
 
     topic: str
@@ -139,6 +138,8 @@ class GapKind(StrEnum):
     """Only the source had these when the target was promoted, and a person decided that they stay there."""
     DELETED = "deleted"
     """The source has the partition no more; the range is what the mirror had seen of it and not mirrored."""
+    MIRRORED_ANEW = "mirrored_anew"
+    """An operator has all that the source has of it mirrored again, behind what the target has: it never stops one."""
 
 
 class GapStatus(StrEnum):
@@ -157,8 +158,8 @@ class Gap:
     """An entry of the gap ledger: source offsets [source_from, source_to) are not mirrored, and why.
 
     For a recreated topic `source_to` is in the new topic, where the link goes on if the gap is accepted. Where the
-    source's end or the target was lost it lies before `source_from`: from there on the source's records are not at
-    the target, and would be mirrored (at a truncated target: some of them perhaps again).
+    source's end or the target was lost it lies before `source_from`: from there on the source's records are not at the
+    target, and would be mirrored (at a truncated target: some perhaps again; of one MIRRORED_ANEW: all).
     """
 
     topic: str
@@ -329,14 +330,13 @@ def read_entry(key: list[Any], fields: Any) -> Entry:
 
 
 def _checkpoint(topic: str, partition: int, fields: dict[str, Any]) -> Checkpoint:
-    last = fields.pop("last", None)
     return Checkpoint(
         topic=topic,
         partition=partition,
         end=End(*fields.pop("end")),
         writer=Writer(*fields.pop("writer")),
         leader_epochs=tuple(EpochStart(*start) for start in fields.pop("leader_epochs", ())),
-        last=LastRecord(*last) if last is not None else None,
+        last=None if (last := fields.pop("last", None)) is None else LastRecord(*last),
         topic_ids=TopicIds(*fields.pop("topic_ids", ())),
         left_out=tuple(LeftOut(*one) for one in fields.pop("left_out", ())),
         **fields,

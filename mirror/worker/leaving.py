@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from broker.client.cluster import Cluster
 from broker.wire.vocabulary import TopicPartition
-from mirror.offsets.entries import Gap
+from mirror.offsets.entries import Gap, GapKind
 from mirror.offsets.hold_entries import VoidHold
 from mirror.offsets.state_writer import Change
 from mirror.topics.seen import TopicChange
@@ -30,13 +30,13 @@ def send_away(session: Session, topic: str, change: TopicChange) -> None:
 
 
 def call_back(session: Session, gap: Gap) -> None:
-    """A gap at which a partition of the session stands still was accepted, and the state says so."""
+    """A gap of a partition of the session was accepted, and the state says so."""
     where = TopicPartition(gap.topic, gap.partition)
     replicator = session.replicators.get(where)
     if replicator is None:
         session.deleted.pop(where, None)
         session.deletions_decided = True
-    elif replicator.gap is not None and not replicator.is_held:
+    elif not replicator.is_held and (replicator.gap is not None or gap.kind is GapKind.MIRRORED_ANEW):
         replicator.hold(settles=False)
         if not replicator.is_proved:
             session.fenced.discard(where)

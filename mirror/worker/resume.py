@@ -154,6 +154,8 @@ def open_partition(evidence: Evidence, writer: Writer) -> Opening:
     if stopping is not None:
         return _stand_still(evidence, found, stopping)
     passed = [_passed(gap, accepted[gap.kind], evidence.source) for gap in gaps]
+    asked = (gap for gap in evidence.of(GapStatus.ACCEPTED) if gap.kind is GapKind.MIRRORED_ANEW)
+    passed += [replace(gap, status=GapStatus.PASSED, target_offset=evidence.tail.log_end) for gap in asked]
     return _proceed(evidence, writer, found, passed)
 
 
@@ -292,11 +294,9 @@ def _gone(gap: Gap) -> Gap:
 def _proceed(evidence: Evidence, writer: Writer, found: Recovered, passed: list[Gap]) -> Opening:
     """Go on behind all that was accepted, at the first source record that is not at the target."""
     source, kinds = evidence.source, {gap.kind for gap in passed}
-    anew = GapKind.RECREATED in kinds or evidence.target_is_recreated
-    position = found.position
-    if anew:
-        position = source.start
-    elif kinds & {GapKind.TRUNCATED_END, GapKind.TARGET_TRUNCATED}:
+    anew = GapKind.RECREATED in kinds or GapKind.MIRRORED_ANEW in kinds or evidence.target_is_recreated
+    position = source.start if anew else found.position
+    if not anew and kinds & {GapKind.TRUNCATED_END, GapKind.TARGET_TRUNCATED}:
         position = min(position, evidence.comparison.agreed_to)
     started = (gap.source_to for gap in passed if gap.kind is GapKind.TARGET_NOT_EMPTY)
     position = max(position, source.start, *started)
@@ -335,8 +335,7 @@ def _go_on(evidence: Evidence, writer: Writer, found: Recovered, *, force: bool 
         found.intervals.put(start)
     intervals = found.intervals.without_spent(evidence.tail.log_start)
     first, packed_to = intervals[0].source_start, max((page.to for page in evidence.pages), default=0)
-    changes: list[Change] = []
-    cut: list[Interval] = []
+    changes, cut = list[Change](), list[Interval]()
     for block in evidence.blocks:
         kept = () if anew else _still_before(block, found.end)
         if not kept or kept[-1].source_start < max(first, packed_to):

@@ -17,7 +17,7 @@ from mirror.coordinator.current import Current
 from mirror.errors import StateDamaged
 from mirror.groups.sync import sync_groups
 from mirror.link import Link
-from mirror.offsets.acceptance import accepted
+from mirror.offsets.acceptance import accepted, anew
 from mirror.offsets.entries import Gap, VoidEntry
 from mirror.offsets.fence import find_unmarkable, find_unmarked
 from mirror.offsets.hold_entries import Hold
@@ -236,7 +236,7 @@ async def _hear_operators(session: Session) -> None:
             session.paused[wish.topic] = wish
         elif isinstance(wish, VoidPause):
             session.paused.pop(wish.topic, None)
-        elif gap := accepted(gaps().get((wish.topic, wish.partition)), wish):
+        elif gap := anew(None, wish) or accepted(gaps().get((wish.topic, wish.partition)), wish):
             _refuse_used_origins(session, f"the gap of {gap.topic}-{gap.partition} was accepted")
             await session.state_writer.write([gap, VoidEntry(wish)])
             call_back(session, gap)

@@ -9,5 +9,6 @@ whose sites are digested apart), `protocol.py` (what parent and child say to eac
 compared), `diff.py` (which records differ), `phases.py` (these in their order), `job.py` (one comparison from end to
 end), `apart.py` with `kept.py` (its parts alone), `rounds.py` with `look.py` (again, where records expired meanwhile),
 `results.py`, `tables.py`, `report.py` and `plot.py`. `store.py` has what others read of a run, and `gate.py` what a
-switchover asks of it. `watch.py` makes audit after audit, and `watching.py` says what is new in each.
+switchover asks of it. `watch.py` makes audit after audit, and `watching.py` says what is new in each. `repair.py` says
+what of a run can be mended and at which price, and `repairing.py` has the mirror do it.
 """

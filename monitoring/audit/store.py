@@ -11,6 +11,7 @@
     DIR/reports/R.html       the report
     DIR/last/LINK.json       summary of the link's newest run, for metrics
     DIR/proofs/LINK.json     what is proved of the link, for the next run (`proof.py`)
+    DIR/repairs/R.json       what was repaired of what the run found: when, by whom, why, and how it ended
     DIR/watch/LINK.json      what a watch of the link has told (`watching.py`); LINK.lock is held while one runs
 
 Writing a run again replaces it: each table's folder belongs to one run id.
@@ -85,6 +86,25 @@ def read_document(directory: Path, run_id: str) -> dict[str, Any]:
     except ValueError as error:
         raise AuditResultDamaged(f"{path} is not the document of an audit: {error}", "run the audit again") from error
     return cast("dict[str, Any]", document)
+
+
+def add_repair(directory: Path, run_id: str, repair: Mapping[str, Any]) -> Path:
+    """Keep what was done about the differences of a run, behind what is known already. Raises OSError,
+    AuditResultDamaged.
+    """
+    kept = [one for one in read_repairs(directory, run_id) if one["begun_at"] != repair["begun_at"]]
+    return replace_file(directory / "repairs" / f"{run_id}.json", json.dumps([*kept, repair]))
+
+
+def read_repairs(directory: Path, run_id: str) -> list[dict[str, Any]]:
+    """All repairs of a run, in their order. Raises AuditResultDamaged."""
+    path = directory / "repairs" / f"{run_id}.json"
+    try:
+        return cast("list[dict[str, Any]]", json.loads(path.read_text(encoding="utf-8")))
+    except FileNotFoundError:
+        return []
+    except ValueError as error:
+        raise AuditResultDamaged(f"{path} does not say what was repaired: {error}", "move it away") from error
 
 
 def write_report(html: str, directory: Path, run_id: str) -> Path:

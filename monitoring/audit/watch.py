@@ -31,7 +31,7 @@ from monitoring.audit.watching import (
 from monitoring.errors import AuditError
 
 TABLES: Final = ("runs", "digests", "ranges", "groups", "diffs", "manifests")
-FILES: Final = (("plans", "json"), ("reports", "html"), ("documents", "json"))
+FILES: Final = (("plans", "json"), ("reports", "html"), ("repairs", "json"), ("documents", "json"))
 
 
 @dataclass(frozen=True, slots=True)

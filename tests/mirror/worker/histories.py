@@ -17,6 +17,8 @@ from broker.wire.batch import BatchHeader, patch_base_offset, patch_leader_epoch
 from broker.wire.records import ControlKind, Record, control_batch, decode_records, encode_batch
 from broker.wire.vocabulary import IsolationLevel, TopicPartition
 from mirror.link import Link
+from mirror.offsets.acceptance import anew, gap_key
+from mirror.offsets.acceptance_entries import Acceptance
 from mirror.offsets.entries import (
     Checkpoint,
     Gap,
@@ -264,6 +266,22 @@ class Twins:
         (gap,) = self.folding.entries().open_gaps().values()
         self.note([replace(gap, status=GapStatus.ACCEPTED)])
         return gap.kind
+
+    def ask_anew(self) -> None:
+        """As an operator who has the partition mirrored anew."""
+        known = self.folding.entries()
+        at_ms = 1 + max((gap.at_ms for gap in known.gaps.values()), default=0)
+        position = known.checkpoints[WHERE].position if WHERE in known.checkpoints else 0
+        asked = Acceptance(*WHERE, position, GapKind.MIRRORED_ANEW, at_ms, 0, "repair")
+        gap = anew(known.gaps.get(gap_key(asked)), asked)
+        assert gap is not None
+        self.note([gap])
+
+    def mirrored_anew_from(self) -> int | None:
+        """The target offset behind the copy that is not needed any more; None while that is not begun anew."""
+        gaps = self.folding.entries().gaps.values()
+        last = max((gap for gap in gaps if gap.kind is GapKind.MIRRORED_ANEW), key=lambda gap: gap.at_ms)
+        return last.target_offset if last.status is GapStatus.PASSED else None
 
     def open_gap(self) -> Gap | None:
         return self.folding.entries().open_gaps().get(WHERE)

@@ -136,6 +136,16 @@ class Histories(RuleBasedStateMachine):
             assert self.twins.open_gap() is None
             self.twins.check_copies(self.life.replicator.map, opening.position)
 
+    @rule(deletes=st.booleans(), really=RARELY)
+    def is_mirrored_anew(self, deletes: bool, really: bool) -> None:
+        """And what was there before is deleted, or is not yet."""
+        if really:
+            self.twins.ask_anew()
+            self.open()
+            if deletes and (from_there := self.twins.mirrored_anew_from()) is not None:
+                self.life = None
+                self.twins.target.delete_to(from_there, inside=True)
+
     @precondition(lambda self: self.life is not None)
     @rule(
         steps=st.lists(st.tuples(st.sampled_from(["fetch", "write", "produce", "ack"]), st.integers(1, 4)), max_size=9)
@@ -238,19 +248,6 @@ def test_a_cut_below_the_last_checkpoint_is_seen_by_the_sequences() -> None:
     histories.target_loses_its_end_under_a_session(lost=1)
     assert stopped_at(histories)[:2] == (GapKind.TARGET_TRUNCATED, 0)
     histories.teardown()
-
-
-@pytest.mark.parametrize("cut", [2, 3, 4, 5, 6])
-def test_a_target_that_begins_inside_of_a_batch_has_all_of_it(cut: int) -> None:
-    """Its records were the mirror's own, and none is mirrored again."""
-    histories = begun()
-    histories.write_and_catch_up([1])
-    histories.write_at_source(5, 0)
-    histories.live([("fetch", 2), ("write", 9), ("produce", 1), ("ack", 1)])
-    histories.life = None  # killed before the checkpoint
-    histories.twins.target.delete_to(cut, inside=True)
-    opening = finish(histories.twins.open())[0]
-    assert (opening.gap, opening.position) == (None, 6)
 
 
 def test_epochs_tell_where_no_copy_is_left_to_compare() -> None:

@@ -8,12 +8,13 @@ from pathlib import Path
 import pytest
 
 from broker.client.offsets import log_end_offsets
-from broker.client.topics import delete_topics
+from broker.client.topics import delete_records, delete_topics
 from broker.wire.api import ApiKey
 from broker.wire.errors import ErrorCode
 from broker.wire.vocabulary import TopicPartition
 from mirror.errors import GapNotOpen
 from mirror.offsets import acceptance, operations
+from mirror.offsets.acceptance_entries import Acceptance
 from mirror.offsets.entries import Gap, GapKind, GapStatus
 from mirror.offsets.operations import resume_link
 from mirror.offsets.state import read_entries
@@ -164,3 +165,26 @@ async def test_what_is_accepted_while_no_worker_runs_is_seen_by_the_next(stage: 
             return not (await read_entries(stage.link, stage.target)).acceptances
 
         await eventually(seen, "the acceptance to be taken back")
+
+
+async def test_a_partition_is_mirrored_anew_by_the_session_that_runs_amid_its_records(stage: Stage) -> None:
+    await stage.write(BAD, NEXT, OTHER)
+    async with running(stage.link, limits=LIMITS) as told:
+        await stage.wait_for(BAD, NEXT, OTHER)
+        for round_ in range(2):
+            for _ in range(5):
+                await stage.write(BAD)
+            asked = Acceptance(*BAD, 10, GapKind.MIRRORED_ANEW, stage.target.clock.now_ms(), 0, f"repair {round_}")
+            await acceptance.ask_to_accept(stage.link, stage.target, [asked])
+            for _ in range(5):
+                await stage.write(BAD, OTHER)
+            await told.wait_for(Event.GAP_PASSED, round_ + 1)
+            (gap,) = (await read_entries(stage.link, stage.target)).gaps.values()
+            assert (gap.status, gap.detail) == (GapStatus.PASSED, f"repair {round_}")
+            await delete_records(stage.target, {BAD: gap.target_offset})
+            await stage.wait_for(BAD, NEXT, OTHER)
+        assert_one_session(told)
+    await stage.write(BAD)
+    async with running(stage.link, limits=LIMITS) as told:
+        await stage.wait_for(BAD, NEXT, OTHER)
+        assert not told.of(Event.PARTITION_STOPPED)

@@ -153,3 +153,32 @@ def test_a_topics_id_is_written_when_it_is_new_and_when_none_of_it_stands_at_the
     voids = [VoidEntry(line) for line in full.surplus_gaps()]
     assert voids
     assert _opening_changes(full, [], [], holds) == voids
+
+
+@pytest.mark.parametrize("deletes", [False, True])
+def test_mirrored_anew_all_comes_again_behind_what_is_there(deletes: bool) -> None:
+    histories = begun()
+    histories.write_and_catch_up([4, 2])
+    histories.twins.target.batches[1:2] = []  # whatever a disk did to what the mirror had written
+    before = histories.twins.target.end
+    histories.is_mirrored_anew(deletes, really=True)
+    histories.write_and_catch_up([3])
+    again = [record.value for record in histories.twins.target.records() if record.offset >= before]
+    assert again == [record.value for record in histories.twins.source.records()]
+    histories.start(1, False)
+    assert histories.life is not None
+    assert histories.life.replicator.position == 9, "once"
+    histories.teardown()
+
+
+@pytest.mark.parametrize("cut", [2, 3, 4, 5, 6])
+def test_a_target_that_begins_inside_of_a_batch_has_all_of_it(cut: int) -> None:
+    """Its records were the mirror's own, and none is mirrored again."""
+    histories = begun()
+    histories.write_and_catch_up([1])
+    histories.write_at_source(5, 0)
+    histories.live([("fetch", 2), ("write", 9), ("produce", 1), ("ack", 1)])
+    histories.life = None  # killed before the checkpoint
+    histories.twins.target.delete_to(cut, inside=True)
+    opening = finish(histories.twins.open())[0]
+    assert (opening.gap, opening.position) == (None, 6)
