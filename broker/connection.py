@@ -91,16 +91,13 @@ class Connection(asyncio.BufferedProtocol):
         self._queued_max = CONNECTION_REQUESTS_QUEUED_MAX
         self._held = False
         self._transport: asyncio.Transport | None = None
-        self.host = ""
-        self.fd = -1
+        self.host, self.fd = "", -1
         # Receiving. The head takes sizes and small frames; `_frame` is the larger frame that is coming in.
         size_max_bytes = self._broker.config.socket_request_max_bytes
         self._head = FrameHead(RECEIVE_HEAD_BYTES, size_min_bytes=HEADER_BYTES_MIN, size_max_bytes=size_max_bytes)
         self._frame: bytearray | None = None
-        self._frame_filled = 0
-        self._frame_bytes = 0
-        self._awaited_bytes = 0
-        self._held_bytes = 0
+        self._frame_filled, self._frame_bytes = 0, 0
+        self._awaited_bytes, self._held_bytes = 0, 0
         # Handling.
         self._requests: deque[bytearray] = deque()
         self._behind_waiters: dict[asyncio.Event, None] = {}
@@ -147,6 +144,8 @@ class Connection(asyncio.BufferedProtocol):
         self._muted.end()
         self._server.lost(self, self._held_bytes)
         self._held_bytes = 0
+        # In no circle any more: what many connections leave would wait for a long look of the garbage collector.
+        self._transport = None
 
     def eof_received(self) -> bool:
         return False

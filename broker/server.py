@@ -175,7 +175,8 @@ class Server:
         self._waiting.pop(connection, None)
         self.strangers.discard(connection)
         task = self.connections.pop(connection, None)
-        if task is not None:
+        if task is not None and connection.busy:
+            # Any other ends by itself, and by no error, whose trace would keep all of it in a circle.
             task.cancel()
         self._serve_waiting()
 

@@ -39,6 +39,11 @@ class Muted:
             self._changed()
 
     def end(self) -> None:
-        """With the connection."""
+        """With the connection, of which it keeps nothing."""
+        self._changed = _nothing
         if self._timer is not None:
             self._timer.cancel()
+
+
+def _nothing() -> None:
+    pass

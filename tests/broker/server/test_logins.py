@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import struct
+import weakref
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -275,6 +277,22 @@ async def test_frames_that_strangers_begin_take_no_memory_of_users(tmp_path: Pat
             await until(lambda: len(server.connections) == 9)
             assert await works(user), "what strangers sent was read meanwhile"
             assert (await user.produce("t", batch_of("x" * 600_000))).error_code == 0
+
+
+async def test_what_a_connection_leaves_waits_for_no_look_of_the_garbage_collector(tmp_path: Path) -> None:
+    """A thousand a second were half a second's look every few, in which the broker answered nobody."""
+    async with guarded(tmp_path) as server:
+        gc.disable()
+        try:
+            async with connect(server.address) as silent, connect(server.address) as refused:
+                assert (await log_in(refused, b"wrong")).error_code == 58
+                assert await refused.is_closed()
+                await silent.send_bytes(b"\0")
+                await until(lambda: len(server.connections) == 1)
+                (left,) = [weakref.ref(each) for each in server.connections]
+            await until(lambda: left() is None)
+        finally:
+            gc.enable()
 
 
 async def test_requests_behind_a_login_are_the_users_and_nothing_is_left_counted(tmp_path: Path) -> None:
