@@ -88,7 +88,7 @@ class Connection(asyncio.BufferedProtocol):
         self._items_max = ORDER_ITEMS_MAX if self.inter_broker else REQUEST_ITEMS_MAX
         self._broker = server.broker
         self._login: Login | None = None
-        self._queued_max = CONNECTION_REQUESTS_QUEUED_MAX
+        self._queued_max, self._frame_first_bytes = CONNECTION_REQUESTS_QUEUED_MAX, FRAME_FIRST_BYTES
         self._held = False
         self._transport: asyncio.Transport | None = None
         self.host, self.fd = "", -1
@@ -211,7 +211,7 @@ class Connection(asyncio.BufferedProtocol):
         """By how much the full buffer of a frame grows: announcing many bytes gets a client no more than sending
         them.
         """
-        return min(max(self._frame_filled, FRAME_FIRST_BYTES), self._frame_bytes - self._frame_filled)
+        return min(max(self._frame_filled, self._frame_first_bytes), self._frame_bytes - self._frame_filled)
 
     def _ask_growth(self) -> None:
         """Reading stops until the memory is granted."""

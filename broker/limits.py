@@ -78,12 +78,15 @@ CONNECTIONS_WAITING_MAX = 100
 # TLS handshakes that are under way, and how long one may take: its connection is not one of max.connections yet.
 TLS_HANDSHAKES_MAX = 1000
 TLS_HANDSHAKE_MS = 30 * 1000
-# At listeners with logins, of connections without one: how many there may be, what one may send in a request, of which
-# one at a time is kept, and how long the login may take.
+# At listeners with logins: how many connections there may be without one.
 STRANGERS_MAX = 1000
-# What all of them may hold of requests that are larger than a read; who has logged in waits for none of it.
-STRANGERS_BYTES_MAX = 16 * MIB
-LOGIN_REQUEST_BYTES_MAX = 512 * KIB
+# What one may send in a request before its login, of which one at a time is kept beside the one that is handled, and
+# how long the login may take. The largest token has half as much; Kafka allows 512 KiB (sasl.server.max.receive.size),
+# for tickets of Kerberos, which are not taken here.
+LOGIN_REQUEST_BYTES_MAX = 64 * KIB
+# What all of them may hold of requests that are larger than a read: as much as each may send, so that nobody waits for
+# those who begin one and send no more. Who has logged in waits for none of it.
+STRANGERS_BYTES_MAX = STRANGERS_MAX * LOGIN_REQUEST_BYTES_MAX
 LOGIN_MS = 30 * 1000
 # A signed token that tells of many groups has a few KiB.
 TOKEN_BYTES_MAX = 32 * KIB
@@ -131,5 +134,5 @@ PRODUCER_ID_BLOCK = 1000
 assert RECEIVE_HEAD_BYTES < FRAME_FIRST_BYTES < SOCKET_REQUEST_BYTES_MAX <= QUEUED_REQUEST_BYTES_MAX
 assert 2 * FETCH_SESSION_PARTITIONS_MAX <= REQUEST_ITEMS_MAX, "each may be of a topic of its own"
 assert SOCKET_REQUEST_BYTES_MAX <= OPENED_BATCH_BYTES_MAX, "whatever comes uncompressed may be looked at"
-assert LOGIN_REQUEST_BYTES_MAX <= STRANGERS_BYTES_MAX
+assert RECEIVE_HEAD_BYTES < 2 * TOKEN_BYTES_MAX <= LOGIN_REQUEST_BYTES_MAX
 assert LOG_WALK_BYTES < LOG_SCAN_BYTES < SEGMENT_BYTES_MAX

@@ -14,7 +14,14 @@ from broker.access.scram import LoginRefused
 from broker.connection import HEADER_BYTES_MIN, Connection, ConnectionServer
 from broker.handlers.handler import Handler
 from broker.handlers.table import LOGIN_HANDLERS
-from broker.limits import CLOSE_MS, CONNECTION_REQUESTS_QUEUED_MAX, LOGIN_MS, LOGIN_REQUEST_BYTES_MAX
+from broker.limits import (
+    CLOSE_MS,
+    CONNECTION_REQUESTS_QUEUED_MAX,
+    FRAME_FIRST_BYTES,
+    LOGIN_MS,
+    LOGIN_REQUEST_BYTES_MAX,
+    RECEIVE_HEAD_BYTES,
+)
 from broker.memory import RequestMemory
 from broker.wire.buffers import Buffer
 
@@ -33,7 +40,7 @@ class LoginConnection(Connection):
         super().__init__(server, entrance)
         self._login, self.memory = login, strangers_memory
         # One request at a time is held, and the next is not read before it is answered. A bare token may be empty.
-        self._queued_max = 1
+        self._queued_max, self._frame_first_bytes = 1, RECEIVE_HEAD_BYTES
         self._head.bound(0, min(LOGIN_REQUEST_BYTES_MAX, self._broker.config.socket_request_max_bytes))
         self._since = self.active_at
 
@@ -57,7 +64,7 @@ class LoginConnection(Connection):
         if was_stranger and login.principal is not None:
             self.identified(login.principal)
             self._move_memory()
-            self._queued_max = CONNECTION_REQUESTS_QUEUED_MAX
+            self._queued_max, self._frame_first_bytes = CONNECTION_REQUESTS_QUEUED_MAX, FRAME_FIRST_BYTES
             self._head.bound(HEADER_BYTES_MIN, self._broker.config.socket_request_max_bytes)
         return response
 

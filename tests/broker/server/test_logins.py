@@ -23,7 +23,7 @@ from broker.client.security.settings import Mechanism, Sasl, Secret, Security, T
 from broker.client.site import Site
 from broker.client.topics import NewTopic, create_topics
 from broker.config import BrokerConfig
-from broker.limits import LOGIN_MS, LOGIN_REQUEST_BYTES_MAX
+from broker.limits import LOGIN_MS, LOGIN_REQUEST_BYTES_MAX, TOKEN_BYTES_MAX
 from broker.server import Server
 from broker.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from broker.wire.messages.metadata import MetadataRequest, MetadataResponse
@@ -40,6 +40,8 @@ GOOD = f"\0shop\0{PASSWORD}".encode()
 USERS: Users = {"shop": new_credentials(PASSWORD), "reader": new_credentials(PASSWORD)}
 ALL = ("PLAIN", *HASHES)
 REQUESTS = {17, 18, 36}
+BEGINNERS, BEGUN_BYTES = 70, 9000
+"""Strangers that begin a large request and stop."""
 
 
 class Ahead(SystemClock):
@@ -270,13 +272,16 @@ async def test_frames_that_strangers_begin_take_no_memory_of_users(tmp_path: Pat
     async with guarded(tmp_path, **budget) as server, connect(server.address) as user, AsyncExitStack() as strangers:
         assert (await log_in(user)).error_code == 0
         await user.create_topic("t")
-        for _ in range(8):
+        for _ in range(BEGINNERS):
             stranger = await strangers.enter_async_context(connect(server.address))
-            await stranger.send_bytes(struct.pack(">ihhih", LOGIN_REQUEST_BYTES_MAX, 36, 2, 1, -1) + b"x" * 9000)
+            await stranger.send_bytes(struct.pack(">ihhih", LOGIN_REQUEST_BYTES_MAX, 36, 2, 1, -1) + b"x" * BEGUN_BYTES)
         async with asyncio.timeout(LOGIN_MS / 1000 / 2):
-            await until(lambda: len(server.connections) == 9)
+            await until(lambda: len(server.connections) == BEGINNERS + 1)
             assert await works(user), "what strangers sent was read meanwhile"
             assert (await user.produce("t", batch_of("x" * 600_000))).error_code == 0
+            async with connect(server.address) as another:
+                assert (await log_in(another, b"x" * TOKEN_BYTES_MAX)).error_code == 58, "a large token does not wait"
+        assert server.strangers.memory.used_bytes <= BEGINNERS * 2 * BEGUN_BYTES
 
 
 async def test_what_a_connection_leaves_waits_for_no_look_of_the_garbage_collector(tmp_path: Path) -> None:
