@@ -182,7 +182,7 @@ class Connection(asyncio.BufferedProtocol):
     def _take_frames_from_head(self) -> None:
         """Whole frames out of the head; the beginning of a larger one moves to its own buffer."""
         try:
-            while not self._closed and (frame := self._head.next_frame()) is not None:
+            while not (self._closed or self._held) and (frame := self._head.next_frame()) is not None:
                 if isinstance(frame, BegunFrame):
                     self._begin_frame(frame)
                 else:
@@ -263,7 +263,7 @@ class Connection(asyncio.BufferedProtocol):
         return self._handling or bool(self._unfinished)
 
     def hold(self) -> None:
-        """Nothing is read of it until it is served."""
+        """No more is read of it than a read's bytes, and nothing of that looked at, until it is served."""
         self._held = True
         # Not at once: uvloop begins to read behind `connection_made`, whatever that did.
         asyncio.get_running_loop().call_soon(self._pace_reading)
@@ -271,6 +271,7 @@ class Connection(asyncio.BufferedProtocol):
     async def serve(self) -> None:
         """Handle requests until the connection ends."""
         self._held = False
+        self._take_frames_from_head()
         self._pace_reading()
         async with asyncio.TaskGroup() as tasks:
             with ended_by_errors(self):

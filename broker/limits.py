@@ -75,11 +75,10 @@ FRAME_STALL_MS = 30 * 1000
 # Connections beyond max.connections that wait until another one goes; more are closed. As many as the kernel's queue of
 # connections that nobody has accepted would hold.
 CONNECTIONS_WAITING_MAX = 100
-# TLS handshakes that are under way, and how long one may take: its connection is not one of max.connections yet.
-TLS_HANDSHAKES_MAX = 1000
-TLS_HANDSHAKE_MS = 30 * 1000
-# At listeners with logins: how many connections there may be without one.
+# Connections of which it is not known yet who they are, as hands of TLS are not shaken or a login is not done: how many
+# there may be, and how long the handshake may take.
 STRANGERS_MAX = 1000
+TLS_HANDSHAKE_MS = 30 * 1000
 # What one may send in a request before its login, of which one at a time is kept beside the one that is handled, and
 # how long the login may take. The largest token has half as much; Kafka allows 512 KiB (sasl.server.max.receive.size),
 # for tickets of Kerberos, which are not taken here.

@@ -4,54 +4,44 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
+import socket
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import ExitStack, asynccontextmanager
 from heapq import nsmallest
 from math import inf
-from typing import Any, Final
+from typing import Final
 
 from broker import descriptors
 from broker.access.failed_logins import FailedLogins
 from broker.access.listeners import Entrance, SecurityProtocol
-from broker.access.logins import Logins
-from broker.access.principals import PrincipalRules
-from broker.base.address import Address
-from broker.base.server_tls import HandshakeLimits, ServerContext
+from broker.base.door import Arrival
+from broker.base.strangers import Stranger, Strangers
 from broker.broker import Broker
 from broker.client.security.settings import Mechanism
-from broker.cluster.metadata import INTER_BROKER_LISTENER
 from broker.config import BrokerConfig
 from broker.connection import Connection
+from broker.connection_errors import ended_by_errors
 from broker.data_dir import DataDirectory
-from broker.errors import BrokerError
 from broker.limits import (
     CLIENTS_REFUSED_WARN_MS,
     CONNECTION_CHECK_MS,
     CONNECTIONS_WAITING_MAX,
+    STRANGERS_BYTES_MAX,
     STRANGERS_MAX,
     TLS_HANDSHAKE_MS,
-    TLS_HANDSHAKES_MAX,
 )
+from broker.listening import Listeners, Way
 from broker.login_connection import LoginConnection
 from broker.memory import RequestMemory
 from broker.outside import Outside
 from broker.quotas.settings import QuotaKey
-from broker.strangers import Strangers
 from broker.topics.broker_configs import MAX_CONNECTIONS, MAX_CONNECTIONS_PER_IP
-from broker.wire.errors import ErrorCode
 
 log = logging.getLogger(__name__)
 
 
-HANDSHAKES: Final = HandshakeLimits(TLS_HANDSHAKES_MAX, TLS_HANDSHAKE_MS, CLIENTS_REFUSED_WARN_MS)
 NO_MORE_FILES: Final = "nearly all files that the broker may have are open (ulimit -Hn)"
-
-
-class CannotListen(BrokerError):
-    error_code = ErrorCode.BROKER_NOT_AVAILABLE
-    hint = "stop what uses the port, or give another address: --listen HOST:PORT"
 
 
 class Server:
@@ -63,7 +53,12 @@ class Server:
         self.connections: dict[Connection, asyncio.Task[None] | None] = {}
         """Those that are served; None: refused, and not gone yet."""
         self._waiting: dict[Connection, None] = {}
-        self.strangers = Strangers()
+        self.strangers_memory = RequestMemory(STRANGERS_BYTES_MAX)
+        """For requests of theirs that are larger than a read: users wait for none of it, and nobody for a stranger."""
+        self._strangers = Strangers(STRANGERS_MAX)
+        self._broker_strangers = Strangers(STRANGERS_MAX)
+        """Apart, so that clients end no handshake of a broker."""
+        self._arrivals: set[Arrival] = set()
         self._of_host: Counter[str] = Counter()
         self.failed_logins = failed_logins
         self.refused: dict[str, int] = {}
@@ -87,10 +82,53 @@ class Server:
         self._close_excess()
         self._serve_waiting()
 
+    def came(self, came: socket.socket, host: str, way: Way) -> None:
+        """Who has no room is refused before anything is made of the connection."""
+        entrance = way.entrance
+        if not entrance.inter_broker and (refused := self._no_room(came, host)) is not None:
+            limit, reason = refused
+            self._warn(f"clients are refused: {reason}")
+            self._count_refused(limit)
+            came.close()
+            return
+        self._of_host[host] += 1
+        arrival = Arrival(came, host)
+        self._arrivals.add(arrival)
+        if way.tls is not None:
+            self._add_stranger(arrival, self._broker_strangers if entrance.inter_broker else self._strangers)
+        self._tasks.create_task(self._let_in(arrival, way))
+
+    def _no_room(self, came: socket.socket, host: str) -> tuple[str, str] | None:
+        """-> what it is counted as, and why."""
+        if descriptors.nearly_all_used(came.fileno()):
+            return "files", NO_MORE_FILES
+        if self._of_host[host] >= self._most_of_host:
+            return (
+                MAX_CONNECTIONS_PER_IP,
+                f"{self._most_of_host} connections come from {host} ({MAX_CONNECTIONS_PER_IP})",
+            )
+        return None
+
+    async def _let_in(self, arrival: Arrival, way: Way) -> None:
+        connection = self._connection(way.entrance)
+        try:
+            with ended_by_errors(arrival):
+                await arrival.enter(connection, way.tls, TLS_HANDSHAKE_MS)
+        finally:
+            self._arrivals.discard(arrival)
+            for strangers in (self._strangers, self._broker_strangers):
+                strangers.discard(arrival)
+            if connection.fd < 0:
+                self._left(arrival.host)
+
+    def _connection(self, entrance: Entrance) -> Connection:
+        if entrance.logins is None:
+            return Connection(self, entrance)
+        return LoginConnection(self, entrance, entrance.logins.begin(), self.strangers_memory)
+
     def opened(self, connection: Connection) -> None:
-        self._of_host[connection.host] += 1
         if self._stopping:
-            # Accepted before the listeners were closed, and told of after it: nobody would ever end it.
+            # Let in before the listeners were closed, and told of after it: nobody would ever end it.
             self._refuse(connection, "stopping", "the broker stops")
         elif connection.inter_broker:
             # Clients that take every connection, or file, must not cut the brokers off from each other.
@@ -98,12 +136,6 @@ class Server:
             self._close_excess()
             if descriptors.nearly_all_used(connection.fd):
                 self._close_quietest(1, NO_MORE_FILES)
-        elif descriptors.nearly_all_used(connection.fd):
-            self._warn(f"clients are refused: {NO_MORE_FILES}")
-            self._refuse(connection, "files", NO_MORE_FILES)
-        elif self._of_host[connection.host] > self._most_of_host:
-            reason = f"{self._most_of_host} connections come from there ({MAX_CONNECTIONS_PER_IP})"
-            self._refuse(connection, MAX_CONNECTIONS_PER_IP, reason)
         elif rest_ms := self.broker.quotas.rest_of_address_ms(connection.host):
             # Later than it is known: who connects again at once waits first.
             connection.hold()
@@ -121,13 +153,13 @@ class Server:
                 connection, MAX_CONNECTIONS, f"there are {self._most} connections ({MAX_CONNECTIONS}), and others wait"
             )
 
-    def _add_stranger(self, connection: Connection) -> None:
+    def _add_stranger(self, one: Stranger, among: Strangers) -> None:
         """Where there are too many another one goes, so that who comes to log in can."""
-        leaving = self.strangers.add(connection)
-        if isinstance(leaving, Connection):
-            self._warn(f"clients are closed: {STRANGERS_MAX} connections have not logged in yet")
+        leaving = among.add(one)
+        if leaving is not None:
+            self._warn(f"clients are closed: {among.most} connections have not logged in yet")
             self._count_refused("unauthenticated")
-            leaving.abort(f"{STRANGERS_MAX} connections have not logged in yet, and this one waits for longest")
+            leaving.abort(f"{among.most} connections have not logged in yet, and this one waits for longest")
 
     def _count_refused(self, limit: str) -> None:
         self.refused[limit] = self.refused.get(limit, 0) + 1
@@ -141,7 +173,7 @@ class Server:
 
     def _serve(self, connection: Connection) -> None:
         if connection.is_stranger:
-            self._add_stranger(connection)
+            self._add_stranger(connection, self._strangers)
         self.connections[connection] = self._tasks.create_task(connection.serve())
 
     def _serve_waiting(self) -> None:
@@ -169,16 +201,19 @@ class Server:
     def lost(self, connection: Connection, held_bytes: int) -> None:
         """What its last request waits for (records, a rebalance) nobody is waiting for any more."""
         connection.memory.abandon(connection, held_bytes)
-        self._of_host[connection.host] -= 1
-        if not self._of_host[connection.host]:
-            del self._of_host[connection.host]
+        self._left(connection.host)
         self._waiting.pop(connection, None)
-        self.strangers.discard(connection)
+        self._strangers.discard(connection)
         task = self.connections.pop(connection, None)
         if task is not None and connection.busy:
             # Any other ends by itself, and by no error, whose trace would keep all of it in a circle.
             task.cancel()
         self._serve_waiting()
+
+    def _left(self, host: str) -> None:
+        self._of_host[host] -= 1
+        if not self._of_host[host]:
+            del self._of_host[host]
 
     async def watch_connections(self) -> None:
         """Close connections that are idle or stand still; ends only by being cancelled."""
@@ -191,8 +226,9 @@ class Server:
     def abort_connections(self) -> None:
         """Those that stand, and those that come."""
         self._stopping = True
-        for connection in [*self.connections, *self._waiting]:
-            connection.abort("the broker stops")
+        standing: list[Stranger] = [*self.connections, *self._waiting, *self._arrivals]
+        for one in standing:
+            one.abort("the broker stops")
 
 
 @asynccontextmanager
@@ -205,7 +241,7 @@ async def serving(config: BrokerConfig, outside: Outside | None = None) -> Async
     with ExitStack() as unstarted:
         data = DataDirectory.open(config.data_dir, outside.disk)
         unstarted.callback(data.close)
-        listeners = _Listeners()
+        listeners = Listeners()
         unstarted.callback(listeners.close)
         # Before all that a start waits for: a port that another program has is known now.
         users = config.users()
@@ -216,14 +252,15 @@ async def serving(config: BrokerConfig, outside: Outside | None = None) -> Async
         unstarted.pop_all()
     try:
         async with asyncio.TaskGroup() as tasks:
-            server = listeners.server = Server(broker, tasks, failed)
+            server = Server(broker, tasks, failed)
+            listeners.came = server.came
             background = [tasks.create_task(broker.run()), tasks.create_task(server.watch_connections())]
             try:
                 await broker.bound(clients, brokers)
                 # The controller may be another broker, and says there what this one has.
-                await listeners.serve_brokers()
+                listeners.serve_brokers()
                 await broker.ready()
-                await listeners.serve_clients()
+                listeners.serve_clients()
                 _tell_who_is_let_in(config)
                 yield server
                 await broker.leave()
@@ -232,7 +269,6 @@ async def serving(config: BrokerConfig, outside: Outside | None = None) -> Async
                 server.abort_connections()
                 for task in background:
                     task.cancel()
-                await listeners.wait_closed()
     except BaseExceptionGroup as group:
         # Task groups wrap also what was raised in our own body; a single error goes on as itself.
         raise _alone(group) from None
@@ -260,90 +296,3 @@ def _tell_who_is_let_in(config: BrokerConfig) -> None:
                 if mechanism in config.sasl_enabled_mechanisms:
                     said = "%s lets clients log in by %s without TLS: their %s pass unencrypted"
                     log.warning(said, listener, mechanism, what)
-
-
-_Bound = tuple[asyncio.Server, Address]
-
-
-class _Listeners:
-    """What is bound lets nobody in before it is served: what clients ask for may not be open yet."""
-
-    def __init__(self) -> None:
-        self.server: Server | None = None
-        """There before anything is served."""
-        self._clients: list[_Bound] = []
-        self._brokers: list[_Bound] = []
-
-    async def bind_all(
-        self, config: BrokerConfig, logins: Logins | None, failed: FailedLogins
-    ) -> tuple[list[Address], Address | None]:
-        """-> where it listens for clients, and for other brokers, if there may be any. Raises CannotListen,
-        AccessInvalid.
-        """
-        tls = config.server_tls()
-        context = None if tls is None else ServerContext.of(tls, time.monotonic, HANDSHAKES, failed.note_tls)
-        rules = PrincipalRules(config.ssl_principal_mapping_rules)
-        clients = []
-        for each in config.client_listeners():
-            entrance = Entrance(
-                each.name,
-                certificates=rules if each.protocol.has_tls else None,
-                logins=logins if each.protocol.has_login else None,
-            )
-            locked = context if each.protocol.has_tls else None
-            clients.append(await self._bind(self._clients, each.address, entrance, locked))
-        if config.zookeeper is None:
-            return clients, None
-        between = config.inter_broker_tls()
-        entrance = Entrance(INTER_BROKER_LISTENER, inter_broker=True, certificates=None if between is None else rules)
-        locked = None if between is None else ServerContext.of(between, time.monotonic, HANDSHAKES, failed.note_tls)
-        return clients, await self._bind(self._brokers, config.inter_broker_address, entrance, locked)
-
-    async def _bind(
-        self, group: list[_Bound], wanted: Address, entrance: Entrance, tls: ServerContext | None = None
-    ) -> Address:
-        """-> where it listens. Raises CannotListen."""
-
-        def connection() -> Connection:
-            assert self.server is not None
-            if entrance.logins is not None:
-                return LoginConnection(self.server, entrance, entrance.logins.begin(), self.server.strangers.memory)
-            return Connection(self.server, entrance)
-
-        loop = asyncio.get_running_loop()
-        safely: dict[str, Any] = {} if tls is None else {"ssl": tls, "ssl_handshake_timeout": TLS_HANDSHAKE_MS / 1000}
-        try:
-            bound = await loop.create_server(connection, *wanted, start_serving=False, **safely)
-        except OSError as error:
-            raise _cannot_listen(wanted, error) from error
-        group.append((bound, wanted))
-        return Address(wanted.host, bound.sockets[0].getsockname()[1])
-
-    async def serve_clients(self) -> None:
-        """Raises CannotListen."""
-        for listener in self._clients:
-            await _serve(*listener)
-
-    async def serve_brokers(self) -> None:
-        """Raises CannotListen."""
-        for listener in self._brokers:
-            await _serve(*listener)
-
-    def close(self) -> None:
-        for listener, _ in (*self._clients, *self._brokers):
-            listener.close()
-
-    async def wait_closed(self) -> None:
-        for listener, _ in (*self._clients, *self._brokers):
-            await listener.wait_closed()
-
-
-async def _serve(listener: asyncio.Server, address: Address) -> None:
-    try:
-        await listener.start_serving()
-    except OSError as error:
-        raise _cannot_listen(address, error) from error
-
-
-def _cannot_listen(address: Address, error: OSError) -> CannotListen:
-    return CannotListen(f"cannot listen on {address}: {error.strerror or error}")

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import logging
 import ssl
-from collections.abc import Callable, MutableMapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 from math import inf
 from pathlib import Path
-from typing import NoReturn, Self
-from weakref import WeakKeyDictionary
+from typing import Final, NoReturn, Self
 
 from broker.base.reloaded import AccessInvalid, Reloaded
 
 log = logging.getLogger(__name__)
+
+FAILED_TOLD_S: Final = 60
 
 
 class ClientAuth(StrEnum):
@@ -72,19 +73,10 @@ def _encrypted(key_file: Path) -> NoReturn:
     raise AccessInvalid(f"the key in {key_file} is encrypted: give one that is not, readable by this process alone")
 
 
-@dataclass(frozen=True, slots=True)
-class HandshakeLimits:
-    """How many may be under way, for how long each, and how often it is told that some fail."""
-
-    at_once_max: int
-    each_ms: int
-    told_ms: int
-
-
 class _Handshaking(ssl.SSLObject):
-    """Says when its handshake is over: with None, or with why it failed."""
+    """Says why its handshake failed."""
 
-    over: Callable[[ssl.SSLObject, ssl.SSLError | None], None]
+    failed: Callable[[ssl.SSLError], None]
 
     def do_handshake(self) -> None:
         try:
@@ -92,36 +84,28 @@ class _Handshaking(ssl.SSLObject):
         except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
             raise
         except ssl.SSLError as error:
-            self.over(self, error)
+            self.failed(error)
             raise
-        self.over(self, None)
 
 
 class ServerContext(ssl.SSLContext):
     """Gives each connection the newest certificate: event loops ask their context for every one of them. Those that
-    stand keep theirs. Handshakes that are under way are counted, as nobody is a connection of the server before.
+    stand keep theirs.
     """
 
     _contexts: Reloaded[ssl.SSLContext]
-    _limits: HandshakeLimits
     _now_s: Callable[[], float]
-    _begun_s: MutableMapping[ssl.SSLObject, float]
     _told_s: float
     _failed: Callable[[ssl.SSLError], None]
 
     @classmethod
     def of(
-        cls,
-        tls: ServerTls,
-        now_s: Callable[[], float],
-        limits: HandshakeLimits,
-        failed: Callable[[ssl.SSLError], None] = lambda error: None,
+        cls, tls: ServerTls, now_s: Callable[[], float], failed: Callable[[ssl.SSLError], None] = lambda error: None
     ) -> Self:
         """`failed` is told of each handshake that did. Raises AccessInvalid."""
         found = cls(ssl.PROTOCOL_TLS_SERVER)
         found._contexts, found._now_s = Reloaded(tls.files(), tls.context), now_s
-        found._limits, found._begun_s, found._told_s = limits, WeakKeyDictionary(), -inf
-        found._failed = failed
+        found._told_s, found._failed = -inf, failed
         return found
 
     def wrap_bio(
@@ -132,31 +116,18 @@ class ServerContext(ssl.SSLContext):
         server_hostname: str | bytes | None = None,
         session: ssl.SSLSession | None = None,
     ) -> ssl.SSLObject:
-        """Raises ConnectionAbortedError, which ends the connection, where too many others shake hands."""
-        now_s, limits = self._now_s(), self._limits
-        if len(self._begun_s) >= limits.at_once_max:
-            for old in [each for each, begun_s in self._begun_s.items() if (now_s - begun_s) * 1000 > limits.each_ms]:
-                del self._begun_s[old]
-        if len(self._begun_s) >= limits.at_once_max:
-            self._tell(f"clients are refused: {limits.at_once_max} TLS handshakes are under way")
-            raise ConnectionAbortedError("too many TLS handshakes")
         context = self._contexts.current()
         context.sslobject_class = _Handshaking
         found = context.wrap_bio(incoming, outgoing, server_side, server_hostname, session)
         assert isinstance(found, _Handshaking)
-        found.over = self._over
-        self._begun_s[found] = now_s
+        found.failed = self._tell
         return found
 
-    def _over(self, connection: ssl.SSLObject, error: ssl.SSLError | None) -> None:
-        self._begun_s.pop(connection, None)
-        if error is not None:
-            self._failed(error)
-            self._tell(f"a client and this broker agree on no TLS: {error.reason or error}")
-
-    def _tell(self, what: str) -> None:
-        """Not for each: who fails comes again and again."""
+    def _tell(self, error: ssl.SSLError) -> None:
+        """In the log not of each: who fails comes again and again."""
+        self._failed(error)
         now_s = self._now_s()
-        if (now_s - self._told_s) * 1000 >= self._limits.told_ms:
+        if now_s - self._told_s >= FAILED_TOLD_S:
             self._told_s = now_s
-            log.warning("%s (said once in %d s at most)", what, self._limits.told_ms // 1000)
+            what = "a client and this broker agree on no TLS: %s (said once in %d s at most)"
+            log.warning(what, error.reason or error, FAILED_TOLD_S)

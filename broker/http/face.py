@@ -7,14 +7,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from http import HTTPStatus
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from broker.base.clock import SystemClock
+from broker.base.door import Arrival, Door
 from broker.base.server_tls import ServerContext
+from broker.base.strangers import Strangers
 from broker.http import limits
 from broker.http.errors import ListenFailed
 from broker.http.requests import (
@@ -52,63 +55,86 @@ async def http_face(settings: FaceSettings, render: Render) -> AsyncIterator[str
     settings.check()
     if settings.shows_token:
         log.warning("the token of the metrics at %s passes unencrypted: give a certificate_file", settings.listen)
-    safely: dict[str, Any] = {}
-    if settings.tls is not None:
-        context = ServerContext.of(settings.tls, time.monotonic, limits.HANDSHAKES)
-        safely = {"ssl": context, "ssl_handshake_timeout": limits.REQUEST_MS / 1000}
+    context = None if settings.tls is None else ServerContext.of(settings.tls, time.monotonic)
     token = None
     if settings.token is not None:
         token = Token(settings.token, SystemClock())
         await token.begin()
-    face = _Face(render, token)
+    face = _Face(render, token, context, has_to_show=settings.asks_who_comes)
     try:
-        server = await asyncio.start_server(face.serve, *settings.listen, limit=limits.HEAD_BYTES_MAX, **safely)
+        door = await Door.opened(settings.listen, face.came)
     except OSError as error:
         raise ListenFailed(
             f"cannot listen on {settings.listen}: {error.strerror or error}",
             "another process has the port, or the address is not this machine's: choose one with --listen HOST:PORT, "
             "or as listen in farshore.toml",
         ) from error
-    port = server.sockets[0].getsockname()[1]
     try:
-        yield f"{settings.scheme}://{settings.listen._replace(port=port)}{METRICS_PATH}"
+        yield f"{settings.scheme}://{settings.listen._replace(port=door.port)}{METRICS_PATH}"
     finally:
-        server.close()
+        door.close()
         await face.close()
-        await server.wait_closed()
 
 
 class _Face:
-    def __init__(self, render: Render, token: Token | None) -> None:
-        self._render, self._token = render, token
-        self._serving: set[asyncio.Task[None]] = set()
+    def __init__(self, render: Render, token: Token | None, tls: ServerContext | None, *, has_to_show: bool) -> None:
+        self._render, self._token, self._tls, self._has_to_show = render, token, tls, has_to_show
+        self._strangers = Strangers(limits.CONNECTIONS_MAX)
+        self._known = 0
+        self._visits: dict[Arrival, asyncio.Task[None]] = {}
 
     async def close(self) -> None:
-        for task in self._serving:
-            task.cancel()
-        await asyncio.gather(*self._serving, return_exceptions=True)
+        tasks = [*self._visits.values()]
+        for visit in self._visits:
+            visit.abort("it is shown no more")
+        await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if len(self._serving) >= limits.CONNECTIONS_MAX:
-            writer.transport.abort()
-            return
-        task = asyncio.current_task()
-        assert task is not None
-        self._serving.add(task)
+    def came(self, came: socket.socket, host: str) -> None:
+        visit = Arrival(came, host)
+        leaving = self._strangers.add(visit)
+        if leaving is not None:
+            leaving.abort(f"{limits.CONNECTIONS_MAX} others are there, and this one for longest")
+        self._visits[visit] = asyncio.create_task(self._serve(visit))
+
+    async def _serve(self, visit: Arrival) -> None:
+        reader = asyncio.StreamReader(limit=limits.HEAD_BYTES_MAX)
+        protocol = asyncio.StreamReaderProtocol(reader)
         try:
-            answer = await self._answer(reader)
+            transport = await visit.enter(protocol, self._tls, limits.REQUEST_MS)
+            if transport is not None:
+                await self._serve_one(visit, reader, _writer(transport, protocol, reader))
+        except (TimeoutError, EOFError, OSError):
+            pass  # who asks no further, or does not take what he asked for, is left
+        finally:
+            del self._visits[visit]
+            self._strangers.discard(visit)
+            self._known -= not visit.is_stranger
+
+    async def _serve_one(self, visit: Arrival, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Raises TimeoutError, EOFError, OSError."""
+        try:
+            answer = await self._answer(visit, reader)
             async with asyncio.timeout(limits.ANSWER_MS / 1000):
                 writer.write(answer)
                 writer.close()
                 await writer.wait_closed()
-        except (TimeoutError, EOFError, OSError):
-            pass  # who asks no further, or does not take what he asked for, is left
         finally:
-            self._serving.discard(task)
             with suppress(RuntimeError):  # uvloop's word for one that is closed
                 writer.transport.abort()
 
-    async def _answer(self, reader: asyncio.StreamReader) -> bytes:
+    def _show(self, visit: Arrival) -> None:
+        """It is known who he is, where that is asked: he goes for nobody. Raises ConnectionAbortedError, where too many
+        of them do not take what they asked for.
+        """
+        if not self._has_to_show:
+            return
+        if self._known >= limits.CONNECTIONS_MAX:
+            raise ConnectionAbortedError("too many ask at once")
+        self._strangers.discard(visit)
+        visit.is_stranger = False
+        self._known += 1
+
+    async def _answer(self, visit: Arrival, reader: asyncio.StreamReader) -> bytes:
         """Raises TimeoutError, EOFError, OSError."""
         try:
             async with asyncio.timeout(limits.REQUEST_MS / 1000):
@@ -120,11 +146,18 @@ class _Face:
         if self._token is not None and not is_token(request, await self._token.current()):
             await asyncio.sleep(limits.REFUSED_MS / 1000)
             return _refused(UNAUTHORIZED)
+        self._show(visit)
         if (refusal := refusal_of(request)) is not None:
             return _refused(refusal)
         page = await asyncio.to_thread(self._render, request.headers.get("accept", ""), request.names)
         head = answer_head(HTTPStatus.OK, page.content_type, len(page.body))
         return head if request.method == "HEAD" else head + page.body
+
+
+def _writer(
+    transport: asyncio.Transport, protocol: asyncio.StreamReaderProtocol, reader: asyncio.StreamReader
+) -> asyncio.StreamWriter:
+    return asyncio.StreamWriter(transport, protocol, reader, asyncio.get_running_loop())
 
 
 def _refused(refusal: Refusal) -> bytes:

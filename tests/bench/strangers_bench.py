@@ -4,7 +4,8 @@ A client that is logged in produces on a fixed schedule, and each answer counts 
 due (no coordinated omission). Now and then another one logs in. Rounds without strangers and rounds among them take
 turns. Of the strangers a quarter say nothing, a quarter send a byte now and then, a quarter announce a large request
 and stop, a quarter log in by a wrong password; who is closed comes again. They share this machine's processors, and
-never have priority (`nice -n -15` gives it to the broker and its client where others run, too).
+never have priority (`nice -n -15` gives it to the broker and its client where others run, too). They are a session of
+their own, as Linux shares out processors by session: strangers elsewhere take none of the broker's share.
 """
 
 from __future__ import annotations
@@ -147,7 +148,7 @@ def strangers(address: str, count: int, kinds: str, again_s: float) -> Iterator[
     ]
     with ExitStack() as ending:
         for _ in range(PROCESSES):
-            process = subprocess.Popen([*words, str(count // PROCESSES)], cwd=ROOT)
+            process = subprocess.Popen([*words, str(count // PROCESSES)], cwd=ROOT, start_new_session=True)
             ending.callback(process.wait)
             ending.callback(process.kill)
         yield

@@ -8,6 +8,7 @@ import os
 import shutil
 import ssl
 import subprocess
+import threading
 import urllib.error
 import urllib.request
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -227,19 +228,55 @@ async def test_what_is_no_request_is_answered_so_and_ends(sent: bytes, status: b
         assert (await got(url))[0] == 200
 
 
-async def test_those_who_say_nothing_are_ended_and_others_find_room(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "REQUEST_MS", 500)
-    async with shown(FaceSettings(HERE)) as url, AsyncExitStack() as silent:
-        address = parse_address(url.split("/")[2])
-        there = []
-        for _ in range(limits.CONNECTIONS_MAX + 5):
-            reader, writer = await asyncio.open_connection(*address)
-            silent.callback(writer.close)
+@asynccontextmanager
+async def silent(url: str, count: int) -> AsyncIterator[list[asyncio.StreamReader]]:
+    """So many that connect and say nothing."""
+    there = []
+    async with AsyncExitStack() as ending:
+        for _ in range(count):
+            reader, writer = await asyncio.open_connection(*parse_address(url.split("/")[2]))
+            ending.callback(writer.close)
             there.append(reader)
+        yield there
+
+
+@pytest.mark.parametrize("is_locked", [False, True])
+async def test_those_who_say_nothing_keep_nobody_out(authority: Authority, is_locked: bool) -> None:
+    pair = authority.sign("face")
+    tls, context = (ServerTls(pair.certificate, pair.key), trusting(authority)) if is_locked else (None, None)
+    async with shown(FaceSettings(HERE, tls)) as url, silent(url, limits.CONNECTIONS_MAX + 5) as there:
+        async with asyncio.timeout(limits.REQUEST_MS / 1000 / 2):
+            assert await got(url, context=context) == (200, "up 1\n")
+            for reader in there[:6]:
+                with suppress(ConnectionError):
+                    assert await reader.read() == b""
+            assert not there[-1].at_eof()
+
+
+async def test_who_has_shown_who_he_is_goes_for_nobody(tmp_path: Path) -> None:
+    asked, go_on = threading.Event(), threading.Event()
+
+    def slow(accept: str, names: Sequence[str]) -> Page:
+        asked.set()
+        assert go_on.wait(60)
+        return page(accept, names)
+
+    async with http_face(FaceSettings(HERE, token=file_of(tmp_path, "secret")), slow) as url:
+        scrape = asyncio.create_task(got(url, "secret"))
+        assert await asyncio.to_thread(asked.wait, 60)
+        async with silent(url, limits.CONNECTIONS_MAX + 1) as there:
+            with suppress(ConnectionError):
+                assert await there[0].read() == b""
+            go_on.set()
+            assert await scrape == (200, "up 1\n")
+
+
+async def test_those_who_say_nothing_are_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "REQUEST_MS", 100)
+    async with shown(FaceSettings(HERE)) as url, silent(url, 3) as there:
         for reader in there:
             with suppress(ConnectionError):
                 assert await reader.read() == b""
-        assert (await got(url))[0] == 200
 
 
 async def test_it_ends_while_somebody_says_nothing() -> None:

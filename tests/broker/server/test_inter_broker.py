@@ -16,7 +16,8 @@ from broker.cluster.view import ClusterView
 from broker.cluster.zookeeper import layout
 from broker.config import BrokerConfig
 from broker.limits import DESCRIPTORS_KEPT
-from broker.server import CannotListen, Server
+from broker.listening import CannotListen
+from broker.server import Server
 from broker.wire.api import ApiKey
 from broker.wire.errors import ErrorCode
 from broker.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse

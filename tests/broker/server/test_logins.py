@@ -254,7 +254,7 @@ async def test_a_stranger_who_waits_is_closed_and_a_user_is_not(tmp_path: Path) 
 
 async def test_strangers_are_few_and_users_are_not_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Who comes is let in, in place of who is a stranger for longest: strangers that say nothing lock nobody out."""
-    monkeypatch.setattr("broker.strangers.STRANGERS_MAX", 2)
+    monkeypatch.setattr("broker.server.STRANGERS_MAX", 2)
     async with guarded(tmp_path) as server, connect(server.address) as one, connect(server.address) as two:
         assert await shake(one) == 0
         assert await shake(two) == 0
@@ -281,7 +281,7 @@ async def test_frames_that_strangers_begin_take_no_memory_of_users(tmp_path: Pat
             assert (await user.produce("t", batch_of("x" * 600_000))).error_code == 0
             async with connect(server.address) as another:
                 assert (await log_in(another, b"x" * TOKEN_BYTES_MAX)).error_code == 58, "a large token does not wait"
-        assert server.strangers.memory.used_bytes <= BEGINNERS * 2 * BEGUN_BYTES
+        assert server.strangers_memory.used_bytes <= BEGINNERS * 2 * BEGUN_BYTES
 
 
 async def test_what_a_connection_leaves_waits_for_no_look_of_the_garbage_collector(tmp_path: Path) -> None:
@@ -310,7 +310,7 @@ async def test_requests_behind_a_login_are_the_users_and_nothing_is_left_counted
             await client.receive_frame()
             assert await works(client)
         await until(lambda: not server.connections)
-        assert (server.memory.used_bytes, server.strangers.memory.used_bytes) == (0, 0)
+        assert (server.memory.used_bytes, server.strangers_memory.used_bytes) == (0, 0)
 
 
 async def test_a_session_ends_unless_the_same_user_logs_in_again(tmp_path: Path) -> None:

@@ -170,7 +170,7 @@ async def test_throttles_are_counted_by_quota_with_their_time(tmp_path: Path) ->
 async def test_connections_that_are_not_served_are_counted_by_the_limit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("broker.strangers.STRANGERS_MAX", 1)
+    monkeypatch.setattr("broker.server.STRANGERS_MAX", 1)
     async with guarded(tmp_path) as server, connect(server.address) as first, connect(server.address):
         assert await first.is_closed()
         assert counted(server, "connections_refused_total") == {("unauthenticated",): 1}

@@ -42,7 +42,7 @@ async def worst_ms(user: WireClient) -> float:
 async def test_who_has_logged_in_goes_on_and_who_comes_to_log_in_can(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("broker.strangers.STRANGERS_MAX", STRANGERS_MAX)
+    monkeypatch.setattr("broker.server.STRANGERS_MAX", STRANGERS_MAX)
     clock = Ahead()
     async with guarded(tmp_path, clock) as server, connect(server.address) as user, AsyncExitStack() as strangers:
         assert (await log_in(user)).error_code == 0
@@ -55,7 +55,7 @@ async def test_who_has_logged_in_goes_on_and_who_comes_to_log_in_can(
         assert among_ms <= max(2 * alone_ms, SLOW_MS)
         await until(lambda: sum(not one.closed for one in server.connections) == STRANGERS_MAX + 1)
         assert server.refused == {"unauthenticated": COUNT - STRANGERS_MAX}
-        assert server.strangers.memory.used_bytes <= STRANGERS_BYTES_MAX + LOGIN_REQUEST_BYTES_MAX
+        assert server.strangers_memory.used_bytes <= STRANGERS_BYTES_MAX + LOGIN_REQUEST_BYTES_MAX
         assert server.memory.used_bytes == 0
         async with connect(server.address) as another:
             assert (await log_in(another)).error_code == 0
@@ -63,4 +63,4 @@ async def test_who_has_logged_in_goes_on_and_who_comes_to_log_in_can(
         clock.ahead_s = LOGIN_MS / 1000 + 1
         await until(lambda: len(server.connections) == 1)
         assert await works(user)
-        assert server.strangers.memory.used_bytes == 0
+        assert server.strangers_memory.used_bytes == 0

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import ssl
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ import pytest
 
 from broker.base.reloaded import AccessInvalid
 from broker.config import BrokerConfig
+from broker.limits import TLS_HANDSHAKE_MS
 from broker.server import Server
 from tests.broker.running import running_server
 from tests.broker.wire_client import WireClient, batch_of, connect, values_in
@@ -178,6 +179,39 @@ async def test_a_certificate_that_changes_is_taken_for_new_connections_alone(
                 await third.create_topic("u")
             assert caplog.messages[-1].endswith("it is in order again")
         assert (await first.produce("t", batch_of("old connection"))).error_code == 0
+
+
+async def test_silence_before_the_handshake_locks_nobody_out(
+    tmp_path: Path, authority: Authority, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who comes is let in, in place of who shakes no hands for longest."""
+    monkeypatch.setattr("broker.server.STRANGERS_MAX", 5)
+    async with AsyncExitStack() as silent, asyncio.timeout(TLS_HANDSHAKE_MS / 1000 / 2):
+        async with locked(tmp_path, authority.sign("server")) as server:
+            there = [await silent.enter_async_context(connect(server.address)) for _ in range(6)]
+            assert await there[0].is_closed()
+            async with safely(server.address, trusting(authority)) as client:
+                assert await there[1].is_closed()
+                await client.create_topic("t")
+                for _ in range(6):
+                    there.append(await silent.enter_async_context(connect(server.address)))
+                async with safely(server.address, trusting(authority)) as another:
+                    await another.create_topic("u")
+                assert (await client.produce("t", batch_of("a"))).error_code == 0
+            assert server.refused == {"unauthenticated": 8}
+        assert all([await one.is_closed() for one in there]), "a stop does not wait for hands to be shaken"
+
+
+async def test_who_shakes_no_hands_is_one_of_his_addresses_connections(tmp_path: Path, authority: Authority) -> None:
+    async with (
+        locked(tmp_path, authority.sign("server"), max_connections_per_ip=2) as server,
+        safely(server.address, trusting(authority)) as client,
+        connect(server.address),
+        connect(server.address) as third,
+    ):
+        assert await third.is_closed()
+        assert server.refused == {"max.connections.per.ip": 1}
+        await client.create_topic("t")
 
 
 async def test_a_broker_with_several_listeners_locks_those_that_say_so(tmp_path: Path, authority: Authority) -> None:

@@ -1,36 +1,35 @@
-"""Connections that have to log in and have not: how many there are, and what they may hold together."""
+"""Connections of which nobody knows yet who they are: how many there may be, and which goes for another one."""
 
 from __future__ import annotations
 
 from typing import Protocol
 
-from broker.limits import STRANGERS_BYTES_MAX, STRANGERS_MAX
-from broker.memory import RequestMemory
-
 
 class Stranger(Protocol):
-    """What is asked of a connection."""
+    """What is asked of one."""
 
-    host: str
-
+    @property
+    def host(self) -> str: ...
     @property
     def closed(self) -> bool: ...
     @property
     def is_stranger(self) -> bool: ...
+    def abort(self, reason: str) -> None: ...
 
 
 class Strangers:
-    """Those of each host in the order in which they came. Who logs in is forgotten when somebody looks for room."""
+    """Those of each host in the order in which they came. Who is known by now is forgotten when somebody looks for
+    room.
+    """
 
-    def __init__(self) -> None:
-        self.memory = RequestMemory(STRANGERS_BYTES_MAX)
-        """For requests of theirs that are larger than a read: users wait for none of it."""
+    def __init__(self, most: int) -> None:
+        self.most = most
         self._of_host: dict[str, dict[Stranger, None]] = {}
         self._count = 0
 
     def add(self, one: Stranger) -> Stranger | None:
         """-> who has to go for it: of the host that has most of them, the one that is a stranger for longest."""
-        leaving = self._longest() if self._count >= STRANGERS_MAX else None
+        leaving = self._longest() if self._count >= self.most else None
         self._of_host.setdefault(one.host, {})[one] = None
         self._count += 1
         return leaving
@@ -47,8 +46,8 @@ class Strangers:
             del self._of_host[one.host]
 
     def _longest(self) -> Stranger | None:
-        """Forgotten here; None: there was room, as others had logged in meanwhile."""
-        while self._count >= STRANGERS_MAX:
+        """Forgotten here; None: there was room, as others had become known meanwhile."""
+        while self._count >= self.most:
             of_host = max(self._of_host.values(), key=len)
             one = next(iter(of_host))
             self._forget(one, of_host)

@@ -1,12 +1,10 @@
-"""Which connection without a login goes when another one comes."""
+"""Which connection of nobody known goes when another one comes."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-import pytest
-
-from broker.strangers import Strangers
+from broker.base.strangers import Strangers
 
 
 @dataclass(eq=False)
@@ -15,14 +13,12 @@ class One:
     is_stranger: bool = True
     closed: bool = False
 
-
-@pytest.fixture(autouse=True)
-def few(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("broker.strangers.STRANGERS_MAX", 4)
+    def abort(self, reason: str) -> None:
+        self.closed = True
 
 
 def test_of_the_host_with_the_most_the_longest_goes() -> None:
-    strangers = Strangers()
+    strangers = Strangers(4)
     quiet, *many = One("quiet"), One("many"), One("many"), One("many")
     assert [strangers.add(each) for each in (quiet, *many)] == [None] * 4
     for index in range(3):
@@ -31,7 +27,7 @@ def test_of_the_host_with_the_most_the_longest_goes() -> None:
 
 
 def test_who_has_logged_in_or_is_gone_makes_room() -> None:
-    strangers = Strangers()
+    strangers = Strangers(4)
     known, closed, gone, last = (One("host") for _ in range(4))
     for each in (known, closed, gone, last):
         assert strangers.add(each) is None
