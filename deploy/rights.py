@@ -6,70 +6,18 @@ does not stand here.
 
 from __future__ import annotations
 
-import enum
-import re
-import shlex
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Final
 
 from broker.client.site import Site
-from broker.wire.vocabulary import CLUSTER_NAME, AclOperation, AclPattern, AclResource
-from failover.failback.replay import REPLAYS, REPLAYS_PREFIX
-from failover.journal.log import transactional_id
-from failover.journal.topic import OPERATIONS_TOPIC
-from mirror.link import PRODUCERS_TOPIC, Link
+from broker.wire.vocabulary import AclOperation
+from deploy.rights_names import At, Need, Pattern, Thing, kafka_acls, patterns_of, word_of
+from mirror.link import Link
 
-OFFSETS_TOPIC: Final = "__consumer_offsets"
-_LITERAL, _PREFIXED = AclPattern.LITERAL, AclPattern.PREFIXED
-READ, WRITE, CREATE = AclOperation.READ, AclOperation.WRITE, AclOperation.CREATE
-DELETE, DESCRIBE, ALTER = AclOperation.DELETE, AclOperation.DESCRIBE, AclOperation.ALTER
+READ, WRITE, CREATE, DELETE = AclOperation.READ, AclOperation.WRITE, AclOperation.CREATE, AclOperation.DELETE
+DESCRIBE, ALTER = AclOperation.DESCRIBE, AclOperation.ALTER
 DESCRIBE_CONFIGS, ALTER_CONFIGS = AclOperation.DESCRIBE_CONFIGS, AclOperation.ALTER_CONFIGS
-
-
-class At(enum.Enum):
-    """A side of a link."""
-
-    SOURCE = "source"
-    TARGET = "target"
-
-
-class Thing(enum.Enum):
-    """What a right is on, as a link has it: its name depends on the side."""
-
-    TOPICS = "the topics that the link carries"
-    CANARY = "the topic of its canary"
-    GROUPS = "the groups that it carries"
-    STATE = "its offset map and gaps"
-    ENDS = "where the source's logs were seen to end"
-    PRODUCERS = "the producers of mirrors"
-    OFFSETS = "the cluster's topic of group offsets"
-    OPERATIONS = "the journals of moves"
-    FENCES = "the transactional ids of its workers"
-    FENCE_OF_GROUPS = "the transactional id of what commits its groups' offsets"
-    FENCE_OF_MOVES = "the transactional id of moves along it"
-    STATES_BACK = "the offset maps of links back"
-    REPLAYS = "how far stranded records were replayed"
-    FENCE_OF_REPLAYS = "the transactional ids of replays"
-    CLUSTER = "the cluster"
-    ACLS = "the record of the ACLs that it made"
-    ACLS_OF_BACKS = "those of the links back"
-
-
-class Need(NamedTuple):
-    """Operations on a thing, at one side."""
-
-    at: At
-    thing: Thing
-    operations: tuple[AclOperation, ...]
-
-
-class Pattern(NamedTuple):
-    """How an ACL names what it is about."""
-
-    resource: AclResource
-    name: str
-    pattern: AclPattern
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +48,7 @@ _MOVE_AT_TARGET: Final = (
     _target(Thing.STATE, READ, WRITE),
     _target(Thing.PRODUCERS, READ),
     _target(Thing.OFFSETS, DESCRIBE),
+    _target(Thing.ENDS, READ, WRITE),  # without it nobody knows later what came to the source behind the fence
     _target(Thing.OPERATIONS, CREATE, READ, WRITE),
     _target(Thing.FENCES, WRITE),
     _target(Thing.FENCE_OF_GROUPS, WRITE),
@@ -126,7 +75,11 @@ _STATUS_OF_PROMOTED: Final = (
 )
 """Who wrote since, and which of the sites takes writes."""
 
-_LINK_STATE: Final = (_target(Thing.STATE, READ, WRITE), _target(Thing.PRODUCERS, READ), _target(Thing.FENCES, WRITE))
+_LINK_STATE: Final = (
+    _target(Thing.STATE, READ, WRITE),
+    _target(Thing.PRODUCERS, DESCRIBE),
+    _target(Thing.FENCES, WRITE),
+)
 """What fences a link by its state needs."""
 
 _STRANDED: Final = (
@@ -134,10 +87,29 @@ _STRANDED: Final = (
     _source(Thing.PRODUCERS, READ, DESCRIBE_CONFIGS),
     _source(Thing.STATES_BACK, READ),
     _target(Thing.TOPICS, READ),
+    _target(Thing.CANARY, READ),
     _target(Thing.STATE, READ),
     _target(Thing.PRODUCERS, READ),
 )
 """What the source alone has."""
+
+_LACKED: Final = (*_STRANDED, _target(Thing.PRODUCERS_BACK, DESCRIBE_CONFIGS))
+"""And what the target lacks of its own, where a link back has run."""
+
+_AMID_NO_FAILBACK: Final = (_source(Thing.OPERATIONS, READ), _target(Thing.OPERATIONS, READ))
+
+_BROKERS: Final = (_source(Thing.TOPICS, DESCRIBE), _target(Thing.TOPICS, DESCRIBE))
+"""How the partitions of a site stand: of topics that may not be described nothing is said."""
+
+_ACLS_SEEN: Final = (
+    _source(Thing.TOPICS, DESCRIBE),
+    _source(Thing.CLUSTER, DESCRIBE),
+    _source(Thing.ACLS_OF_BACKS, READ),
+    _target(Thing.TOPICS, DESCRIBE),
+    _target(Thing.STATE, READ),
+    _target(Thing.CLUSTER, DESCRIBE),
+    _target(Thing.ACLS, READ),
+)
 
 _BY_COMMAND: Final[Mapping[str, tuple[Need, ...]]] = {
     "mirror run": (
@@ -171,15 +143,17 @@ _BY_COMMAND: Final[Mapping[str, tuple[Need, ...]]] = {
         _source(Thing.TOPICS, READ),
         _source(Thing.GROUPS, DESCRIBE),
         _source(Thing.PRODUCERS, READ),
+        _source(Thing.STATES_BACK, READ),
         _source(Thing.OPERATIONS, READ),
         _source(Thing.CLUSTER, ALTER_CONFIGS),
         *_MOVE_AT_TARGET,
     ),
-    "failover": (*_MOVE_AT_TARGET, _target(Thing.ENDS, READ)),
+    "failover": _MOVE_AT_TARGET,
     "drill": (
         _source(Thing.TOPICS, READ),
         _source(Thing.GROUPS, DESCRIBE),
         _source(Thing.PRODUCERS, READ),
+        _source(Thing.STATES_BACK, READ),
         _source(Thing.CLUSTER, DESCRIBE_CONFIGS),
         _target(Thing.TOPICS, READ),
         _target(Thing.GROUPS, DESCRIBE),
@@ -212,24 +186,50 @@ _BY_COMMAND: Final[Mapping[str, tuple[Need, ...]]] = {
     "link resume": (
         _source(Thing.TOPICS, READ),  # whether it still has what was mirrored, and what it alone has
         _source(Thing.PRODUCERS, READ),
+        _source(Thing.PRODUCERS_BACK, DESCRIBE_CONFIGS),
         _source(Thing.OPERATIONS, READ),
+        _source(Thing.STATES_BACK, READ),
         _target(Thing.TOPICS, READ),
+        _target(Thing.CANARY, READ),
         *_LINK_STATE,
+        _target(Thing.PRODUCERS, READ),
+        _target(Thing.PRODUCERS_BACK, DESCRIBE_CONFIGS),
         _target(Thing.OPERATIONS, READ),
     ),
     "link restart": (*_LINK_STATE,),
-    "topic pause": (_target(Thing.STATE, READ, WRITE), _target(Thing.PRODUCERS, READ)),
-    "topic resume": (_target(Thing.STATE, READ, WRITE), _target(Thing.PRODUCERS, READ)),
-    "stranded list": (*_STRANDED,),
-    "stranded export": (*_STRANDED,),
+    "link retry": (*_LINK_STATE, *_AMID_NO_FAILBACK),
+    "link cut": (
+        _target(Thing.TOPICS, WRITE),
+        _target(Thing.CANARY, WRITE),
+        _target(Thing.STATE, READ, WRITE, ALTER),
+        _target(Thing.PRODUCERS, DESCRIBE),
+        _target(Thing.FENCES, WRITE),
+        _target(Thing.FENCES_ONCE_CUT, WRITE),
+    ),
+    "topic pause": (_target(Thing.STATE, READ, WRITE), _target(Thing.PRODUCERS, DESCRIBE)),
+    "topic resume": (_target(Thing.STATE, READ, WRITE), _target(Thing.PRODUCERS, DESCRIBE)),
+    "stranded list": _LACKED,
+    "stranded export": _STRANDED,
     "stranded replay": (
         _target(Thing.TOPICS, WRITE),
         _target(Thing.STATE, READ),
         _target(Thing.REPLAYS, CREATE, READ, WRITE, DESCRIBE_CONFIGS),
         _target(Thing.FENCE_OF_REPLAYS, WRITE),
     ),
+    "stranded leave": (*_LACKED, _target(Thing.STATE, WRITE), _target(Thing.FENCES, WRITE)),
     "operation list": (_target(Thing.OPERATIONS, READ),),
+    "operation show": (_target(Thing.OPERATIONS, READ),),
+    "operation wait": (_target(Thing.OPERATIONS, READ),),
+    "operation abort": (
+        _source(Thing.TOPICS, DESCRIBE),
+        _source(Thing.CLUSTER, ALTER_CONFIGS),
+        *_LINK_STATE,
+        _target(Thing.OPERATIONS, READ, WRITE),
+        _target(Thing.FENCE_OF_MOVES, WRITE),
+        _target(Thing.CLUSTER, ALTER_CONFIGS),
+    ),
     "topic create": (_source(Thing.TOPICS, CREATE, DESCRIBE), _target(Thing.TOPICS, CREATE, DESCRIBE)),
+    "topic delete": (_source(Thing.TOPICS, DELETE), _target(Thing.TOPICS, DELETE)),
     "topic list": (_source(Thing.TOPICS, DESCRIBE), _target(Thing.TOPICS, DESCRIBE)),
     "topic describe": (
         _source(Thing.TOPICS, DESCRIBE, DESCRIBE_CONFIGS),
@@ -242,6 +242,23 @@ _BY_COMMAND: Final[Mapping[str, tuple[Need, ...]]] = {
         Need(at, thing, (DESCRIBE,)) for at in (At.SOURCE, At.TARGET) for thing in (Thing.GROUPS, Thing.TOPICS)
     ),
     "site role": tuple(Need(at, Thing.CLUSTER, (DESCRIBE_CONFIGS,)) for at in (At.SOURCE, At.TARGET)),
+    "cluster describe": _BROKERS,
+    "cluster brokers": _BROKERS,
+    "cluster controller": _BROKERS,
+    "cluster verify": tuple(
+        need
+        for at in (At.SOURCE, At.TARGET)
+        for need in (Need(at, Thing.TOPICS, (DESCRIBE, DESCRIBE_CONFIGS)), Need(at, Thing.CLUSTER, (DESCRIBE,)))
+    ),
+    "acls plan": _ACLS_SEEN,
+    "acls apply": (*_ACLS_SEEN, _target(Thing.CLUSTER, ALTER), _target(Thing.ACLS, CREATE, READ, WRITE)),
+    "acls users": (_source(Thing.CLUSTER, DESCRIBE), _target(Thing.CLUSTER, DESCRIBE)),
+    "chaos clean": (
+        _source(Thing.RUNS, DELETE),
+        _target(Thing.RUNS, DELETE),
+        _target(Thing.STATES_OF_RUNS, DELETE),
+    ),
+    "site standby": tuple(Need(at, Thing.CLUSTER, (ALTER_CONFIGS,)) for at in (At.SOURCE, At.TARGET)),
     "site freeze": (_source(Thing.CLUSTER, ALTER_CONFIGS),),
     "site thaw": (_source(Thing.CLUSTER, ALTER_CONFIGS),),
 }
@@ -249,20 +266,66 @@ _BY_COMMAND: Final[Mapping[str, tuple[Need, ...]]] = {
 
 def together(*commands: str) -> tuple[Need, ...]:
     """What those need who do what all of these do."""
+    return _united(need for command in commands for need in _BY_COMMAND[command])
+
+
+def _united(needs: Iterable[Need]) -> tuple[Need, ...]:
     operations: dict[tuple[At, Thing], dict[AclOperation, None]] = {}
-    for at, thing, needed in (need for command in commands for need in _BY_COMMAND[command]):
+    for at, thing, needed in needs:
         operations.setdefault((at, thing), {}).update(dict.fromkeys(needed))
     return tuple(Need(at, thing, tuple(needed)) for (at, thing), needed in operations.items())
 
+
+_OF_RUN: Final = {
+    Thing.TOPICS: Thing.RUNS,
+    Thing.STATE: Thing.STATES_OF_RUNS,
+    Thing.ENDS: Thing.STATES_OF_RUNS,
+    Thing.FENCES: Thing.FENCES_OF_RUNS,
+    Thing.PRODUCERS: Thing.PRODUCERS,
+    Thing.OFFSETS: Thing.OFFSETS,
+}
+"""What the mirror of a chaos run has in place of a link's: it carries no groups, and has no canary."""
+
+
+def _chaos_run() -> tuple[Need, ...]:
+    mirror = [each._replace(thing=_OF_RUN[each.thing]) for each in _BY_COMMAND["mirror run"] if each.thing in _OF_RUN]
+    own = (_source(Thing.RUNS, CREATE, WRITE), _target(Thing.RUNS, READ))
+    return _united((*own, *mirror, *_BY_COMMAND["chaos clean"]))
+
+
+_BACK: Final = (
+    *_LACKED,
+    _source(Thing.GROUPS, READ),
+    _source(Thing.STATES_BACK, READ),
+    _source(Thing.OPERATIONS, READ),
+    *_LINK_STATE,
+    _target(Thing.GROUPS, DESCRIBE),
+    _target(Thing.OPERATIONS, CREATE, READ, WRITE),
+    _target(Thing.FENCE_OF_MOVES, WRITE),
+)
 
 RIGHTS: Final[Mapping[str, tuple[Need, ...]]] = {
     **_BY_COMMAND,
     "monitor run": together("status", "drill", "canary run"),
     "apply": together("switchover", "failover"),
+    "failback": _united(_BACK),
+    "operation resume": _united((*together("switchover", "failover"), *_BACK)),
+    "audit watch": _BY_COMMAND["audit run"],
+    "chaos run latency": _chaos_run(),
 }
 """By the words of the command, in the order in which one comes to need them. `monitor run` looks as `status` and
 `drill` do, and flies canaries; `apply` carries out a planned switchover or failover.
 """
+
+ALONG_BACKS: Final[Mapping[str, str]] = {
+    "failback": "switchover",
+    "operation list": "operation list",
+    "operation show": "operation list",
+    "operation wait": "operation list",
+    "operation resume": "switchover",
+    "operation abort": "operation list",
+}
+"""What these do along the links back, too."""
 
 
 ACL_RIGHTS: Final[Mapping[str, tuple[Need, ...]]] = {
@@ -286,109 +349,31 @@ def rights_of(link: Link, commands: Collection[str], principals: Mapping[str, st
     """What these commands need, a line for each resource. `principals`: as whom farshore comes, by site."""
     found = []
     for command in commands:
-        for need in needs_of(link, command):
-            site = link.source if need.at is At.SOURCE else link.target
-            for pattern in patterns_of(link, need.at, need.thing):
-                found.append(
-                    NeededRight(
-                        command,
-                        site.name,
-                        pattern.resource.name.lower(),
-                        pattern.name,
-                        pattern.pattern.name.lower(),
-                        tuple(_word(operation) for operation in need.operations),
-                        kafka_acls(site, principals[site.name], pattern, need.operations),
-                    )
+        needed: dict[tuple[str, Pattern], dict[AclOperation, None]] = {}
+        sites = {site.name: site for site in (link.source, link.target)}
+        for site, pattern, operations in _patterns(link, command):
+            needed.setdefault((site.name, pattern), {}).update(dict.fromkeys(operations))
+        for (name, pattern), together_needed in needed.items():
+            found.append(
+                NeededRight(
+                    command,
+                    name,
+                    pattern.resource.name.lower(),
+                    pattern.name,
+                    pattern.pattern.name.lower(),
+                    tuple(word_of(operation) for operation in together_needed),
+                    kafka_acls(sites[name], principals[name], pattern, together_needed),
                 )
+            )
     return found
 
 
-def kafka_acls(site: Site, principal: str, pattern: Pattern, operations: Collection[AclOperation]) -> str:
-    """The line of Kafka's tool that gives these rights."""
-    words = ["kafka-acls", "--bootstrap-server", site.bootstrap_servers, "--add", "--allow-principal", principal]
-    for operation in operations:
-        words += ["--operation", _word(operation)]
-    option = f"--{pattern.resource.name.lower().replace('_', '-')}"
-    words += [option] if pattern.resource is AclResource.CLUSTER else [option, pattern.name]
-    if pattern.pattern is _PREFIXED:
-        words += ["--resource-pattern-type", "prefixed"]
-    return shlex.join(words)
-
-
-def patterns_of(link: Link, at: At, thing: Thing) -> list[Pattern]:
-    """What of a site the thing is."""
-    topic, group, transactional = AclResource.TOPIC, AclResource.GROUP, AclResource.TRANSACTIONAL_ID
-
-    def exactly(resource: AclResource, *names: str) -> list[Pattern]:
-        return [Pattern(resource, name, _LITERAL) for name in names]
-
-    match thing:
-        case Thing.TOPICS:
-            prefix = f"{link.source.name}." if at is At.TARGET and link.topic_names == "prefixed" else ""
-            return list(_named(topic, link.topics, prefix))
-        case Thing.CANARY:
-            return exactly(topic, link.canary_topic if at is At.SOURCE else link.target_topic(link.canary_topic))
-        case Thing.GROUPS:
-            return list(_named(group, link.groups))
-        case Thing.STATE:
-            return exactly(topic, link.state_topic)
-        case Thing.ENDS:
-            return exactly(topic, link.ends_topic)
-        case Thing.PRODUCERS:
-            return exactly(topic, PRODUCERS_TOPIC)
-        case Thing.OFFSETS:
-            return exactly(topic, OFFSETS_TOPIC)
-        case Thing.OPERATIONS:
-            return exactly(topic, OPERATIONS_TOPIC)
-        case Thing.FENCES:
-            return exactly(transactional, *(unit.transactional_id for unit in link.each_unit()))
-        case Thing.FENCE_OF_GROUPS:
-            return exactly(transactional, link.groups_transactional_id) if link.groups else []
-        case Thing.FENCE_OF_MOVES:
-            return exactly(transactional, transactional_id(link.source.name, link.target.name))
-        case Thing.ACLS:
-            return exactly(topic, link.acls_topic)
-        case Thing.ACLS_OF_BACKS:
-            return exactly(topic, *(back.acls_topic for back in link.reverse_links))
-        case Thing.STATES_BACK:
-            return exactly(topic, *(back.state_topic for back in link.reverse_links))
-        case Thing.REPLAYS:
-            return exactly(topic, REPLAYS.topic)
-        case Thing.FENCE_OF_REPLAYS:
-            return [Pattern(transactional, REPLAYS_PREFIX, _PREFIXED)]  # then the source's cluster id
-        case Thing.CLUSTER:
-            return exactly(AclResource.CLUSTER, CLUSTER_NAME)
-
-
-_PLAIN: Final = re.compile(r"(?:[A-Za-z0-9_-]|\\[.-])*")
-
-
-def _named(resource: AclResource, expressions: Collection[str], prefix: str = "") -> Iterator[Pattern]:
-    """ACLs know names and prefixes alone: of another expression the prefix that all it selects has in common."""
-    seen: set[Pattern] = set()
-    for expression in expressions:
-        parts = [expression] if re.search(r"[()\[\]]", expression) else expression.split("|")
-        for part in parts:
-            if (found := _of_part(resource, part, prefix)) not in seen:
-                seen.add(found)
-                yield found
-
-
-def _of_part(resource: AclResource, expression: str, prefix: str) -> Pattern:
-    plain = _PLAIN.match(expression)
-    assert plain is not None, "it may be empty"
-    rest = expression[plain.end() :]
-    common = plain.group()
-    if rest[:1] in ("*", "?", "{"):  # the last letter may be missing
-        common = common[:-2] if common[-2:-1] == "\\" else common[:-1]
-    if "|" in expression:  # within brackets: it is not known how far it reaches
-        common = ""
-    name = prefix + common.replace("\\", "")
-    if not rest:
-        return Pattern(resource, name, _LITERAL)
-    return Pattern(resource, name, _PREFIXED) if name else Pattern(resource, "*", _LITERAL)
-
-
-def _word(operation: AclOperation) -> str:
-    """As kafka-acls has it: DescribeConfigs."""
-    return "".join(part.capitalize() for part in operation.name.split("_"))
+def _patterns(link: Link, command: str) -> Iterator[tuple[Site, Pattern, tuple[AclOperation, ...]]]:
+    """By site what the command needs there, a resource more than once where it does so as more than one thing."""
+    along = [(link, command)]
+    if command in ALONG_BACKS:
+        along += [(back, ALONG_BACKS[command]) for back in link.reverse_links]
+    for one, what in along:
+        for need in needs_of(one, what):
+            for pattern in patterns_of(one, need.at, need.thing):
+                yield (one.source if need.at is At.SOURCE else one.target), pattern, need.operations

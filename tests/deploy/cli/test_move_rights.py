@@ -9,13 +9,23 @@ from pathlib import Path
 import pytest
 
 from broker.wire.vocabulary import AclOperation
-from deploy.rights import RIGHTS, At, Thing
+from deploy.rights import RIGHTS
+from deploy.rights_names import At, Thing
 from tests.chaos_runs.warm_commands import Said
 from tests.deploy.cli.rights_stage import Right, RightsStage, names
 from tests.interop.locked import AuthorizingBroker
 from tests.mirror.harness import make_topic
 
-SWITCHOVER = [(need.at, need.thing, operation) for need in RIGHTS["switchover"] for operation in need.operations]
+GONE_WITHOUT = {(At.TARGET, Thing.ENDS)}
+"""A move goes on, and nobody knows later what came behind its fence."""
+OF_BACKS = {Thing.STATES_BACK}
+"""The link has no link back."""
+SWITCHOVER = [
+    (need.at, need.thing, operation)
+    for need in RIGHTS["switchover"]
+    if need.thing not in OF_BACKS
+    for operation in need.operations
+]
 TOLD_LATER = {
     (At.TARGET, Thing.TOPICS, AclOperation.READ),
     (At.TARGET, Thing.TOPICS, AclOperation.WRITE),
@@ -49,7 +59,7 @@ def mirrored(folder: Path) -> Iterator[RightsStage]:
 def without(stage: RightsStage, command: str, at: int | None, line: str) -> tuple[Right | None, Said]:
     """The command with its rights, but for the one at this place."""
     rights = stage.printed(command)
-    assert len(rights) == sum(len(need.operations) for need in RIGHTS[command])
+    assert len(rights) == sum(len(need.operations) for need in RIGHTS[command] if need.thing not in OF_BACKS)
     missing = None if at is None else rights[at]
     stage.give(right for right in rights if right != missing)
     return missing, stage.run(line)
@@ -61,6 +71,8 @@ def test_a_plan_says_which_right_is_missing(tmp_path: Path) -> None:
         assert planned.code == 0, planned.err
         untold = set()
         for place, right in enumerate(SWITCHOVER):
+            if right[:2] in GONE_WITHOUT:
+                continue
             missing, planned = without(stage, "switchover", place, "switchover --dry-run")
             assert missing is not None
             if not names(missing, planned.out + planned.err):
