@@ -10,7 +10,7 @@ from mirror.groups.moved import MovedPair, moved_groups, with_entries
 from mirror.groups.sync import CONSUMER_PROTOCOL_TYPES
 from mirror.heartbeat import Heartbeat, HeartbeatWatch, Pulse, judge_heartbeat
 from mirror.limits import CLOCK_DIFFERENCE_MAX_MS, GROUPS_PER_TRANSACTION
-from mirror.link import CHAOS_PREFIX, PRODUCERS_TOPIC, Link
+from mirror.link import CHAOS_PREFIX, PRODUCERS_TOPIC, Link, named_literally
 from mirror.link_finding import LinkFinding, LinkFindingKind
 from mirror.looking import LinkLook, look_at_link
 from mirror.offsets.acceptance import ask_to_accept
@@ -146,6 +146,7 @@ __all__ = [
     "look_at_link",
     "may_carry_on",
     "moved_groups",
+    "named_literally",
     "next_command",
     "promote_link",
     "promotion_of",

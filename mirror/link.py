@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import zlib
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Final, Literal, TypeAlias
@@ -37,6 +38,7 @@ UNITS_MAX: Final = 64
 Pin: TypeAlias = tuple[str, int]
 """A source topic and one of its partitions, which has a unit of its own."""
 
+_ONE_NAME: Final = re.compile(r"(?:[A-Za-z0-9_-]|\\[.-])+")
 INTERNAL_PREFIX: Final = "__"
 CHAOS_PREFIX: Final = "__farshore-chaos-"
 """Before a run's id: the topic of a chaos run, which the run's own mirror copies."""
@@ -177,6 +179,11 @@ class Link:
             return False
         return not self._comes_round(name) and _matches(self.topics, name)
 
+    @property
+    def named_topics(self) -> frozenset[str]:
+        """Those that it names one by one: of such a cluster says so where it hides them."""
+        return frozenset(filter(self.selects_topic, named_literally(self.topics)))
+
     def is_narrower(self, than: Link) -> bool:
         """Whether it is that link with fewer topics, and with nothing else of it another."""
         if replace(self, topics=than.topics) != than or not all(map(is_exact, than.topics)):
@@ -230,6 +237,11 @@ class Link:
 def canary_topic(link: str) -> str:
     """That of the link with this name, at its source."""
     return f"__farshore-canary-{link}"
+
+
+def named_literally(patterns: Iterable[str]) -> frozenset[str]:
+    """The names that these regular expressions have without any choice: `orders`, and `orders.v1` as `orders\\.v1`."""
+    return frozenset(one.replace("\\", "") for one in patterns if _ONE_NAME.fullmatch(one))
 
 
 def _matches(patterns: tuple[str, ...], name: str) -> bool:

@@ -31,6 +31,9 @@ def freezing_lines(plan: OperationPlan) -> Iterable[str]:
             yield f"no client writes at {source} from the freeze on, to any topic; at the end it is the standby site"
         elif not freezing.hooks.freeze:
             yield f"nothing keeps clients from writing at {source}: what comes after the fence is only looked for"
+    if freezing.source_denials is not None and freezing.source_denials.hidden:
+        hidden = ", ".join(freezing.source_denials.hidden)
+        yield f"{source} hides {hidden} from farshore: ACLs deny to write there, too, and what was written is not known"
     if freezing.target_kept:
         kept = ", ".join(freezing.target_kept)
         yield f"{plan.snapshot.target} stays closed to {kept}, which another site has, or may have"

@@ -48,7 +48,7 @@ class AclFreeze:
         """
         cluster = self.cluster
         await cluster.find_answering()
-        names = await named_topics(cluster, topics)
+        names = await named_topics(cluster, topics, denials.hidden)
         found = await look(cluster)
         held = found.to_hold(names, denials.principals)
         await create_denials(cluster, self._marks(held), self.renew)

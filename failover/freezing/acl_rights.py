@@ -8,15 +8,18 @@ from broker.client.acls import WriteDenial, cluster_operations, known_denials, w
 from broker.client.cluster import Cluster
 from broker.client.errors import KafkaError
 from broker.client.site import Site
-from broker.client.topics import list_topics
+from broker.client.topics import list_each_topic
 from broker.wire.errors import ErrorCode
 from broker.wire.vocabulary import CLUSTER_OPERATIONS, EVERYBODY, AclOperation
 from failover.errors import FreezeNotAllowed, LockedOut
 from failover.freezing.denials import Denials, SiteDenials, is_named, read_denials
+from mirror.api import named_literally
 
 
-async def denials_to_make(cluster: Cluster, topics: Sequence[str]) -> SiteDenials | None:
+async def denials_to_make(cluster: Cluster, topics: Sequence[str], known: Collection[str] = ()) -> SiteDenials | None:
     """How a site stands that is to be closed to these topics (regular expressions; none: to all); None: not by ACLs.
+    `known`: those of them that there were, whether the site shows them or not.
+
     Raises FreezeNotAllowed, also where it is known before that farshore would lock itself out; ClientError.
     """
     if not cluster.site.freeze_principals:
@@ -24,8 +27,10 @@ async def denials_to_make(cluster: Cluster, topics: Sequence[str]) -> SiteDenial
     await cluster.find_answering()
     found = await look(cluster)
     operations = await may_make_acls(cluster)
-    writable = await writable_topics(cluster, await named_topics(cluster, topics))
-    denials = SiteDenials(cluster.site.freeze_principals, found.marked, any(writable.values()), found.topics)
+    names, hidden = await _named(cluster, topics, known)
+    writable = await writable_topics(cluster, names)
+    principals = cluster.site.freeze_principals
+    denials = SiteDenials(principals, found.marked, any(writable.values()), found.topics, tuple(sorted(hidden)))
     if denials.is_writable and EVERYBODY in denials.principals and not operations >= CLUSTER_OPERATIONS:
         raise locked_out(cluster.site)
     return denials
@@ -86,9 +91,29 @@ def principal_of(site: Site) -> str:
     return "farshore, as which nobody logs in (User:ANONYMOUS)"
 
 
-async def named_topics(cluster: Cluster, topics: Sequence[str]) -> list[str]:
-    """Those that the expressions name and that are there now."""
-    return sorted(name for name in await list_topics(cluster) if is_named(name, topics))
+async def named_topics(cluster: Cluster, topics: Sequence[str], known: Collection[str] = ()) -> list[str]:
+    """Those that the expressions name and that are there now, or hidden: a cluster says of a topic that one may not
+    describe, asked for it by name, no more than that. It is asked for the `known`, and for what an expression names
+    alone; of others that it hides nobody can tell.
+    """
+    shown, hidden = await _named(cluster, topics, known)
+    return sorted(shown | hidden)
+
+
+async def _named(
+    cluster: Cluster, topics: Sequence[str], known: Collection[str]
+) -> tuple[frozenset[str], frozenset[str]]:
+    """-> those that are shown, and those that are hidden."""
+    asked = {name for name in {*known, *named_literally(topics)} if is_named(name, topics)}
+    shown, hidden = await shown_and_hidden(cluster, asked)
+    return frozenset(name for name in shown if is_named(name, topics)), frozenset(hidden)
+
+
+async def shown_and_hidden(cluster: Cluster, asked: Collection[str]) -> tuple[frozenset[str], dict[str, KafkaError]]:
+    """All topics that a site shows, and those of the `asked` that it hides, and how it says so. Raises ClientError."""
+    found, failures = await list_each_topic(cluster, asked)
+    hides = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    return frozenset(found), {name: error for name, error in failures.items() if error.code is hides}
 
 
 def locked_out(site: Site) -> LockedOut:

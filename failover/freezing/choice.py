@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Final
@@ -111,9 +111,10 @@ def joined(freezings: Sequence[Freezing]) -> Freezing:
     kept = set(last.target_kept).intersection(*(one.target_kept for one in freezings))
     denials = [one.source_denials for one in freezings if one.source_denials is not None]
     is_writable = any(one.is_writable for one in denials)
+    hidden = tuple(sorted({name for one in denials for name in one.hidden}))
     return replace(
         last,
-        source_denials=replace(denials[-1], is_writable=is_writable) if denials else None,
+        source_denials=replace(denials[-1], is_writable=is_writable, hidden=hidden) if denials else None,
         target=newest.target,
         topics=_together([one.topics for one in freezings]),
         target_topics=_together([one.target_topics for one in freezings]),
@@ -151,17 +152,24 @@ async def read_roles(
 
 
 async def with_denials(
-    freezing: Freezing, source: Cluster | None, target: Cluster, *, even_without_source: bool = False
+    freezing: Freezing,
+    source: Cluster | None,
+    target: Cluster,
+    known_topics: Collection[str] = (),
+    *,
+    even_without_source: bool = False,
 ) -> Freezing:
-    """What ACLs deny, where a site is frozen by them. Raises FreezeNotAllowed, ClientError; `even_without_source`: of a
-    source that does not say in time, or does not let farshore change them, nothing is known.
+    """What ACLs deny, where a site is frozen by them. `known_topics`: of the source, which may hide them.
+
+    Raises FreezeNotAllowed, ClientError; `even_without_source`: of a source that does not say in time, or does not let
+    farshore change them, nothing is known.
     """
     known: SiteDenials | None = None
     if source is not None and freezing.freezes and even_without_source:
         with suppress(ClientError, FreezeNotAllowed, TimeoutError):
-            known = await asyncio.wait_for(denials_to_make(source, freezing.topics), SOURCE_ROLE_S)
+            known = await asyncio.wait_for(denials_to_make(source, freezing.topics, known_topics), SOURCE_ROLE_S)
     elif source is not None and freezing.freezes:
-        known = await denials_to_make(source, freezing.topics)
+        known = await denials_to_make(source, freezing.topics, known_topics)
     ended = await denials_to_end(target, freezing.target_topics)
     return replace(freezing, source_denials=known, target_denials=ended)
 

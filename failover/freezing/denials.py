@@ -24,13 +24,15 @@ LEAVING_MARK: Final = THAW_MARK
 class SiteDenials:
     """Of a site that is frozen by ACLs: whom a freeze denies to write (`principals`), the topics of which something of
     a freeze is to be taken back (`marked`), whether farshore's own principal could write (`is_writable`) to those of
-    the move before it began, and the topics to which a freeze denies somebody to write now (`closed`).
+    the move before it began, and the topics to which a freeze denies somebody to write now (`closed`). `hidden`: those
+    of the move that farshore may not describe; they are closed all the same, by their names.
     """
 
     principals: tuple[str, ...]
     marked: tuple[str, ...] = ()
     is_writable: bool = False
     closed: tuple[str, ...] = ()
+    hidden: tuple[str, ...] = ()
 
     def marks(self, topics: Sequence[str]) -> bool:
         """Whether of one of these topics (regular expressions; none: every one) something is to be taken back."""

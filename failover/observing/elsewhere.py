@@ -16,8 +16,7 @@ from broker.client.cluster import Cluster
 from broker.client.fanout import both, side_by_side
 from broker.client.site import Site
 from broker.client.site_role import site_standing
-from broker.client.topics import list_topics
-from failover.freezing.acl_rights import look
+from failover.freezing.acl_rights import look, shown_and_hidden
 from failover.journal.log import load_operations
 from failover.journal.standing import under_way
 from failover.limits import BACK_S, ELSEWHERE_S
@@ -117,7 +116,7 @@ async def look_along(link: Link, topics: frozenset[str], others: Sequence[Link],
                 return Hop(link, topics, operation_id=operation_id)
             is_back, writes = await both(
                 _is_back(link, topics, others, entries),
-                _takes_writes(target, frozenset(map(link.target_topic, topics))),
+                takes_writes(target, frozenset(map(link.target_topic, topics))),
             )
             if is_back:
                 return Hop(link, topics, operation_id=operation_id)
@@ -149,13 +148,18 @@ async def _is_back(link: Link, topics: frozenset[str], others: Sequence[Link], e
     return None
 
 
-async def _takes_writes(cluster: Cluster, topics: frozenset[str]) -> bool | FarshoreError | None:
-    """To one of these topics at least; an error where that cannot be asked."""
+async def takes_writes(cluster: Cluster, topics: frozenset[str]) -> bool | FarshoreError | None:
+    """To one of these topics at least; an error where that cannot be asked, or one that is not closed is hidden."""
     try:
         if cluster.site.freeze_principals:
-            found = await look(cluster)
-            there = topics & (await list_topics(cluster)).keys()
-            return found.takes_writes(there, cluster.site.freeze_principals)
+            found, principals = await look(cluster), cluster.site.freeze_principals
+            shown, hidden = await shown_and_hidden(cluster, topics)
+            told = found.takes_writes(topics & shown, principals)
+            if told is not False:
+                return told
+            return next(
+                (why for name, why in hidden.items() if found.takes_writes({name}, principals) is not False), told
+            )
         standing = await site_standing(cluster)
         return None if standing is None else not all(map(standing.refuses, topics))
     except FarshoreError as error:

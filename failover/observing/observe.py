@@ -165,10 +165,11 @@ async def _nothing_kept() -> Observation:
 async def _source_topics(
     link: Link, source: Cluster | None, state: LinkState, asking: Asking, *, all_groups: bool
 ) -> dict[str, Topic]:
-    """The topics that are to be mirrored; none where the source does not list them. `all_groups`: it is asked which
-    groups it has, and has to be able to tell.
+    """The topics that are to be mirrored; none where the source does not list them. It is asked by name for those that
+    it may hide. `all_groups`: it is asked which groups it has, and has to be able to tell.
     """
-    topics, hidden = await asking.ask(each_topic_of(source, state.entries.mirrored_topics()), ({}, {}))
+    asked = state.entries.mirrored_topics() | (frozenset() if asking.in_part else link.named_topics)
+    topics, hidden = await asking.ask(each_topic_of(source, asked), ({}, {}))
     asking.note(hidden.values())
     if all_groups and link.groups:
         asking.note(why_unlisted(link.source.name, topics))

@@ -6,7 +6,7 @@ import asyncio
 import getpass
 import os
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
 
@@ -171,7 +171,8 @@ async def plan_link(intent: Intent, sites: Sites, hooks: Hooks) -> LinkMove:
     """Look, and say what would be done. Raises FreezeNotAllowed, ClientError, MirrorError, NewerVersion."""
     if intent.operation is Operation.SWITCHOVER:
         roles = await read_roles(sites.link, sites.source, sites.target, whole_site=intent.whole_site)
-        freezing = await with_denials(replace(roles, freezes=intent.freezes), sites.source, sites.target)
+        roles, named = replace(roles, freezes=intent.freezes), sites.link.named_topics
+        freezing = await with_denials(roles, sites.source, sites.target, named)
         freezing = await with_kept(freezing, sites)
         snapshot, others = await both(sites.look(), others_beside(sites))
         lacks = await _lacks(sites)
@@ -195,7 +196,8 @@ async def plan_link(intent: Intent, sites: Sites, hooks: Hooks) -> LinkMove:
     if intent.timestamp_ms is not None:
         found = await moves_to(snapshot, sites.target, intent.timestamp_ms)
         moves = tuple(with_lacked_skips(move, snapshot) for move in found)
-    freezing, others = await both(_freezing_source(sites, hooks, intent.whole_site), others_beside(sites))
+    mirrored = sites.link.named_topics | {view.topic for view in snapshot.partitions}
+    freezing, others = await both(_freezing_source(sites, hooks, mirrored, intent.whole_site), others_beside(sites))
     plan = plan_failover(
         snapshot,
         allow_data_loss=intent.allow_data_loss,
@@ -230,8 +232,9 @@ async def _elsewhere(sites: Sites, snapshot: Snapshot, freezing: Freezing) -> tu
     return tuple(one for one in found if one.is_active is not None or not is_under_way)
 
 
-async def _freezing_source(sites: Sites, hooks: Hooks, whole_site: bool) -> Freezing:
+async def _freezing_source(sites: Sites, hooks: Hooks, mirrored: Collection[str], whole_site: bool) -> Freezing:
     """A source that is left becomes the standby site, as far as it is there."""
     roles = await read_roles(sites.link, sites.source, sites.target, whole_site=whole_site, even_without_source=True)
     freezing = replace(roles, freezes=True, hooks=replace(hooks, freeze=(), thaw=()))
-    return await with_kept(await with_denials(freezing, sites.source, sites.target, even_without_source=True), sites)
+    denied = await with_denials(freezing, sites.source, sites.target, mirrored, even_without_source=True)
+    return await with_kept(denied, sites)

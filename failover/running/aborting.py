@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -13,7 +13,6 @@ from broker.base.documents import to_document
 from broker.base.errors import FarshoreError
 from broker.client.cluster import Cluster
 from broker.client.errors import ClientError
-from broker.client.topics import list_topics
 from failover.errors import (
     DenialsMayCome,
     FreezeNotAllowed,
@@ -23,7 +22,7 @@ from failover.errors import (
     PromotedMeanwhile,
     StillFrozen,
 )
-from failover.freezing.acl_rights import look
+from failover.freezing.acl_rights import look, shown_and_hidden
 from failover.freezing.choice import read_roles
 from failover.freezing.freeze import Freeze, refuse_late_changes
 from failover.freezing.hooks import Hooks
@@ -139,7 +138,9 @@ async def _role_finding(operation_id: str, each: Sequence[Sites], *, is_behind: 
         return _stays(AbortKind.SOURCE_UNKNOWN, name, look_first)
     role = roles.source
     if is_behind:
-        is_closed, open_topics = await is_denied(sites.source, [one.link for one in each])
+        mirrored = [await read_entries(one.link, one.target) for one in each]
+        known = {name for entries in mirrored for name in entries.mirrored_topics()}
+        is_closed, open_topics = await is_denied(sites.source, [one.link for one in each], known)
         if is_closed:
             return _stays(AbortKind.SOURCE_REFUSES_WRITES, name, thaw)
         if is_closed is None:
@@ -151,13 +152,18 @@ async def _role_finding(operation_id: str, each: Sequence[Sites], *, is_behind: 
     return AbortFinding(AbortKind.SOURCE_THAWED, name, stays=False)
 
 
-async def is_denied(source: Cluster, links: Sequence[Link]) -> tuple[bool | None, tuple[str, ...]]:
+async def is_denied(
+    source: Cluster, links: Sequence[Link], mirrored: Collection[str] = ()
+) -> tuple[bool | None, tuple[str, ...]]:
     """Whether ACLs of a freeze keep clients from writing to what the links carry, as far as the site tells; None: in
-    part, and then which topics take writes.
+    part, and then which topics take writes, or may, as the site hides them: of those that were `mirrored`, and those
+    that a link names one by one, it says so.
     """
     with suppress(ClientError, FreezeNotAllowed):
         found, principals = await look(source), source.site.freeze_principals
-        carried = [name for name in await list_topics(source) if any(link.selects_topic(name) for link in links)]
+        asked = {*mirrored}.union(*(link.named_topics for link in links))
+        shown, hidden = await shown_and_hidden(source, asked)
+        carried = [*(name for name in shown if any(link.selects_topic(name) for link in links)), *hidden]
         return found.closes(carried, principals), found.open_of(carried, principals)
     return False, ()
 
