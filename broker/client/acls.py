@@ -190,13 +190,27 @@ async def cluster_operations(cluster: Cluster) -> frozenset[AclOperation]:
 
 async def writable_topics(cluster: Cluster, topics: Iterable[str]) -> dict[int, frozenset[str]]:
     """Those of them to which this client may write, by each broker that says it. Raises ClientError where none does."""
+    told = await topic_operations(cluster, topics)
+    return {
+        node: frozenset(topic for topic, operation in may if operation is AclOperation.WRITE)
+        for node, may in told.items()
+    }
+
+
+async def topic_operations(cluster: Cluster, topics: Iterable[str]) -> dict[int, frozenset[tuple[str, AclOperation]]]:
+    """What this client may do to these topics, by each broker that says it. Raises ClientError where none does."""
     names = [MetadataRequestTopic(name=name) for name in sorted(set(topics))]
 
-    async def ask(connection: Connection) -> frozenset[str]:
+    async def ask(connection: Connection) -> frozenset[tuple[str, AclOperation]]:
         request = MetadataRequest(names, allow_auto_topic_creation=False, include_topic_authorized_operations=True)
         found = (await connection.request(request)).topics
-        may = [topic for topic in found if _is_in(AclOperation.WRITE, topic.topic_authorized_operations)]
-        return frozenset(topic.name for topic in may if topic.name is not None and not topic.error_code)
+        return frozenset(
+            (topic.name, operation)
+            for topic in found
+            if topic.name is not None and not topic.error_code
+            for operation in AclOperation
+            if _is_in(operation, topic.topic_authorized_operations)
+        )
 
     retry = cluster.retry()
     while True:

@@ -110,6 +110,10 @@ def apply_command(
         emit(_document(link, seen, changes), output)
     told = f"link {link.name}: {len(changes.created)} ACLs made at {link.target.name}, {len(changes.removed)} removed"
     click.echo(told, err=True)
+    if changes.unsettled:
+        text = f"not every broker of {link.target.name} has said that it goes by {len(changes.unsettled)} of them: "
+        text += "whether the mirror may do what it did before is not known; `farshore status` has its partitions if not"
+        click.echo(filled(text), err=True)
     if changes.failures:
         acl, error = changes.failures[0]
         text = f"{len(changes.failures)} ACLs could not be changed; the first, {acl}: {error}"

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import NamedTuple, TypeAlias
 
 from broker.client.acl_bindings import (
     Acl,
@@ -13,8 +15,9 @@ from broker.client.acl_bindings import (
     create_acls,
     delete_acls,
     describe_acls,
+    operation_word,
 )
-from broker.client.acls import writable_topics
+from broker.client.acls import topic_operations
 from broker.client.cluster import Cluster
 from broker.client.durable_topics import make_durable_topics
 from broker.client.errors import ClientError
@@ -25,7 +28,7 @@ from broker.client.scan import scan_log
 from broker.client.site import Site
 from broker.client.topics import NewTopic, describe_topics, list_topics
 from broker.wire.records import Record, encode_batch
-from broker.wire.vocabulary import EVERY_RESOURCE, AclPattern, AclResource, TopicPartition
+from broker.wire.vocabulary import EVERY_RESOURCE, AclOperation, AclPattern, AclResource, TopicPartition
 from mirror.acls.carrying import KINDS, AclScope, carry, is_about
 from mirror.acls.plan import AclPlan, due_acls, plan_acls, plan_promotion
 from mirror.acls.record import (
@@ -43,10 +46,14 @@ from mirror.topics.sync import look_at_topics
 ACLS_TOPIC_CONFIGS = {"cleanup.policy": "compact", "segment.bytes": "1048576", "min.cleanable.dirty.ratio": "0.1"}
 """It is read whole at each pass."""
 ENTRIES_PER_BATCH = 1_000
+NEEDED = frozenset({AclOperation.READ, AclOperation.WRITE, AclOperation.ALTER, AclOperation.ALTER_CONFIGS})
+"""What the mirror does to the topics of its target."""
+OwnRights: TypeAlias = frozenset[tuple[str, AclOperation]]
+"""The mirror's, by topic."""
 
 
 class ShutsOutMirror(ClientError):
-    """With these ACLs the mirror itself may not write to a topic any more: they are taken back."""
+    """With these ACLs the mirror itself may not do to a topic any more what it needs: they are taken back."""
 
     hint = "give farshore's principal its rights there by ACLs of its own (`farshore link rights` prints all)"
 
@@ -66,11 +73,24 @@ class AclsSeen:
 
 @dataclass(frozen=True, slots=True)
 class AclChanges:
-    """What was done, in this order, and what failed, by ACL."""
+    """What was done, in this order, and what failed, by ACL. `unsettled`: of what was made, where some broker has not
+    said that it goes by it, so that it may shut out the mirror yet: what the mirror might do before.
+    """
 
     created: tuple[Acl, ...]
     removed: tuple[Acl, ...]
     failures: tuple[tuple[Acl, ClientError], ...]
+    unsettled: Mapping[Acl, OwnRights] = field(default_factory=dict)
+
+
+class _Made(NamedTuple):
+    """Which failed, or were taken back; and what is `AclChanges.unsettled`."""
+
+    failures: dict[Acl, ClientError]
+    unsettled: Mapping[Acl, OwnRights]
+
+    def also(self, failures: Mapping[Acl, ClientError]) -> _Made:
+        return self._replace(failures={**failures, **self.failures})
 
 
 def own_principal(site: Site) -> str | None:
@@ -106,7 +126,7 @@ async def apply_acls(link: Link, target: Cluster, seen: AclsSeen, create: Sequen
     """Make these of the plan; with `remove` also take away what it says. Where one denial fails nothing is allowed,
     and where one allowance stays no denial is taken away.
 
-    What would keep the mirror from writing is taken back at once: a denial does, and where the cluster allows all that
+    What would keep the mirror from its work is taken back at once: a denial does, and where the cluster allows all that
     no ACL is about, so does the first ACL about a topic.
     What is made stands in the record before it is there: cut short, the link knows at most one too many as its own.
     Raises ClientError.
@@ -118,11 +138,12 @@ async def apply_acls(link: Link, target: Cluster, seen: AclsSeen, create: Sequen
     entries = [*made_entries([acl for acl in create if acl not in record.made], now_ms), *unmade_entries(sorted(gone))]
     waiting = _waiting(seen)
     await write_record(link, target, [*entries, *held_entries(waiting, record, now_ms)])
-    failures = await _make(target, [acl for acl in create if acl.is_denial], seen.topics)
+    failures, unsettled = await _make(target, [acl for acl in create if acl.is_denial], seen.topics)
     allowances = [acl for acl in create if not acl.is_denial]
     undone = set(allowances) if failures else set()
     if not failures:
-        failures = await _make(target, allowances, seen.topics)
+        failures, more = await _make(target, allowances, seen.topics)
+        unsettled = {**unsettled, **more}
     removed: list[Acl] = []
     for denials in (False, True) if remove else ():
         if failures:
@@ -136,7 +157,7 @@ async def apply_acls(link: Link, target: Cluster, seen: AclsSeen, create: Sequen
     waited = replace(record, held=waiting)
     entries += held_entries(waiting.difference(acl for acl in created if acl.is_denial), waited, now_ms)
     await write_record(link, target, entries)
-    return AclChanges(created, tuple(removed), tuple(failures.items()))
+    return AclChanges(created, tuple(removed), tuple(failures.items()), unsettled)
 
 
 def _waiting(seen: AclsSeen) -> frozenset[Acl]:
@@ -151,44 +172,81 @@ def _waiting(seen: AclsSeen) -> frozenset[Acl]:
     return frozenset({*plan.hold, *plan.held_again, *(acl for acl in plan.create if acl.is_denial)})
 
 
-async def _make(target: Cluster, acls: Sequence[Acl], topics: Iterable[str]) -> dict[Acl, ClientError]:
-    """-> those that failed, or were taken back. Raises ClientError."""
+async def _make(target: Cluster, acls: Sequence[Acl], topics: Iterable[str]) -> _Made:
+    """Raises ClientError."""
     concerned = {name for name in topics if any(is_about(acl, name) for acl in acls)}
-    before = await _writable(target, concerned)
+    before = await _own_rights(target, concerned)
     failures: dict[Acl, ClientError] = {**await create_acls(target, acls)}
-    made = [acl for acl in acls if acl not in failures]
-    if not before or not made:
-        return failures
-    with suppress(AclsNotEverywhere):  # one that says nothing refuses nothing yet, and the next pass looks again
-        await await_acls(target, made)
-    lost = before - await _writable(target, concerned)
-    undone = [acl for acl in made if any(is_about(acl, name) for name in lost)]
-    failures |= await delete_acls(target, undone)
-    told = ", ".join(sorted(lost))
-    return failures | {acl: ShutsOutMirror(f"with it the mirror may not write to {told}") for acl in undone}
+    made = {acl: _about(acl, before) for acl in acls if acl not in failures}
+    return (await _settle(target, made)).also(failures)
 
 
-async def _writable(target: Cluster, topics: Iterable[str]) -> frozenset[str]:
-    """Those of them to which all brokers that say it let the mirror write."""
+async def _settle(target: Cluster, made: Mapping[Acl, OwnRights]) -> _Made:
+    """Take back what of these takes a right that the mirror had before. Raises ClientError."""
+    touching = {acl: before for acl, before in made.items() if before}
+    if not touching:
+        return _Made({}, {})
+    unsettled = touching
+    with suppress(AclsNotEverywhere):  # one that says nothing refuses nothing yet, and may later
+        await await_acls(target, [*touching])
+        unsettled = {}
+    now = await _own_rights(target, {name for before in touching.values() for name, _ in before})
+    lost = {acl: before - now for acl, before in touching.items() if before - now}
+    undone = {acl: ShutsOutMirror(_without(rights)) for acl, rights in lost.items()}
+    left = await delete_acls(target, [*undone])
+    again = {acl: before for acl, before in touching.items() if acl in left or (acl in unsettled and acl not in undone)}
+    return _Made({**undone, **left}, again)
+
+
+def _without(rights: OwnRights) -> str:
+    written = sorted(name for name, operation in rights if operation is AclOperation.WRITE)
+    if written:
+        return f"with it the mirror may not write to {', '.join(written)}"
+    return f"with it the mirror lacks {', '.join(f'{operation_word(one)} on {name}' for name, one in sorted(rights))}"
+
+
+def _about(acl: Acl, rights: OwnRights) -> OwnRights:
+    return frozenset(right for right in rights if is_about(acl, right[0]))
+
+
+async def _own_rights(target: Cluster, topics: Iterable[str]) -> OwnRights:
+    """What all brokers that say it let the mirror do to these, of what it needs there."""
     wanted = frozenset(topics)
     if not wanted:
-        return wanted
-    return wanted.intersection(*(await writable_topics(target, wanted)).values())
+        return frozenset()
+    first, *others = (await topic_operations(target, wanted)).values()
+    return frozenset(right for right in first.intersection(*others) if right[1] in NEEDED)
 
 
 async def sync_acls(
-    link: Link, source: Cluster, target: Cluster, shown_before: frozenset[Acl], shut_out: Collection[Acl] = ()
+    link: Link,
+    source: Cluster,
+    target: Cluster,
+    shown_before: frozenset[Acl],
+    shut_out: Collection[Acl] = (),
+    unsettled: Mapping[Acl, OwnRights] = MappingProxyType({}),
 ) -> tuple[AclsSeen, AclChanges]:
     """One pass of a worker, whose target stands by: denials are made at once, what allows when the pass before has
-    shown it. It removes nothing. `shut_out`: what kept the mirror from writing before, and is not tried again; where
-    one of them is a denial nothing is allowed. Raises as `look_at_acls`.
+    shown it. It removes nothing. `shut_out`: what kept the mirror from its work before, and is not tried again; where
+    one of them is a denial nothing is allowed. `unsettled`: as the pass before left it, and looked at again first.
+    Raises as `look_at_acls`.
     """
+    there = await describe_acls(target, KINDS) if unsettled else frozenset()
+    settled = await _settle(target, {acl: before for acl, before in unsettled.items() if acl in there})
+    taken_back = [acl for acl, error in settled.failures.items() if isinstance(error, ShutsOutMirror)]
+    await write_record(link, target, unmade_entries(sorted(taken_back)))
+    shut_out = {*shut_out, *taken_back}
     seen = await look_at_acls(link, source, target, promoted=False)
     create = [acl for acl in seen.plan.create if acl not in shut_out]
     due = [acl for acl in create if acl.is_denial]
     if not any(acl.is_denial and acl in shut_out for acl in seen.plan.create):
         due += due_acls((acl for acl in create if not acl.is_denial), shown_before)
-    return seen, await apply_acls(link, target, seen, due, remove=False)
+    changes = await apply_acls(link, target, seen, due, remove=False)
+    return seen, replace(
+        changes,
+        failures=(*settled.failures.items(), *changes.failures),
+        unsettled={**settled.unsettled, **changes.unsettled},
+    )
 
 
 async def read_record(topic: str, cluster: Cluster) -> AclRecord:

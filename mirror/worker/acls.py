@@ -12,7 +12,7 @@ from broker.client.errors import ClientError, KafkaError
 from broker.wire.errors import ErrorCode
 from mirror.acls.plan import AclPlan
 from mirror.acls.record import AclLook, look_entry
-from mirror.acls.sync import AclChanges, ShutsOutMirror, sync_acls, write_record
+from mirror.acls.sync import AclChanges, OwnRights, ShutsOutMirror, sync_acls, write_record
 from mirror.link import Link
 from mirror.worker.events import Event, changed_only
 from mirror.worker.session import Session
@@ -29,13 +29,16 @@ async def run_acls(session: Session) -> None:
 
 
 class _Passes:
-    """Those of one session; `shown`: what the last one found to be made; `shut_out`: what kept the mirror out."""
+    """Those of one session; `shown`: what the last one found to be made; `shut_out`: what kept the mirror out;
+    `unsettled`: what the last one made, and may keep it out yet.
+    """
 
     def __init__(self, session: Session) -> None:
         self._session = session
         self._tell = changed_only(session.tell)
         self._shown: frozenset[Acl] = frozenset()
         self._shut_out: dict[Acl, str] = {}
+        self._unsettled: Mapping[Acl, OwnRights] = {}
 
     async def go_over(self) -> bool:
         """-> whether something was shown that is soon to be made."""
@@ -49,7 +52,7 @@ class _Passes:
             try:
                 await sites.enter_async_context(target)
                 await sites.enter_async_context(source)
-                seen, changes = await sync_acls(link, source, target, self._shown, self._shut_out)
+                seen, changes = await sync_acls(link, source, target, self._shown, self._shut_out, self._unsettled)
                 is_new = self._take(seen.plan, changes)
                 look = look_of(clock.now_ms(), seen.plan, changes, self._shut_out)
             except (ClientError, AddressInvalid) as error:
@@ -60,6 +63,7 @@ class _Passes:
         return is_new
 
     def _take(self, plan: AclPlan, changes: AclChanges) -> bool:
+        self._unsettled = changes.unsettled
         for acl in changes.created:
             self._session.tell(Event.ACL_CREATED, acl=str(acl))
         for acl, failure in changes.failures:
