@@ -8,7 +8,7 @@ nobody but the mirror is to write there: an ACL that allows more than to read wa
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from broker.client.acl_bindings import Acl
@@ -79,15 +79,23 @@ class AclScope:
 class CarriedAcls:
     """As the target is to have them: `standing` always, `held` only when it took over. `written_out`: those of the
     source, under the principals' names at the target, of whose pattern only the link's own topics and groups are left.
+    `from_target`: denials that a link back brought from there; they are none of `standing`.
     """
 
     standing: frozenset[Acl]
     held: frozenset[Acl]
     written_out: tuple[Acl, ...]
+    from_target: frozenset[Acl] = frozenset()
 
 
-def carry(scope: AclScope, source: Iterable[Acl]) -> CarriedAcls:
-    """What all ACLs of the source come to."""
+def carry(scope: AclScope, source: Iterable[Acl], brought: frozenset[Acl] = frozenset()) -> CarriedAcls:
+    """What all ACLs of the source come to, but for those that links back `brought`: these would outlive their own."""
+    own = _carry(scope, [acl for acl in source if acl not in brought])
+    echoes = _carry(scope, [acl for acl in brought if acl.is_denial]) if brought else own
+    return replace(own, from_target=echoes.standing - own.standing)
+
+
+def _carry(scope: AclScope, source: Iterable[Acl]) -> CarriedAcls:
     names = dict(scope.link.acl_principals)
     found = [
         acl._replace(principal=names.get(acl.principal, acl.principal))

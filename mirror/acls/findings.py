@@ -62,7 +62,7 @@ def _of_look(link: Link, look: AclLook | None, now_ms: int, *, source_answers: b
     opened = 0 if link.shared_targets else look.open_at_target  # there others are to write
     told = [
         (look.failed, "could not be made"),
-        (look.withheld, "are not carried over, as they or their denials would shut out the mirror"),
+        (look.withheld, "are not carried over, and the plan says why"),
         (opened, "let others write there while it stands by, and are not the link's"),
         (look.to_remove, "were made by the link, and are wanted no more"),
     ]

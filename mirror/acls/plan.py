@@ -80,6 +80,10 @@ class AclPlan:
 
 
 _LOCKS_OUT: Final = "it would deny the mirror, too, unless that is a super user there: make it by hand"
+_LOST: Final = (
+    "a link back brought it from there, where it is no more: it comes with --rebuilt where the site lost it; "
+    "else that link's plan removes what is left of it"
+)
 _HELD_AGAIN: Final = "the target stands by again: it waits for the next promotion"
 
 
@@ -89,8 +93,9 @@ def plan_acls(
     """Compare what the source comes to with what is there."""
     there = without_freezes(target)
     locking = sorted(acl for acl in carried.standing - there if scope.locks_out(acl))
-    barred = {acl: denial for acl in carried.standing | carried.held if (denial := _barring(acl, locking))}
-    withheld = [Withheld(acl, _LOCKS_OUT) for acl in locking]
+    lost = sorted(carried.from_target - there)
+    barred = {acl: denial for acl in carried.standing | carried.held if (denial := _barring(acl, [*locking, *lost]))}
+    withheld = [*(Withheld(acl, _LOCKS_OUT) for acl in locking), *(Withheld(acl, _LOST) for acl in lost)]
     withheld += [Withheld(acl, f"without this denial: {barred[acl]}") for acl in sorted(barred.keys() - there)]
     waiting = frozenset[Acl]() if promoted else carried.held - carried.standing
     wanted = (carried.standing | carried.held if promoted else carried.standing) - barred.keys() - {*locking}

@@ -115,10 +115,9 @@ async def look_at_acls(
         plan = plan_promotion(link.name, there, record) if promoted else AclPlan(link.name, promoted, ())
         return AclsSeen(plan, there, record, source_answers=False)
     found = await describe_acls(source, KINDS)
-    if not rebuilt:
-        found -= await _brought_by_links_back(link, source)
-    scope = await _scope(link, source, target, found)
-    plan = plan_acls(scope, carry(scope, found), there, record, promoted=promoted)
+    brought = frozenset[Acl]() if rebuilt else await _brought_by_links_back(link, source)
+    scope = await _scope(link, source, target, found - brought)
+    plan = plan_acls(scope, carry(scope, found, found & brought), there, record, promoted=promoted)
     return AclsSeen(plan, there, record, frozenset(scope.topics.values()))
 
 
@@ -278,7 +277,6 @@ async def _ensure_topic(link: Link, target: Cluster) -> None:
 
 
 async def _brought_by_links_back(link: Link, source: Cluster) -> frozenset[Acl]:
-    """Carried back they would outlive the ones that they were made from."""
     found: set[Acl] = set()
     for back in link.reverse_links:
         found |= (await read_record(back.acls_topic, source)).made

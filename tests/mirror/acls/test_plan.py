@@ -34,8 +34,10 @@ def planned(
     *,
     promoted: bool = False,
     scope: AclScope = SCOPE,
+    brought: Iterable[Acl] = (),
 ) -> AclPlan:
-    return plan_acls(scope, carry(scope, source), target, record, promoted=promoted)
+    carried = carry(scope, [*source, *brought], frozenset(brought))
+    return plan_acls(scope, carried, target, record, promoted=promoted)
 
 
 def test_denials_are_made_first_and_go_last() -> None:
@@ -43,6 +45,19 @@ def test_denials_are_made_first_and_go_last() -> None:
     assert planned(source).create == (deny("b", READ, "orders"), *sorted([source[0], source[2]]))
     gone = AclRecord(exists=True, made=frozenset(source))
     assert planned([], source, gone).remove == (*sorted([source[0], source[2]]), deny("b", READ, "orders"))
+
+
+def test_nothing_is_given_that_a_denial_speaks_of_which_a_link_back_brought_and_the_target_lost() -> None:
+    """A target that was rebuilt, and had no word of that, gave what it had once denied."""
+    denial, given = deny("app", READ, "orders", host="10.0.0.7"), allow("app", READ, "orders")
+    lost = planned([given], brought=[denial])
+    assert (lost.create, [one.acl for one in lost.withheld]) == ((), [denial, given])
+    assert "--rebuilt" in lost.withheld[0].why
+    there = planned([given], [denial], brought=[denial])
+    assert (there.create, there.withheld, there.remove) == ((given,), (), ())
+    assert planned([given, denial], brought=[]).create == (denial, given)
+    other = planned([allow("b", READ, "orders")], brought=[denial, allow("c", READ, "orders")])
+    assert (other.create, [one.acl for one in other.withheld]) == ((allow("b", READ, "orders"),), [denial])
 
 
 def test_writing_waits_until_the_target_took_over() -> None:
