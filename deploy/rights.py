@@ -142,6 +142,7 @@ _BY_COMMAND: Final[Mapping[str, tuple[Need, ...]]] = {
     "switchover": (
         _source(Thing.TOPICS, READ),
         _source(Thing.GROUPS, DESCRIBE),
+        _source(Thing.OFFSETS, DESCRIBE),
         _source(Thing.PRODUCERS, READ),
         _source(Thing.STATES_BACK, READ),
         _source(Thing.OPERATIONS, READ),
@@ -152,6 +153,7 @@ _BY_COMMAND: Final[Mapping[str, tuple[Need, ...]]] = {
     "drill": (
         _source(Thing.TOPICS, READ),
         _source(Thing.GROUPS, DESCRIBE),
+        _source(Thing.OFFSETS, DESCRIBE),
         _source(Thing.PRODUCERS, READ),
         _source(Thing.STATES_BACK, READ),
         _source(Thing.CLUSTER, DESCRIBE_CONFIGS),

@@ -15,6 +15,8 @@ CONFIGS_PER_REQUEST: Final = 200
 """Topics whose configs are asked for in one DescribeConfigs request."""
 GROUPS_PER_REQUEST: Final = 100
 """Groups asked for in one request to their coordinator."""
+NAMED_OFFSETS_PER_REQUEST: Final = 50_000
+"""Offsets asked for by group and partition in one request: what a few tens of milliseconds encode."""
 COMMITTED_AT_ONCE: Final = 100
 """Groups whose offsets are being committed at the same time: each is a request, which its coordinator has to write."""
 PARTITIONS_PER_REQUEST: Final = 1_000
@@ -31,6 +33,7 @@ EMPTY_ANSWERS_MAX: Final = 2
 """So often a leader may have nothing to give before its log's end, until that counts as: there is nothing."""
 
 assert SCAN_PARTITION_MAX_BYTES <= SCAN_MAX_BYTES
+assert GROUPS_PER_REQUEST <= NAMED_OFFSETS_PER_REQUEST
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from failover.freezing.choice import Freezing
 from failover.observing.snapshot import Snapshot
 from failover.planning.gates import RefusalReason
 from failover.planning.plan import Elsewhere, plan_switchover
+from failover.running.verification import DifferenceKind
 from mirror.api import CarriedBack, Link
 
 _OF_SWITCHOVER: Final[Mapping[RefusalReason, tuple[str, str]]] = MappingProxyType(
@@ -53,6 +54,15 @@ def of_other_types(live: Snapshot | None) -> Iterable[DrillFinding]:
             text = f"it is of type {group.other_type}, and nobody tells what its members at the source read"
             step = f"a switchover wants it stopped, or --leave-group {shlex.quote(group.group)}"
             yield DrillFinding(RefusalReason.GROUP_OF_OTHER_TYPE.value, group.group, text, step)
+
+
+def of_held_at_target(groups: Iterable[str], target: str) -> Iterable[DrillFinding]:
+    """What a move would end with as not verified."""
+    for group in sorted(groups):
+        text = f"a transaction at {target} that does not end commits another offset of it there: a move "
+        text += "would find that, and end as not verified"
+        step = f"`kafka-transactions.sh list` at {target} says whose are ongoing: end it, or stop what commits there"
+        yield DrillFinding(DifferenceKind.GROUP_PENDING.value, group, text, step)
 
 
 def of_switchover(

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from broker.base.errors import FarshoreError
 from broker.client.cluster import Cluster
@@ -13,7 +14,7 @@ from broker.client.fanout import both
 from broker.client.site_role import site_standing
 from broker.client.site_start import brokers_starting_active
 from failover.drilling.drill import NONE_PENDING, OPEN, AuditNote, LinkDrill, TargetGates, judge_drill
-from failover.drilling.foreseen import of_other_types, of_seen_by_worker, of_switchover, of_way_back
+from failover.drilling.foreseen import of_held_at_target, of_other_types, of_seen_by_worker, of_switchover, of_way_back
 from failover.drilling.own_topics import look_for_few_replicas, of_few_replicas
 from failover.errors import NewerVersion, OperationUnderWay
 from failover.freezing.choice import UNFROZEN, Freezing, read_roles, with_denials
@@ -24,12 +25,14 @@ from failover.observing.contact import CLIENT_ID
 from failover.observing.elsewhere import look_elsewhere
 from failover.observing.moved_back import moved_back_by
 from failover.observing.observe import observe
-from failover.observing.open_transactions import PendingOffsets, pending_groups, watch_pending
+from failover.observing.open_transactions import PendingOffsets, still_pending, watch_pending
 from failover.observing.partings import target_lacks
 from failover.observing.seen_by_worker import WorkersSight, watching
 from failover.observing.sites import Sites
 from failover.observing.snapshot import Snapshot
 from failover.observing.what_stays import OtherGroups, other_groups, what_stays
+from failover.planning.moves import plan_moves
+from failover.running.verification import pending_moves
 from mirror.api import (
     STATUS_LIMITS,
     CarriedBack,
@@ -56,6 +59,7 @@ async def drill_link(
     more = (
         *(of_seen_by_worker(link) if looks.is_seen_by_worker else ()),
         *of_other_types(looks.live),
+        *of_held_at_target(looks.held, link.target.name),
         *of_few_replicas(looks.few_replicas, link.target.name),
         *of_switchover(looks.live, looks.freezing, looks.gates.elsewhere, told),
         *of_way_back(link.name, link.source.name, looks.back),
@@ -81,6 +85,8 @@ class _Looks:
     few_replicas: tuple[FewReplicas, ...] = ()
     freezing: Freezing = UNFROZEN
     back: CarriedBack = field(default_factory=CarriedBack)
+    held: frozenset[str] = frozenset()
+    """Groups at the target in transactions that do not end."""
 
 
 async def _looks(link: Link, links: Sequence[Link], now_ms: Callable[[], int]) -> _Looks:
@@ -89,12 +95,12 @@ async def _looks(link: Link, links: Sequence[Link], now_ms: Callable[[], int]) -
             target = await stack.enter_async_context(_cluster(link, at_source=False))
             blind = await observe(link, None, target, (), now_ms(), target_in_part=True)
             entries, few = await both(read_entries(link, target), look_for_few_replicas(link, target))
-            gates = await _gates(link, links, target, blind, now_ms)
+            gates, held = await both(_gates(link, links, target, blind, now_ms), _held_at_target(target, blind))
             if blind.is_promoted:
                 blind = replace(blind, moved_back_by=await moved_back_by(Sites(link, None, target, (), now_ms)))
             mirrored = {view.target_topic for view in blind.partitions if view.mirrored_source_next is not None}
             back = carried_back(link, links, mirrored)
-            seen = _Looks(blind, None, entries.groups, "", gates, few_replicas=few, back=back)
+            seen = _Looks(blind, None, entries.groups, "", gates, few_replicas=few, back=back, held=held)
         except FarshoreError as error:
             return _Looks(trouble=str(error))
         sight = WorkersSight([link], target)
@@ -105,7 +111,7 @@ async def _looks(link: Link, links: Sequence[Link], now_ms: Callable[[], int]) -
             live, others = await both(looking, other_groups(link, source))
             lacks = await target_lacks(await complete_link(link, source, target), source, target)
             active = await _returning_active(link, source)
-            pending = await _pending(Sites(link, source, target, (), now_ms), live)
+            pending = await _pending(source, live)
             gates, freezing = replace(seen.gates, lacks=lacks), await read_roles(link, source, target)
             seen = replace(seen, live=live, gates=gates, returns_active=active, pending=pending, others=others)
             return replace(seen, freezing=freezing)
@@ -113,13 +119,23 @@ async def _looks(link: Link, links: Sequence[Link], now_ms: Callable[[], int]) -
             return replace(seen, trouble=str(error), is_seen_by_worker=bool(sight.links))
 
 
-async def _pending(sites: Sites, live: Snapshot) -> PendingOffsets:
+async def _pending(source: Cluster, live: Snapshot) -> PendingOffsets:
     """As the drain of a switchover asks, which a moved link has no more."""
     if live.is_promoted:
         return PendingOffsets(frozenset(live.pending_groups))
-    return await watch_pending(
-        lambda groups: pending_groups(replace(sites, groups=tuple(groups)), live), DRILL_PENDING_S
-    )
+    return await watch_pending(live.pending_groups, partial(still_pending, source, live), DRILL_PENDING_S)
+
+
+async def _held_at_target(target: Cluster, blind: Snapshot) -> frozenset[str]:
+    """Groups that a failover would find in a transaction there. The mirror commits in such, too, which end soon."""
+    moves = () if blind.is_promoted else tuple(plan_moves(blind))
+
+    async def look(groups: Collection[str]) -> frozenset[str]:
+        asked = [move for move in moves if move.group in groups]
+        return frozenset(move.group for move in await pending_moves(target, blind, asked))
+
+    first = await look({move.group for move in moves})
+    return (await watch_pending(first, look, DRILL_PENDING_S)).held
 
 
 async def _returning_active(link: Link, source: Cluster) -> tuple[int, ...]:

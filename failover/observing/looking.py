@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Collection, Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import NamedTuple, TypeAlias, TypeVar
+from collections.abc import Awaitable, Collection, Coroutine, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from broker.client.cluster import Cluster
 from broker.client.errors import ClientError, KafkaError
 from broker.client.fanout import both, split_failures
+from broker.client.first_offsets import NOT_KNOWN, OpenOffsets, open_offsets, with_first_offsets
 from broker.client.groups import (
     DescribedConsumerGroup,
     committed_offsets_of_groups,
@@ -19,6 +20,7 @@ from broker.client.groups import (
     stable_offsets_of_groups,
 )
 from broker.client.model import CommittedOffset, Topic
+from broker.client.offset_fetch import GroupOffsets
 from broker.client.offsets import list_each_offset, list_offsets, log_end_offsets, log_start_offsets
 from broker.client.topics import list_each_topic, list_topics
 from broker.wire.coordinator_keys import OFFSETS_TOPIC
@@ -64,7 +66,7 @@ class LogsSeen:
     starts: Mapping[TopicPartition, int] = field(default_factory=dict)
 
 
-GroupOffsets: TypeAlias = Mapping[str, Mapping[TopicPartition, CommittedOffset]]
+OffsetsByGroup: TypeAlias = Mapping[str, Mapping[TopicPartition, CommittedOffset]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +75,7 @@ class GroupsSeen:
     has offsets in a transaction that has not ended, so that others may count in a moment.
     """
 
-    offsets: GroupOffsets = field(default_factory=dict)
+    offsets: OffsetsByGroup = field(default_factory=dict)
     described: Mapping[str, DescribedConsumerGroup | KafkaError] = field(default_factory=dict)
     unanswered: Mapping[str, ClientError] = field(default_factory=dict)
     pending: Mapping[str, frozenset[TopicPartition]] = field(default_factory=dict)
@@ -91,7 +93,7 @@ async def look_at_logs(cluster: Cluster | None, topics: Mapping[str, Topic], ask
     """The logs of these topics. Raises ClientError."""
     if cluster is None:
         return LogsSeen()
-    partitions = [TopicPartition(name, part.partition) for name, topic in topics.items() for part in topic.partitions]
+    partitions = partitions_of(topics)
     ends, starts = await both(_at(cluster, partitions, LATEST, asking), _at(cluster, partitions, EARLIEST, asking))
     return LogsSeen(topics, ends, starts)
 
@@ -106,6 +108,11 @@ async def _at(
     else:
         found = await list_offsets(cluster, wanted)
     return {where: at.offset for where, at in found.items()}
+
+
+def partitions_of(topics: Mapping[str, Topic]) -> set[TopicPartition]:
+    """Pure."""
+    return {TopicPartition(name, part.partition) for name, topic in topics.items() for part in topic.partitions}
 
 
 async def topics_of(cluster: Cluster | None) -> dict[str, Topic]:
@@ -125,9 +132,14 @@ def is_asked(link: Link, name: str, asked: Collection[str]) -> bool:
     return name in asked if asked else link.selects_group(name)
 
 
-async def group_names(cluster: Cluster | None, asking: Asking) -> set[str]:
-    """The names of all groups; none of a site that is gone. Raises ClientError."""
-    return set(await asking.ask(list_groups(cluster), {})) if cluster else set()
+async def group_names(cluster: Cluster | None, asking: Asking) -> tuple[set[str], OpenOffsets]:
+    """The names of all groups, and which of them may be in transactions; none of a site that is gone. Raises
+    ClientError.
+    """
+    if cluster is None:
+        return set(), NOT_KNOWN
+    listed, opened = await both(asking.ask(list_groups(cluster), {}), asking.ask(open_offsets(cluster), NOT_KNOWN))
+    return set(listed), opened
 
 
 def why_unlisted(site: str, topics: Mapping[str, Topic]) -> Iterable[KafkaError]:
@@ -140,7 +152,19 @@ def why_unlisted(site: str, topics: Mapping[str, Topic]) -> Iterable[KafkaError]
         yield KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, text)
 
 
-async def look_at_source_groups(source: Cluster | None, names: Iterable[str], asking: Asking) -> GroupsSeen:
+async def look_at_source(
+    source: Cluster | None,
+    groups: Iterable[str],
+    topics: Coroutine[Any, Any, dict[str, Topic]],
+    opened: OpenOffsets,
+    asking: Asking,
+) -> tuple[dict[str, Topic], GroupsSeen]:
+    """The `topics`, and these groups: also what they have pending there for the first time. Raises ClientError."""
+    found, seen = await both(topics, _look_at_groups(source, groups, asking))
+    return found, await _look_at_first_offsets(source, seen, found, opened, asking)
+
+
+async def _look_at_groups(source: Cluster | None, names: Iterable[str], asking: Asking) -> GroupsSeen:
     """These groups. Raises ClientError: a plan that left one out would not say so."""
     wanted = sorted(names)
     if source is None:
@@ -154,7 +178,26 @@ async def look_at_source_groups(source: Cluster | None, names: Iterable[str], as
     return GroupsSeen({name: each.offsets for name, each in found.items()}, described, pending=pending)
 
 
-async def look_at_offsets(cluster: Cluster, names: Iterable[str], asking: Asking) -> GroupOffsets:
+async def _look_at_first_offsets(
+    source: Cluster | None,
+    seen: GroupsSeen,
+    topics: Mapping[str, Topic],
+    opened: OpenOffsets,
+    asking: Asking,
+) -> GroupsSeen:
+    """`seen`, also with what is pending in these topics where a group has no offset so far. Raises ClientError."""
+    if source is None:
+        return seen
+    known = {name: GroupOffsets(dict(at), seen.pending.get(name, frozenset())) for name, at in seen.offsets.items()}
+    told = await asking.ask(with_first_offsets(source, known, partitions_of(topics), opened), {})
+    found, failures = split_failures(told)
+    asking.note(failures.values())
+    known |= found
+    pending = {name: each.pending for name, each in known.items() if each.pending}
+    return replace(seen, offsets={name: each.offsets for name, each in known.items()}, pending=pending)
+
+
+async def look_at_offsets(cluster: Cluster, names: Iterable[str], asking: Asking) -> OffsetsByGroup:
     """Where these groups stand. Raises ClientError."""
     answers = await asking.ask(committed_offsets_of_groups(cluster, names), {})
     offsets, failures = split_failures(answers)
@@ -162,7 +205,7 @@ async def look_at_offsets(cluster: Cluster, names: Iterable[str], asking: Asking
     return offsets
 
 
-def went_back(before: GroupOffsets, now: GroupOffsets) -> bool:
+def went_back(before: OffsetsByGroup, now: OffsetsByGroup) -> bool:
     """Whether one of the groups that are told of `now` stands further back than `before`, or nowhere. Pure."""
     return any(
         at not in offsets or offsets[at].offset < committed.offset

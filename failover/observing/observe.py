@@ -28,7 +28,8 @@ from failover.observing.looking import (
     is_asked,
     look_at_logs,
     look_at_offsets,
-    look_at_source_groups,
+    look_at_source,
+    partitions_of,
     topics_of,
     went_back,
     why_unlisted,
@@ -66,14 +67,14 @@ async def observe(
     with_pace: bool = False,
     readers: Readers | None = None,
 ) -> Snapshot:
-    """One look. `source` None: it does not answer; `in_part`: what of it does not answer is left out, and the finding
-    says so; `with_pace`: how fast it grew is told of one that answers wholly, too. `target_in_part`: its partitions and
-    groups that do not answer are told, with the reason. `groups`: only these (empty: all that the link selects).
-    Raises ClientError and MirrorError: with `in_part` only for what the target does.
+    """One look. `source` None: it does not answer; `in_part`: what of it does not answer is left out, which the finding
+    says; `with_pace`: how fast it grew is told of a whole one, too. `target_in_part`: its partitions and groups that do
+    not answer are told, with the reason. `groups`: only these (empty: all that the link selects). Raises ClientError,
+    MirrorError: with `in_part` only for what the target does.
     """
     of_source, of_target = Asking(in_part), TargetLook(target, target_in_part)
     keeping = _kept(link, target) if with_pace or source is None or in_part else _nothing_kept()
-    ((loaded, state), kept), (listed, there) = await both(
+    ((loaded, state), kept), ((listed, opened), there) = await both(
         both(load_link(link, source, of_target, of_source, readers or Readers()), keeping),
         both(group_names(source, of_source), of_target.group_names()),
     )
@@ -81,20 +82,20 @@ async def observe(
     if loaded.is_another_source:  # what that says is not of the site that was mirrored
         source, listed = None, set()
     wanted = _wanted(link, state, groups, listed, there)
-    # Groups' offsets before logs' ends, so that none can seem to be beyond. Without links back nothing translates.
-    seen, (at_source, at_target) = await both(
-        both(look_at_source_groups(group_source, wanted, of_source), of_target.groups(wanted)),
-        both(_source_topics(link, source, state, of_source, all_groups=not groups), topics_of(target)),
-    )
+    topics = _source_topics(link, source, state, of_source, all_groups=not groups)
+    here = look_at_source(group_source, wanted, topics, opened, of_source)
+    there_now = both(of_target.groups(wanted), topics_of(target))
+    (at_source, of_groups), (groups_there, at_target) = await both(here, there_now)
     unmapped = await unmapped_partitions(link, state, target, at_target)
-    logs, target_ends = await both(
+    logs, target_ends = await both(  # behind groups' offsets, so that none can seem to be beyond
         look_at_logs(source, at_source, of_source),
         _target_ends(link, _told_partitions(link, state, at_source, kept) | unmapped, at_target, of_target),
     )
     in_doubt = await doubted(link, state, (source, target), logs, of_source)
     known = kept if source is None or of_source.missed else None
     partitions = _partitions(link, state, known, logs, (at_target, target_ends), unmapped, in_doubt)
-    places, sites = Places.of(link, mirrored_partitions(state) | unmapped), (group_source, target)
+    sites, seen = (group_source, target), (of_groups, groups_there)
+    places = Places.of(link, mirrored_partitions(state) | unmapped)
     seen_groups = await _groups(link, state, partitions, sites, wanted, listed, seen, of_source, places, in_doubt)
     return Snapshot(
         *(link.name, link.source.name, link.target.name, now_ms),
@@ -110,7 +111,7 @@ async def observe(
         groups_not_listed=there.error,
         is_map_lost=bool(unmapped),
         declared_otherwise=loaded.completed.otherwise,
-        groups_elsewhere=_elsewhere(seen[0], seen_groups, places),
+        groups_elsewhere=_elsewhere(of_groups, seen_groups, places),
         groups_carried_before=_carried_before(link, state, groups),
     )
 
@@ -181,7 +182,7 @@ def _told_partitions(
 ) -> set[TopicPartition]:
     """All that anything is known of."""
     mirrored = mirrored_partitions(state)
-    at_source = {TopicPartition(name, p.partition) for name, topic in topics.items() for p in topic.partitions}
+    at_source = partitions_of(topics)
     told = mirrored | at_source | observation.ends.keys()
     return {at for at in told if at.topic != link.canary_topic and (at in mirrored or link.selects_topic(at.topic))}
 
@@ -307,8 +308,7 @@ async def _groups(
     """
     (source, target), (at_source, at_target) = sites, seen
     trusted = {(view.topic, view.partition) for view in views if view.trusted and not view.unanswered}
-    # Without a source there is nothing to translate: its offsets cannot be asked for.
-    offset_map = GroupMap(state.map)
+    offset_map = GroupMap(state.map)  # without a source there is nothing to translate
     if source:
         mapped = await asking.ask(_mapped(link, state, (source, target), at_source, asking, in_doubt), None)
         if mapped is None:

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from typing import NamedTuple
 
 from broker.client.cluster import Cluster
 from broker.client.errors import ClientError
 from broker.client.fanout import split_failures
-from broker.client.groups import list_groups, stable_offsets_of_groups
+from broker.client.groups import stable_offsets_of_groups
 from broker.client.offsets import log_end_offsets
 from broker.client.site import Site
 from broker.wire.vocabulary import IsolationLevel, TopicPartition
 from failover.errors import TransactionOpen
 from failover.limits import DRAIN_POLL_S, QUIET_S
-from failover.observing.sites import Sites
 from failover.observing.snapshot import PartitionView, Snapshot
 
 
@@ -29,16 +28,10 @@ async def open_transactions(source: Cluster, views: Iterable[PartitionView]) -> 
     return {}
 
 
-async def pending_groups(sites: Sites, last: Snapshot) -> frozenset[str]:
-    """The groups of which an offset in the partitions of the `last` look is pending at the source, asked for by name:
-    else Kafka does not say it of a group's first one. Those that it saw are asked for also where no broker lists them,
-    as their coordinator is away. Raises ClientError.
-    """
-    assert sites.source is not None
-    listed = await list_groups(sites.source)
-    names = {name for name in {*listed, *(group.group for group in last.groups)} if sites.selects_group(name)}
-    partitions = [TopicPartition(view.topic, view.partition) for view in last.partitions]
-    found, failures = split_failures(await stable_offsets_of_groups(sites.source, sorted(names), partitions))
+async def still_pending(source: Cluster, seen: Snapshot, groups: Collection[str]) -> frozenset[str]:
+    """Of these groups those of which an offset in the partitions of the look is still pending. Raises ClientError."""
+    partitions = [TopicPartition(view.topic, view.partition) for view in seen.partitions]
+    found, failures = split_failures(await stable_offsets_of_groups(source, sorted(groups), partitions))
     for error in failures.values():
         raise error
     return frozenset(name for name, offsets in found.items() if offsets.pending)
@@ -53,11 +46,15 @@ class PendingOffsets(NamedTuple):
     held: frozenset[str] = frozenset()
 
 
-async def watch_pending(look: Callable[[frozenset[str]], Awaitable[frozenset[str]]], for_s: float) -> PendingOffsets:
-    """`look`: the groups with offsets pending, of these (none: of all). Raises what it raises."""
+async def watch_pending(
+    first: Iterable[str], look: Callable[[frozenset[str]], Awaitable[frozenset[str]]], for_s: float
+) -> PendingOffsets:
+    """`first`: the groups that had offsets pending in the first look. `look`: which of these have. Raises what it
+    raises.
+    """
     loop = asyncio.get_running_loop()
     until_s = loop.time() + for_s
-    groups = held = await look(frozenset())
+    groups = held = frozenset(first)
     while held and loop.time() < until_s:
         await asyncio.sleep(DRAIN_POLL_S)
         held &= await look(held)

@@ -8,12 +8,11 @@ from collections.abc import Sequence
 from functools import partial
 
 from broker.client.errors import ClientError
-from broker.client.fanout import both
 from failover.errors import NotDrained, OffsetsPending
 from failover.limits import DRAIN_POLL_S, QUIET_S
 from failover.losses.statements import Certainty, LossTotal, state_loss, total_loss
 from failover.losses.stranded import stranded_ranges
-from failover.observing.open_transactions import Holding, open_transactions, pending_groups
+from failover.observing.open_transactions import Holding, open_transactions
 from failover.observing.sites import Sites
 from failover.observing.snapshot import Snapshot
 from failover.running.patience import patiently
@@ -33,12 +32,10 @@ async def drain(sites: Sites, timeout_s: float) -> Snapshot:
     quiet_since: float | None = None
     holding = Holding()
     ends: tuple[int | None, ...] = ()
-    last: Snapshot | None = None
-    pending: list[str] = []
     while True:
         asked_at_s = loop.time()
         try:
-            snapshot, pending = await _look(sites, last if pending or quiet_since is not None else None)
+            snapshot = await sites.look()
         except ClientError as error:
             if not error.retriable:
                 raise
@@ -60,7 +57,7 @@ async def drain(sites: Sites, timeout_s: float) -> Snapshot:
         now_ends = tuple(view.source_end for view in snapshot.partitions)
         to_come = [view.name for view in snapshot.partitions if view.is_to_come]
         is_mirrored = behind.certainty is Certainty.EXACT and not behind.offsets and not to_come
-        drained, last = is_mirrored and not pending, snapshot
+        drained = is_mirrored and not snapshot.pending_groups
         if now_ends == ends and not is_mirrored and sites.source is not None:
             holding.note(await open_transactions(sites.source, snapshot.partitions), loop.time())
         if now_ends != ends or not drained:
@@ -70,8 +67,8 @@ async def drain(sites: Sites, timeout_s: float) -> Snapshot:
         if drained and quiet_since is not None and loop.time() - quiet_since >= QUIET_S:
             return snapshot
         if loop.time() > deadline:
-            if is_mirrored and pending:
-                raise OffsetsPending(snapshot.source, pending, timeout_s)
+            if is_mirrored and snapshot.pending_groups:
+                raise OffsetsPending(snapshot.source, snapshot.pending_groups, timeout_s)
             raise (
                 holding.error(sites.link.source, timeout_s)
                 or _not_made(snapshot, to_come, timeout_s)
@@ -113,17 +110,6 @@ def _not_made(snapshot: Snapshot, to_come: Sequence[str], timeout_s: float) -> N
     )
 
 
-async def _look(sites: Sites, last: Snapshot | None) -> tuple[Snapshot, list[str]]:
-    """A look, and the groups with offsets pending; with first ones, too, behind a `last` look: the one that may be the
-    last of all does so, since that is a request of some size. Raises ClientError.
-    """
-    if last is None:
-        snapshot = await sites.look()
-        return snapshot, sorted(snapshot.pending_groups)
-    snapshot, named = await both(sites.look(), pending_groups(sites, last))
-    return snapshot, sorted(named.union(snapshot.pending_groups))
-
-
 def _until_quiet(quiet_since_s: float, asked_at_s: float, deadline_s: float) -> float:
     """Seconds until the look that ends when the source has been quiet for long enough: those in between would say
     nothing more, and cost the mirror and both sites what they do for it. One takes as long as the last one.
@@ -144,8 +130,7 @@ async def settle(sites: Sites, timeout_s: float) -> Snapshot:
     while True:
         snapshot = await patiently(sites.look)
         stranded = await patiently(partial(stranded_ranges, sites.link, sites.source, sites.target, snapshot))
-        pending = sorted(await patiently(partial(pending_groups, sites, snapshot)))
-        if not stranded and not pending:
+        if not stranded and not snapshot.pending_groups:
             return snapshot
         counts, is_late = [one.records for one in stranded], loop.time() > deadline
         if stranded and (is_late or None not in counts):  # a transaction that is open ends, one way or the other
@@ -158,5 +143,5 @@ async def settle(sites: Sites, timeout_s: float) -> Snapshot:
                 f"{link}`, then try again; or the link brings them: `farshore link resume --link {link}`",
             )
         if is_late:
-            raise OffsetsPending(snapshot.source, pending, timeout_s)
+            raise OffsetsPending(snapshot.source, snapshot.pending_groups, timeout_s)
         await asyncio.sleep(DRAIN_POLL_S)

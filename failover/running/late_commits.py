@@ -8,9 +8,12 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from broker.client.cluster import Cluster
-from broker.client.fanout import split_failures
+from broker.client.errors import ClientError
+from broker.client.fanout import both, split_failures
+from broker.client.first_offsets import open_offsets, with_first_offsets
 from broker.client.groups import list_groups, stable_offsets_of_groups
 from broker.client.model import CommittedOffset
+from broker.client.offset_fetch import GroupOffsets
 from failover.losses.stranded import source_partitions
 from failover.observing.contact import SiteFinding
 from failover.observing.looking import is_asked
@@ -61,27 +64,43 @@ async def late_commits(
     nor what is unknown of `left_groups`, which may stay. Raises ClientError.
     """
     source, target = clusters
-    listed = await list_groups(source)
-    names = {name for name in {*listed, *(move.group for move in moves)} if is_asked(link, name, asked_groups)}
-    # By name: else Kafka does not say of a group's first offset in a partition that it is pending.
-    partitions = await source_partitions(link, source)
-    found, failures = split_failures(await stable_offsets_of_groups(source, sorted(names), partitions))
-    for error in failures.values():
-        raise error
+    offsets = await committed_at_source(link, source, {move.group for move in moves}, asked_groups)
     carried = [  # read behind the offsets: what stood there by then was announced before
         {name: entry.written for name, entry in (await read_entries(back, source)).groups.by_group.items()}
         for back in (await complete_link(link, source, target)).reverse_links
     ]
-    offsets = {
-        (group, at.topic, at.partition): None if at in of_group.pending else of_group.offsets[at]
-        for group, of_group in sorted(found.items())
-        for at in sorted(of_group.offsets.keys() | of_group.pending)
-    }
     return tuple(
         late
         for late in compare(offsets, moves, left_groups)
         if not any(_is_carried(late, written) for written in carried)
     )
+
+
+async def committed_at_source(
+    link: Link, source: Cluster, known: Collection[str], asked_groups: Collection[str]
+) -> dict[tuple[str, str, int], CommittedOffset | None]:
+    """By group, topic and partition what groups have committed in the link's topics; None: one is pending there, be it
+    the group's first. `known`: groups that are asked also where no broker lists them. Raises ClientError.
+    """
+    (listed, opened), partitions = await both(
+        both(list_groups(source), open_offsets(source)), source_partitions(link, source)
+    )
+    names = sorted(name for name in {*listed, *known} if is_asked(link, name, asked_groups))
+    told = _all_told(await stable_offsets_of_groups(source, names))
+    found = _all_told(await with_first_offsets(source, told, partitions, opened))
+    places = frozenset(partitions)
+    return {
+        (group, at.topic, at.partition): None if at in of_group.pending else of_group.offsets[at]
+        for group, of_group in sorted(found.items())
+        for at in sorted((of_group.offsets.keys() | of_group.pending) & places)
+    }
+
+
+def _all_told(answers: Mapping[str, GroupOffsets | ClientError]) -> dict[str, GroupOffsets]:
+    found, failures = split_failures(answers)
+    for error in failures.values():
+        raise error
+    return found
 
 
 def compare(

@@ -117,8 +117,17 @@ def verify_groups(
 
 
 async def verify_pending(target: Cluster, after: Snapshot, moves: Iterable[GroupMove]) -> list[VerificationDifference]:
-    """Groups that stand where they were to, and that an application's transaction moves on when it ends. One that has
-    consumers at the target commits there as it should. Raises ClientError.
+    """As `pending_moves`, as differences. Raises ClientError."""
+    kind = DifferenceKind.GROUP_PENDING
+    return [
+        VerificationDifference(kind, f"{move.group} on {move.topic}", move.partition, move.target_offset, None)
+        for move in await pending_moves(target, after, moves)
+    ]
+
+
+async def pending_moves(target: Cluster, after: Snapshot, moves: Iterable[GroupMove]) -> list[GroupMove]:
+    """Those whose groups stand where they were to, and that an application's transaction moves on when it ends. One
+    that has consumers at the target commits there as it should. Raises ClientError.
     """
     found = offsets_at_target(after)
     quiet = {group.group for group in after.groups if group.target_members == 0 and not group.unanswered}
@@ -135,12 +144,7 @@ async def verify_pending(target: Cluster, after: Snapshot, moves: Iterable[Group
     held, failures = split_failures(await held_offsets(target, wanted))
     for error in failures.values():
         raise error
-    kind, differences = DifferenceKind.GROUP_PENDING, []
-    for group, where in sorted((group, where) for group, places in held.items() for where in places):
-        move = standing[group, where]
-        subject = f"{group} on {move.topic}"
-        differences.append(VerificationDifference(kind, subject, move.partition, move.target_offset, None))
-    return differences
+    return [standing[place] for place in sorted((group, at) for group, places in held.items() for at in places)]
 
 
 class Compared(NamedTuple):

@@ -13,6 +13,7 @@ from broker.client.cluster import Cluster
 from broker.client.connection import Connection
 from broker.client.errors import KafkaError
 from broker.client.fanout import ask_coordinator
+from broker.client.first_offsets import open_offsets, with_first_offsets
 from broker.client.group_transactions import Staged, add_groups_to_txn, held_offsets, stage_offsets
 from broker.client.groups import commit_offsets, committed_offsets, list_groups, stable_offsets_of_groups
 from broker.client.model import CommittedOffset
@@ -103,7 +104,12 @@ async def test_what_is_pending_is_told_and_of_a_first_offset_by_its_name(bootstr
         await make_topic(cluster, trial.where.topic)
         producer = await init_producer_id(cluster, trial.id)
         await trial.stage(producer, 5)
-        assert await pending([trial.where]) == GroupOffsets({}, frozenset({trial.where}))
+        held = GroupOffsets({}, frozenset({trial.where}))
+        assert await pending([trial.where]) == held
+        opened = await open_offsets(cluster)
+        assert (opened.count > 0, opened.may_hold(trial.group)) == (True, True)
+        told = await with_first_offsets(cluster, {trial.group: await pending()}, [trial.where], opened)
+        assert told == {trial.group: held}
         assert trial.group in await list_groups(cluster)
         await end_txn(cluster, trial.id, producer, commit=True)
         await trial.settled_at(5)
@@ -115,6 +121,11 @@ async def test_what_is_pending_is_told_and_of_a_first_offset_by_its_name(bootstr
         await end_txn(cluster, trial.id, producer, commit=True)
         await trial.settled_at(7)
         assert (await pending()).pending == frozenset()
+
+        async def is_closed() -> bool:
+            return not (await open_offsets(cluster)).may_hold(trial.group)
+
+        await eventually(is_closed, "nothing to be open")
 
 
 @pytest.mark.parametrize("is_in_turn", [True, False])

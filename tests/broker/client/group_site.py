@@ -16,7 +16,7 @@ from typing import Final
 from broker.client.model import CommittedOffset
 from broker.client.site import Site
 from broker.wire.api import ApiKey
-from broker.wire.coordinator_keys import OFFSETS_TOPIC
+from broker.wire.coordinator_keys import OFFSETS_TOPIC, partition_for
 from broker.wire.errors import ErrorCode
 from broker.wire.frames import RequestHeader, decode_request, encode_response
 from broker.wire.messages import consumer_group_describe
@@ -29,6 +29,7 @@ from broker.wire.messages.find_coordinator import Coordinator, FindCoordinatorRe
 from broker.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from broker.wire.messages.list_groups import ListedGroup, ListGroupsResponse
 from broker.wire.messages.list_offsets import (
+    ListOffsetsPartition,
     ListOffsetsPartitionResponse,
     ListOffsetsRequest,
     ListOffsetsResponse,
@@ -63,7 +64,7 @@ from broker.wire.messages.txn_offset_commit import (
     TxnOffsetCommitResponseTopic,
 )
 from broker.wire.schema import Message
-from broker.wire.vocabulary import NO_OFFSET, TopicPartition
+from broker.wire.vocabulary import LATEST, NO_OFFSET, IsolationLevel, TopicPartition
 from tests.broker.client.peer import all_versions
 
 QUIET_S: Final = 0.03
@@ -100,12 +101,18 @@ class GroupSite:
     silent: set[int] = field(default_factory=set)
     garbling: set[int] = field(default_factory=set)
     newest: dict[ApiKey, int] = field(default_factory=dict)
+    topics: dict[str, int] = field(default_factory=dict)
+    """That are listed, with how many partitions each has."""
     log_starts: dict[TopicPartition, int] | None = field(default_factory=dict)
     """Other logs begin at 0; None: nobody may ask."""
     waves: int = 0
     commits_at_once: int = 0
     """The most that were answered in one wave."""
     requests: dict[int, int] = field(default_factory=dict)
+    named_offsets: int = 0
+    """So many were asked for by group and partition,"""
+    named_at_once: int = 0
+    """and in one request at most."""
     ports: list[int] = field(default_factory=list)
     _waiting: list[tuple[asyncio.StreamWriter, RequestHeader, Message]] = field(default_factory=list)
     _flush: asyncio.TimerHandle | None = None
@@ -211,7 +218,7 @@ class GroupSite:
                         ListOffsetsPartitionResponse(
                             p.partition_index,
                             code,
-                            offset=(starts or {}).get(TopicPartition(topic.name, p.partition_index), 0),
+                            offset=self._offset(TopicPartition(topic.name, p.partition_index), p, asked),
                         )
                         for p in topic.partitions
                     ],
@@ -220,11 +227,20 @@ class GroupSite:
             ],
         )
 
+    def _offset(self, where: TopicPartition, asked: ListOffsetsPartition, request: ListOffsetsRequest) -> int:
+        """The topic of offsets ends at 10, and what is open there begins at 5."""
+        if where.topic != OFFSETS_TOPIC or asked.timestamp != LATEST:
+            return (self.log_starts or {}).get(where, 0)
+        is_stable = request.isolation_level == IsolationLevel.READ_COMMITTED
+        groups = [*self.held, *self.staged]
+        is_open = any(partition_for(group, len(self.leaders)) == where.partition for group in groups)
+        return 5 if is_stable and is_open else 10
+
     def _metadata(self, asked: MetadataRequest) -> MetadataResponse:
         brokers = [MetadataResponseBroker(node_id, "127.0.0.1", port) for node_id, port in enumerate(self.ports)]
         topics = []
-        for name in [topic.name for topic in asked.topics or ()]:
-            leaders = self.leaders if name == OFFSETS_TOPIC else [0] * PARTITIONS
+        for name in self.topics if asked.topics is None else [topic.name for topic in asked.topics]:
+            leaders = self.leaders if name == OFFSETS_TOPIC else [0] * self.topics.get(name or "", PARTITIONS)
             partitions = [
                 MetadataResponsePartition(0 if leader >= 0 else ErrorCode.LEADER_NOT_AVAILABLE, n, leader, 1, [0], [0])
                 for n, leader in enumerate(leaders)
@@ -292,6 +308,9 @@ class GroupSite:
         return Coordinator(group, node_id, "127.0.0.1", self.ports[node_id], code, None)
 
     def _fetched(self, header: RequestHeader, asked: OffsetFetchRequest) -> OffsetFetchResponse:
+        named_now = sum(len(topic.partition_indexes) for one in asked.groups for topic in one.topics or ())
+        self.named_offsets += named_now
+        self.named_at_once = max(self.named_at_once, named_now)
         if header.api_version >= 8:
             groups = []
             for group in asked.groups:

@@ -59,7 +59,7 @@ UNDO = {
 """What is typed before each look, by who may do everything: a command that finds all done already needs less."""
 HIDES = {
     ("link describe", "east", TOPIC),
-    ("drill", "west", "__farshore-ends-east-west"),
+    *(("drill", *place) for place in (("west", "__farshore-ends-east-west"), ("east", "__consumer_offsets"))),
     *(
         (command, site, TOPIC)
         for command in ("topic list", "group list", "group describe")

@@ -41,6 +41,8 @@ TOLD_LATER = {
     (At.TARGET, Thing.FENCE_OF_MOVES, AclOperation.WRITE),
 }
 """What a plan does not need, only a move."""
+SAVES_REQUESTS = {(At.SOURCE, Thing.OFFSETS, AclOperation.DESCRIBE)}
+"""Without it all groups are asked by name for what they have pending, which takes longer and says the same."""
 
 
 @contextmanager
@@ -78,7 +80,9 @@ def test_a_plan_says_which_right_is_missing(tmp_path: Path) -> None:
             if not names(missing, planned.out + planned.err):
                 assert planned.code == 0, planned.err
                 untold.add(right)
-    assert [f"{at.value} {thing.name} {operation.name}" for at, thing, operation in untold ^ TOLD_LATER] == []
+    assert [
+        f"{at.value} {thing.name} {operation.name}" for at, thing, operation in untold ^ (TOLD_LATER | SAVES_REQUESTS)
+    ] == []
 
 
 @pytest.mark.parametrize("command", ["switchover --yes", "failover --yes --allow-data-loss"])

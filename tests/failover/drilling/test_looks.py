@@ -24,7 +24,7 @@ from failover.planning.gates import RefusalReason
 from failover.planning.plan import plan_failover
 from mirror.api import HeartbeatWatch
 from tests.broker.faults import Faults, injected
-from tests.failover.observing.test_pending_offsets import pending_at_source
+from tests.failover.observing.test_pending_offsets import pending_at, pending_at_source
 from tests.failover.stage import GROUP, PARTITIONS, Stage, mirrored, now_ms, two_sites
 from tests.mirror.harness import eventually, some_records, write
 from tests.mirror.transactions import append_unasked, transactional
@@ -133,32 +133,35 @@ async def test_offsets_that_stay_in_a_transaction_are_found_before_a_switchover_
             return (await drilled(stage)).is_ready
 
         await eventually(is_ready, "a drill without a finding")
-        async with pending_at_source(stage), pending_at_source(stage, "first") as producer:
+        async with (
+            pending_at_source(stage),
+            pending_at_source(stage, "first") as producer,
+            pending_at(stage.link.target, GROUP),
+        ):
             found = await drilled(stage)
+            held = [one for one in found.findings if one.kind == "group_pending"]
+            assert [(one.subject, "transaction at west" in one.detail) for one in held] == [(GROUP, True)]
             assert found.pending_groups == (GROUP, "first")
             of_them = [one for one in found.findings if one.kind == "offsets_pending"]
             assert [one.subject for one in of_them] == [GROUP, "first"]
             assert "transaction at east" in of_them[0].detail
             assert "kafka-transactions.sh" in of_them[0].next_step
             await producer.abort_transaction()
-            assert [one.subject for one in (await drilled(stage)).findings] == [GROUP]
+            left = {(one.kind, one.subject) for one in (await drilled(stage)).findings}
+            assert left == {("group_pending", GROUP), ("offsets_pending", GROUP)}
 
 
 async def test_who_commits_in_one_transaction_after_the_other_is_no_finding() -> None:
     """Such a group has offsets pending in many a look; nothing is waited for where none has."""
-    looks = iter([{"app", "stuck"}, {"app", "stuck"}, {"stuck", "other"}, {"app", "stuck"}])
+    looks = iter([{"app", "stuck"}, {"stuck", "other"}, {"app", "stuck"}])
     asked: list[frozenset[str]] = []
 
     async def look(groups: frozenset[str]) -> frozenset[str]:
         asked.append(groups)
         return frozenset(next(looks, {"stuck"}))
 
-    assert await watch_pending(look, 1.0) == PendingOffsets(frozenset({"app", "stuck"}), frozenset({"stuck"}))
-    assert len(asked) >= 4
-    assert [sorted(each) for each in (asked[0], asked[2], asked[3])] == [[], ["app", "stuck"], ["stuck"]], "of those"
-
-    async def none(groups: frozenset[str]) -> frozenset[str]:
-        assert not groups
-        return frozenset()
-
-    assert await watch_pending(none, 3_600.0) == PendingOffsets()
+    first = frozenset({"app", "stuck"})
+    assert await watch_pending(first, look, 1.0) == PendingOffsets(first, frozenset({"stuck"}))
+    assert len(asked) >= 3
+    assert [sorted(each) for each in asked[1:3]] == [["app", "stuck"], ["stuck"]], "of those"
+    assert await watch_pending((), look, 3_600.0) == PendingOffsets()

@@ -9,16 +9,21 @@ from pathlib import Path
 import pytest
 from aiokafka.structs import TopicPartition as Place
 
+from broker.client.cluster import Cluster
 from broker.client.groups import commit_offsets, delete_groups
+from broker.client.limits import GROUPS_PER_REQUEST
 from broker.client.model import CommittedOffset
 from broker.client.offsets import log_end_offsets
+from broker.wire.vocabulary import TopicPartition
 from failover.journal.log import load_operations
 from failover.journal.standing import OperationState, standing_of
 from failover.journal.values import Event
 from failover.planning.moves import GroupMove, MoveKind
 from failover.planning.plan import plan_switchover
-from failover.running.late_commits import LateCommit, compare, late_commits
+from failover.running.late_commits import LateCommit, committed_at_source, compare, late_commits
 from failover.running.steps import OperationStep
+from mirror.api import Link
+from tests.broker.client.group_site import GroupSite, serving
 from tests.failover.failback.stage import transaction
 from tests.failover.stage import GROUP, PARTITIONS, RECORDS, TOPIC, Stage, commit_group, mirrored, now_ms, two_sites
 from tests.mirror.harness import eventually, running, some_records, wait_for_records, write
@@ -42,6 +47,30 @@ def test_a_group_that_may_stay_may_read_on_where_it_stays() -> None:
     unknown = replace(MOVE, kind=MoveKind.UNKNOWN, target_offset=None)
     assert list(compare(committed(GROUP, 0, 25) | committed(GROUP, 1, 5), [unknown], {GROUP})) == []
     assert list(compare(committed(GROUP, 0, 25), [MOVE], {GROUP})) == [LateCommit(GROUP, TOPIC, 0, 20, 25)]
+
+
+LOOK_WAVES = 7
+"""Round trips to the source: at 100 ms each less than a second."""
+
+
+@pytest.mark.parametrize("held", [(), ("g7", "new")])
+async def test_a_thousand_groups_by_two_hundred_partitions_are_looked_at_in_a_few_round_trips(
+    held: tuple[str, ...],
+) -> None:
+    """Each was asked for by its name in each partition, 200,000 and as many answers, where nothing had changed."""
+    places = [TopicPartition(TOPIC, number) for number in range(200)]
+    stood = {f"g{number}": {places[number % 200]: CommittedOffset(number)} for number in range(1_000)}
+    east = GroupSite({**stood, "new": {}}, leaders=[0, 1] * 25, topics={TOPIC: len(places)})
+    for group in held:
+        east.hold(group, {places[3]: CommittedOffset(1)})
+    async with serving(east, "east") as site, Cluster(site) as source:
+        link = Link("l", site, replace(site, name="west"), (TOPIC,), groups=(".*",))
+        found = await committed_at_source(link, source, (), ())
+    assert east.waves <= LOOK_WAVES
+    assert sum(east.requests.values()) <= 2 * LOOK_WAVES + len(stood) // GROUPS_PER_REQUEST
+    assert east.named_offsets <= len(held) * len(places) * 3 * len(stood) // len(east.leaders)
+    assert {place for place, offset in found.items() if offset is None} == {(group, TOPIC, 3) for group in held}
+    assert len(found) == len(stood) + len(held)
 
 
 async def _is_done(stage: Stage, step: OperationStep) -> bool:
