@@ -63,7 +63,8 @@ def is_led_by_nobody_since(checkpoint: Checkpoint | None, partition: Partition) 
     """Whether a partition has no leader, and had none since the one that appended the last mirrored record.
 
     An epoch goes up by one when a leader goes, and by one more when another comes, or the same. So nobody can have read
-    there what was not mirrored, or is to be mirrored, from that log.
+    there what was not mirrored, or is to be mirrored, from that log. It goes up as well when a dead follower leaves the
+    ISR, which cannot be told from another leader that came: such a partition is not known to be the same.
     """
     if checkpoint is None or not checkpoint.leader_epochs or partition.leader_id != NO_LEADER:
         return False
