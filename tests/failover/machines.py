@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any
+from functools import partial
+from typing import Any, NoReturn
 
 import pytest
 
@@ -91,18 +92,31 @@ class Death:
             raise Died
         answer = await real()
         if is_last:
-            return self._lost(answer)
-        return self._cut(line, answer) if self.cuts() else answer
+            return Never(answer, self._dies)
+        return Never(answer, partial(_cut, line)) if self.cuts() else answer
 
-    async def _cut(self, line: Connection, answer: Awaitable[Any]) -> Any:
-        await answer
-        line.abort(lost := ConnectionLost("the line is cut before the answer"))
-        raise lost
-
-    async def _lost(self, answer: Awaitable[Any]) -> Any:
-        await answer
+    def _dies(self) -> NoReturn:
         self.is_dead = True
         raise Died
+
+
+def _cut(line: Connection) -> NoReturn:
+    line.abort(lost := ConnectionLost("the line is cut before the answer"))
+    raise lost
+
+
+@dataclass
+class Never:
+    """An answer in whose place something `happens`. It may be awaited or not, as a real one: who sent several requests
+    waits for no other one where the first has failed.
+    """
+
+    answer: Awaitable[Any]
+    happens: Callable[[], NoReturn]
+
+    def __await__(self) -> Generator[Any, None, Any]:
+        yield from self.answer.__await__()
+        self.happens()
 
 
 def _is_of_a_state(message: ProduceRequest) -> bool:
