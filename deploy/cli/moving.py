@@ -277,10 +277,11 @@ async def tell_results(app: AppContext, ended: Ended, output: str) -> int:
     if intent.is_site:
         backs = links_between(app, intent.target, intent.source)
         gone = {result.link for result in moved} | _moved_before(ended.said)
-        is_all = gone.issuperset(links_between(app, intent.source, intent.target))
+        there = links_between(app, intent.source, intent.target)
+        is_all = gone.issuperset(there)
         if staying:
             steps.append((for_refused(intent, staying),))
-        told_back = back_at_once(merged(steps), intent.source, intent.target, backs, is_all=is_all)
+        told_back = back_at_once(merged(steps), intent.source, intent.target, backs, there, is_all=is_all)
         site_tables.print_results(intent, results, ended.said.get("stays", []), told_back, output)
     else:
         link_tables.print_result(results[0], steps[0], output, next(iter(ended.shown), None))

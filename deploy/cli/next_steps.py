@@ -257,16 +257,30 @@ def for_refused(intent: Intent, staying: Sequence[str]) -> NextStep:
 
 
 def back_at_once(
-    steps: Sequence[NextStep], source: str, target: str, backs: Sequence[str], *, is_all: bool = False
+    steps: Sequence[NextStep],
+    source: str,
+    target: str,
+    backs: Sequence[str],
+    there: Sequence[str] = (),
+    *,
+    is_all: bool = False,
 ) -> tuple[NextStep, ...]:
-    """Behind a planned move of a site: where the way back is along all links that go from the target to the source
-    (`backs`), it is one command, as the move was; so it is behind the last of several moves (`is_all`).
+    """Behind the move of a site: where the way back is along all links that go from the target to the source (`backs`),
+    or, behind a loss, is the failback of all that were moved (`there`), it is one command, as the move was; so it is
+    behind the last of several moves (`is_all`).
     """
-    by_link = {f"farshore switchover --link {name}" for name in backs}
+    as_planned = _at_once(steps, "switchover", backs, f"--from {target} --to {source}", is_all=is_all)
+    return _at_once(as_planned, "failback", there, f"--from {source} --to {target}", is_all=is_all)
+
+
+def _at_once(
+    steps: Sequence[NextStep], verb: str, links: Sequence[str], sites: str, *, is_all: bool
+) -> tuple[NextStep, ...]:
+    by_link = {f"farshore {verb} --link {name}" for name in links}
     own = [step for step in steps if step.command in by_link]
-    if len(backs) < 2 or not own or ({step.command for step in own} != by_link and not is_all):
+    if len(links) < 2 or not own or ({step.command for step in own} != by_link and not is_all):
         return tuple(steps)
-    whole = replace(own[0], command=f"farshore switchover --from {target} --to {source}")
+    whole = replace(own[0], command=f"farshore {verb} {sites}")
     return tuple(dict.fromkeys(whole if step in own else step for step in steps))
 
 

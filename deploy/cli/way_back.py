@@ -57,6 +57,10 @@ class Coming:
         self._is_elsewhere = False
 
     @property
+    def operation_id(self) -> str:
+        return self._beginning.operation_id
+
+    @property
     def step(self) -> str:
         """The last that was begun, of a failback that is this machine's still; "": none was."""
         return self._way.step if self._way is not None and not self._is_elsewhere else ""

@@ -7,7 +7,7 @@ The switchover among a failback's steps is an operation of its own, at the link 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -47,9 +47,14 @@ class Beginning:
     log: OperationLog | None = None
 
 
-def first_entry(intent: Mapping[str, Any], who: str, link_back: str, plan: object) -> dict[str, Any]:
-    """What `Beginning.detail` says."""
-    return {"intent": intent, "who": who, "link_back": link_back, "way_back": plan}
+def first_entry(
+    intent: Mapping[str, Any], who: str, link_back: str, plan: object, together: Sequence[str] = ()
+) -> dict[str, Any]:
+    """What `Beginning.detail` says. `together`: the links of a site that one command brings back, this one among them;
+    each has an operation of its own.
+    """
+    entry = {"intent": intent, "who": who, "link_back": link_back, "way_back": plan}
+    return {**entry, "together": list(together)} if together else entry
 
 
 async def open_failback(sites: Sites) -> OperationLog | None:

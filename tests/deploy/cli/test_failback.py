@@ -9,6 +9,7 @@ import time
 import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +45,7 @@ from tests.mirror.harness import (
 from tests.mirror.transactions import begin
 
 SHARED, STRANDED, NEWER = 20, 7, 9
+ANOTHER = '[[links]]\nname = "{name}"\nsource = "east"\ntarget = "west"\ntopics = ["{name}"]\ntopic_names = "same"\n'
 GROUPS = {"behind": (4, 6), "old": (SHARED + 5, 11), "current": (SHARED, -2), "done": (3, 0)}
 """Per group its offset at east when that was lost, and the later one at west; from the end if it is not above 0."""
 
@@ -248,7 +250,7 @@ def test_a_group_that_reads_at_the_other_site_is_refused_with_the_plan_and_begun
             assert "Nothing was changed" in said
         assert json.loads(operator.run("operation list -o json").stdout)["items"] == []
         with command(operator, "mirror", "run", "--link", "east-west"):
-            done = json.loads(operator.run("failback --link east-west --yes -o json").stdout)
+            done = come_back_with_others(operator)
         assert done["steps_done"] == ["export", "leave", "carry", "set_groups", "switch_over", "resume"]
         assert (done["stranded_records"], done["left_records"]) == (STRANDED, 0)
         assert (done["link_is_run"], [step["command"] for step in done["next"]]) == (True, [""])
@@ -268,6 +270,33 @@ def test_a_folder_that_is_not_empty_is_a_wrong_use_and_begins_nothing(operator: 
             refused = " ".join(operator.run(f"{line} {option}", ExitCode.USAGE).stderr.split())
             assert "is not empty, and is no export; nothing was changed" in refused
     assert json.loads(operator.run("operation list -o json").stdout)["items"] == []
+
+
+def come_back_with_others(operator: Operator) -> dict[str, Any]:
+    """By the command of the site, beside one link that is refused and one that was never moved -> of the one."""
+    with operator.config.open("a") as file:
+        file.writelines(ANOTHER.format(name=name) for name in ("hotels", "trains"))
+    asyncio.run(promote_alone(operator, "hotels"))
+    line = "failback --from east --to west"
+    planned = json.loads(operator.run(f"{line} --dry-run -o json", ExitCode.REFUSED).stdout)
+    assert [one["outcome"] for one in planned["links"]] == ["comes_back", "refused", "not_away"]
+    came = json.loads(operator.run(f"{line} --yes -o json", ExitCode.REFUSED).stdout)
+    by_link = {one["link"]: one for one in came["links"]}
+    codes = {name: (one["outcome"], one["exit_code"]) for name, one in by_link.items()}
+    assert codes == {"east-west": ("back", 0), "hotels": ("refused", 3), "trains": ("not_away", 0)}
+    assert "is declared that brings back what hotels mirrors" in by_link["hotels"]["error"]
+    assert came["next"][-1]["what"].startswith("not back yet: hotels;")
+    assert came["next"][-1]["command"] == f"farshore {line}"
+    again = operator.run(f"{line} --yes", ExitCode.REFUSED).stderr
+    assert "is declared that brings back what hotels mirrors. Nothing was changed" in " ".join(again.split())
+    return {**by_link["east-west"], "next": came["next"][:-1]}
+
+
+async def promote_alone(operator: Operator, name: str) -> None:
+    """Of a link that has mirrored nothing."""
+    link = replace(operator.link, name=name, topics=(name,), groups=(), reverse_links=())
+    async with Cluster(link.target) as west:
+        await promote_link(link, west, f"failover-{name}")
 
 
 @contextmanager

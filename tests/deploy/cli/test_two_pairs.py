@@ -175,7 +175,7 @@ def test_there_and_back_twice_then_a_loss_and_each_links_own_way_back(tmp_path: 
 
 
 def lose_east(shell: Shell) -> None:
-    """With records that it alone has; what `next` names goes for each link on its own."""
+    """With records that it alone has; the way back is one command, as the failover was."""
     wait_until(lambda: reads_next(shell.west) == reads_next(shell.east), DEADLINE_S, "the groups at west")
     expected = reads_next(shell.west)
     for service in shell.services:
@@ -186,7 +186,7 @@ def lose_east(shell: Shell) -> None:
     shell.east.kill9()
     lost = json.loads(shell.run("failover --from east --to west --allow-data-loss --yes -o json", ExitCode.DONE).stdout)
     told = commands(lost)
-    assert {f"failback --link {link}" for link in THERE} <= set(told)
+    assert [command for command in told if command.startswith("failback")] == ["failback --from east --to west"]
     assert not any("switchover" in command for command in told)
     assert reads_next(shell.west) == expected
     produce(shell.west, "west alone", 5)
@@ -198,15 +198,20 @@ def come_back(shell: Shell) -> None:
     shell.begin("mirror run " + " ".join(f"--link {link}" for link in (*THERE, *BACK)))
     expected = read_on(shell.west, 2)
     at_west = records_at(shell.west)
-    for link, back in zip(THERE, BACK, strict=True):
-        dry_run = f"failback --link {link} --dry-run -o json"
-        wait_until(partial(is_allowed, shell, dry_run), DEADLINE_S, "nothing to speak against the failback")
-        plan = json.loads(shell.run(dry_run, ExitCode.DONE).stdout)
-        assert (plan["link_back"], plan["links_back"], plan["stranded_records"]) == (back, [back], 3)
-        shell.run(f"failback --link {link} --yes -o json", ExitCode.DONE)
-        still_to_come = [PATTERN_OF[other] for other in THERE[THERE.index(link) + 1 :]]
-        assert role(shell, "east") == (("standby", still_to_come) if still_to_come else ("active", []))
-        assert role(shell, "west") == ("standby", sorted(PATTERN_OF[came] for came in THERE[: THERE.index(link) + 1]))
+    (dry_run,) = written("Failback", whole_site=True)
+    line = dry_run.removesuffix(" --dry-run")
+    wait_until(partial(is_allowed, shell, f"{dry_run} -o json"), DEADLINE_S, "nothing to speak against it")
+    planned = json.loads(shell.run(f"{dry_run} -o json", ExitCode.DONE).stdout)
+    told = [(one["link"], one["link_back"], one["outcome"], one["stranded_records"]) for one in planned["links"]]
+    assert told == [(there, back, "comes_back", 3) for there, back in zip(THERE, BACK, strict=True)]
+    came = json.loads(shell.run(f"{line} --yes -o json", ExitCode.DONE).stdout)
+    assert [(one["link"], one["outcome"], one["exit_code"]) for one in came["links"]] == [
+        (link, "back", 0) for link in THERE
+    ]
+    assert not [step for step in came["next"] if "failback" in step["command"]]
+    shell.run(f"{line} --yes", ExitCode.REFUSED)
+    assert role(shell, "east") == ("active", [])
+    assert role(shell, "west") == ("standby", sorted(PATTERN_OF.values()))
     wait_until(lambda: not findings(shell), 30, "nothing to be found any more")
     assert reads_next(shell.east) == expected
     assert records_at(shell.west) == at_west

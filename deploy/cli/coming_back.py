@@ -1,0 +1,89 @@
+"""What the failback of one link takes, be it alone or among a site's: the look, the operation, and its end."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from broker.base.documents import to_document
+from broker.client.cluster import Cluster
+from deploy.cli.both_sites import with_both_sites
+from deploy.cli.failback_words import steps_at_end, tell_end
+from deploy.cli.moving import now_ms
+from deploy.cli.stranded import no_answer
+from deploy.cli.terminal import AppContext, CommandRefused, ExitCode, run_async
+from deploy.cli.way_back import Coming, is_taken_up, standing_still
+from failover.failback.export import holds_other
+from failover.failback.looking import look_back
+from failover.failback.operation import Beginning, first_entry, open_failback, refuse_moves_back
+from failover.failback.plan import FailbackPlan, FailbackStep
+from failover.journal.values import OperationLog
+from failover.observing.sites import Sites
+from failover.planning.intent import Intent
+from failover.planning.links import this_process
+from mirror.api import Link
+
+
+def folder_of(app: AppContext, link: Link) -> Path:
+    """Where what only the lost site has is saved, if nobody says where."""
+    return app.state_dir / "stranded" / f"{link.name}-{datetime.now(UTC):%Y%m%dT%H%M%S}"
+
+
+def refuse_other_files(folder: Path | None) -> None:
+    """Raises CommandRefused where the folder has something else than an export."""
+    if folder is not None and holds_other(folder):
+        text = f"--export-to {folder} is not empty, and is no export"
+        raise CommandRefused(f"{text}; nothing was changed", "name a folder that is not there yet", ExitCode.USAGE)
+
+
+async def look_at(
+    app: AppContext, link: Link, folder: Path, operation_id: str | None, *, alone: bool = True
+) -> tuple[FailbackPlan, OperationLog | None]:
+    """-> the plan, and the failback that it goes on with. `alone`: refused where another operation has not ended."""
+
+    async def look(source: Cluster | None, target: Cluster) -> tuple[FailbackPlan, OperationLog | None]:
+        if source is None:
+            raise no_answer(link)
+        sites = Sites(link, source, target, (), now_ms)
+        log = await open_failback(sites) if alone else None
+        if operation_id and (log is None or log.operation_id != operation_id):
+            text = f"{operation_id} is not what keeps link {link.name} by now"
+            raise CommandRefused(text, f"`farshore operation show {operation_id}`", ExitCode.REFUSED)
+        own_id = log.operation_id if log is not None else ""
+        plan = await look_back(link, app.links(), (source, target), str(folder), own_id)
+        if alone and plan.link_back:
+            await refuse_moves_back(sites, app.link(plan.link_back), own_id)
+        return plan, log
+
+    return await with_both_sites(link, look)
+
+
+def coming_back(
+    app: AppContext,
+    link: Link,
+    plan: FailbackPlan,
+    log: OperationLog | None,
+    intent: Intent,
+    together: Sequence[str] = (),
+) -> Coming:
+    """The operation that carries the plan out, or goes on with that of the `log`. `together`: all links that are to
+    come back by the same command.
+    """
+    own_id = log.operation_id if log is not None else f"failback-{link.name}-{datetime.now(UTC):%Y%m%dT%H%M%S%f}"
+    who = this_process()
+    detail = first_entry(intent.document(), who, plan.link_back, to_document(plan), together)
+    return Coming(app, link, plan, Beginning(own_id, who, detail, log), intent.drain_timeout_s)
+
+
+def told_end(app: AppContext, link: Link, plan: FailbackPlan, coming: Coming) -> tuple[int, dict[str, Any]]:
+    """Of one that came to its end: what is left to be seen to is said -> the exit code, and the document."""
+    result = coming.result()
+    if FailbackStep.RESUME in coming.came_back.steps_done or not plan.steps:
+        is_run = run_async(is_taken_up(link))
+        stands = run_async(standing_still(link, is_run=is_run))
+        back = app.link(plan.link_back) if plan.link_back else None
+        steps = steps_at_end(link, stands, back, is_run=is_run, stays_paused=plan.stays_paused)
+        result |= {"link_is_run": is_run, "stands_still": stands, "next": steps}
+    return tell_end(link, plan, result), result
