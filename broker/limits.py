@@ -112,7 +112,7 @@ PARTITIONS_PER_TOPIC_MAX = 10_000
 # Partitions in one answer of DescribeTopicPartitions (Kafka: max.request.partition.size.limit); more take more pages.
 DESCRIBED_PARTITIONS_MAX = 2000
 # Fetch sessions (Kafka: max.incremental.fetch.session.cache.slots and min.incremental.fetch.session.eviction.ms), and
-# the partitions that all of them may hold together, at about 600 bytes each.
+# the partitions that all of them may hold together, at about 700 bytes each.
 FETCH_SESSIONS_MAX = 1000
 FETCH_SESSION_PARTITIONS_MAX = 100_000
 FETCH_SESSION_EVICTION_MS = 120 * 1000

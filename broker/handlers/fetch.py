@@ -12,6 +12,8 @@ could stand still for ever.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
 from broker.access.authorizer import NotAuthorized, Rights
@@ -21,13 +23,20 @@ from broker.errors import BrokerError, OffsetOutOfRange
 from broker.handlers.handler import Handler, RequestContext
 from broker.limits import UNSENT_ANSWERS_BYTES_MAX
 from broker.replication.leading import Leading
-from broker.topics.fetch_sessions import NEVER_TOLD, NO_SESSION, Fetched, FetchPlan, FetchSessionError, TopicKey
-from broker.topics.partition import Partition
+from broker.topics.fetch_sessions import (
+    NEVER_TOLD,
+    NO_SESSION,
+    Fetched,
+    FetchPlan,
+    FetchSession,
+    FetchSessionError,
+    by_topic,
+)
+from broker.topics.partition import Partition, Waiters
 from broker.topics.reading import Reader, read_partition, reader_of, reads_any_replica, replica_id_of
 from broker.wire.api import ApiKey
 from broker.wire.errors import ErrorCode
 from broker.wire.messages.fetch import (
-    FetchableTopicResponse,
     FetchPartition,
     FetchRequest,
     FetchResponse,
@@ -56,6 +65,9 @@ class _Answer:
     urgent: bool = False
     overtaken: bool = False
 
+    def is_enough(self, request: FetchRequest) -> bool:
+        return self.urgent or self.size_bytes >= request.min_bytes or request.max_wait_ms <= 0
+
     def is_stale(self) -> bool:
         """Whether another look may find more. A follower is not woken for a high watermark that rises."""
         return (
@@ -69,24 +81,16 @@ class _Answer:
 
 
 async def handle(broker: Broker, request: FetchRequest, context: RequestContext) -> FetchResponse:
+    by_id = context.api_version >= TOPIC_IDS_SINCE_VERSION
+    follower = context.inter_broker and replica_id_of(request) >= 0
     try:
-        plan = broker.fetch_sessions.plan(request, by_id=context.api_version >= TOPIC_IDS_SINCE_VERSION)
+        plan = broker.fetch_sessions.plan(request, by_id=by_id, privileged=follower)
     except FetchSessionError as error:
         return FetchResponse(error_code=error.error_code)
-    deadline: float | None = None
-    while True:
-        answer = _read(broker, request, plan, context)
-        if answer.urgent or answer.size_bytes >= request.min_bytes or request.max_wait_ms <= 0:
-            break
-        now = asyncio.get_running_loop().time()
-        if deadline is None:
-            deadline = now + request.max_wait_ms / 1000
-        if now >= deadline:
-            break
-        if not await _wait_for_data(request, answer, deadline, context):
-            if answer.is_stale():
-                answer = _read(broker, request, plan, context)
-            break
+    if plan.session is not None and _is_woken(request, context):
+        answer = await _find_news(broker, request, plan, plan.session, context)
+    else:
+        answer = await _find(broker, request, plan, context)
     if context.quota is not None and (rest_ms := context.quota.fetched(answer.size_bytes)):
         # Nothing of it counts as told: it is read again.
         session_id = NO_SESSION if plan.session is None else plan.session.session_id
@@ -96,7 +100,75 @@ async def handle(broker: Broker, request: FetchRequest, context: RequestContext)
     return _response(broker, plan, answer, context)
 
 
-def _read(broker: Broker, request: FetchRequest, plan: FetchPlan, context: RequestContext) -> _Answer:
+async def _find(broker: Broker, request: FetchRequest, plan: FetchPlan, context: RequestContext) -> _Answer:
+    """Looks at all partitions, again and again."""
+    deadline: float | None = None
+    while True:
+        answer = _read(broker, request, plan.partitions.values(), context)
+        # Where nothing can come: an empty request is answered at once, not after its whole wait.
+        if not plan.partitions or answer.is_enough(request):
+            return answer
+        now = asyncio.get_running_loop().time()
+        if deadline is None:
+            deadline = now + request.max_wait_ms / 1000
+        if now >= deadline:
+            return answer
+        if not await _wait_for_data(request, answer, deadline, context):
+            return _read(broker, request, plan.partitions.values(), context) if answer.is_stale() else answer
+
+
+def _is_woken(request: FetchRequest, context: RequestContext) -> bool:
+    """Whether the partitions tell of all that a session's fetch may find. They do not tell of rights or of replicas
+    nearer by, and a follower's fetch is more than a look; who waits for many bytes is not woken for each.
+    """
+    reads_leaders = replica_id_of(request) < 0 and not reads_any_replica(request)
+    return reads_leaders and request.min_bytes <= 1 and not context.rights.is_limited
+
+
+async def _find_news(
+    broker: Broker, request: FetchRequest, plan: FetchPlan, session: FetchSession, context: RequestContext
+) -> _Answer:
+    """Looks at those partitions of the session that may have news, and then at those that are woken: what it costs does
+    not grow with what is quiet.
+    """
+    found: dict[Fetched, PartitionData] = {}
+    deadline = asyncio.get_running_loop().time() + request.max_wait_ms / 1000
+    looked_at = session.look(request.isolation_level)
+    while True:
+        answer = _read(broker, request, looked_at, context)
+        found.update(answer.found)
+        answer.found = list(found.items())
+        if answer.is_enough(request) or not await _wait_for_news(session, deadline, context):
+            return answer
+        looked_at = session.look_again()
+
+
+async def _wait_for_news(session: FetchSession, deadline: float, context: RequestContext) -> bool:
+    """Until a partition of the session is woken; False when the time is up, or as in `_wait_for_data`."""
+    with suppress(TimeoutError), _woken_by([session.waiters], context) as event:
+        async with asyncio.timeout_at(deadline):
+            while not session.woken and not context.behind:
+                await event.wait()
+                event.clear()
+    return bool(session.woken)
+
+
+@contextmanager
+def _woken_by(waited_on: Collection[Waiters], context: RequestContext) -> Iterator[asyncio.Event]:
+    """Set by each of these, and by another request of the connection."""
+    event = asyncio.Event()
+    for waiters in waited_on:
+        waiters[event] = None
+    context.behind_waiters[event] = None
+    try:
+        yield event
+    finally:
+        for waiters in waited_on:
+            waiters.pop(event, None)
+        context.behind_waiters.pop(event, None)
+
+
+def _read(broker: Broker, request: FetchRequest, looked_at: Collection[Fetched], context: RequestContext) -> _Answer:
     answer = _Answer()
     room_bytes = max(0, UNSENT_ANSWERS_BYTES_MAX - broker.unsent_bytes)
     limit_bytes = min(request.max_bytes, broker.config.fetch_max_bytes, room_bytes)
@@ -104,13 +176,14 @@ def _read(broker: Broker, request: FetchRequest, plan: FetchPlan, context: Reque
         limit_bytes = int(min(limit_bytes, context.quota.fetch_bytes_max))
     version, inter_broker = context.api_version, context.inter_broker
     now_ms = steady_ms(broker.clock)
-    for fetched in plan.partitions.values():
+    for fetched in looked_at:
         asked = fetched.asked
         partition = None
         try:
             if context.rights.is_limited:
                 _check_rights(broker, fetched, request, context.rights)
-            partition = _find(broker, fetched, any_replica=reads_any_replica(request))
+            partition = _replica(broker, fetched, any_replica=reads_any_replica(request))
+            fetched.watch(partition.waiters)
             if answer.reader is None:
                 answer.reader = reader_of(request, api_version=version, inter_broker=inter_broker, now_ms=now_ms)
             if request.rack_id and (closest := _closest(broker, partition, asked, request.rack_id)) is not None:
@@ -138,9 +211,6 @@ def _read(broker: Broker, request: FetchRequest, plan: FetchPlan, context: Reque
                 _say_more(broker, partition, data, error, answer.reader, version)
             answer.urgent = True
         answer.found.append((fetched, data))
-    if not plan.partitions:
-        # Nothing can come: an empty request is answered at once, not after its whole wait.
-        answer.urgent = True
     return answer
 
 
@@ -193,7 +263,7 @@ def _name(broker: Broker, fetched: Fetched) -> str:
     return topic if isinstance(topic, str) else broker.view.require_by_id(topic).name
 
 
-def _find(broker: Broker, fetched: Fetched, *, any_replica: bool) -> Partition:
+def _replica(broker: Broker, fetched: Fetched, *, any_replica: bool) -> Partition:
     """One that is led here; `any_replica`: or followed. Raises UnknownTopic, PartitionOffline, NotLeading."""
     name, index = _name(broker, fetched), fetched.asked.partition
     if any_replica and (here := broker.partition(name, index)) is not None and here.is_followed:
@@ -227,28 +297,9 @@ def _elsewhere(partition: Partition, asked: FetchPartition, node_id: int) -> Par
 
 
 def _response(broker: Broker, plan: FetchPlan, answer: _Answer, context: RequestContext) -> FetchResponse:
-    """What of the answer goes to the client: in a session that goes on, only what is news to it."""
-    session_id, found = NO_SESSION, answer.found
-    if plan.begins or plan.session is not None:
-        news = [pair for pair in found if pair[0].take_news(pair[1])]
-        session = plan.session or broker.fetch_sessions.begin(plan)
-        if session is not None:
-            session_id = session.session_id
-            session.move_back((one.topic, one.asked.partition) for one, data in found if data.records)
-        if plan.session is not None:
-            found = news
-    topics: dict[TopicKey, FetchableTopicResponse] = {}
-    for fetched, data in found:
-        topic = topics.get(fetched.topic)
-        if topic is None:
-            topic = topics[fetched.topic] = FetchableTopicResponse()
-            if isinstance(fetched.topic, str):
-                topic.topic = fetched.topic
-            else:
-                topic.topic_id = fetched.topic
-        topic.partitions.append(data)
-    response = FetchResponse(session_id=session_id, responses=list(topics.values()))
-    if any(data.current_leader is not None for _, data in found):
+    session_id, told = broker.fetch_sessions.tell(plan, answer.found)
+    response = FetchResponse(session_id=session_id, responses=by_topic(told))
+    if any(data.current_leader is not None for _, data in told):
         response.node_endpoints = [
             NodeEndpoint(broker.config.node_id, *broker.advertised_at(context.listener), broker.config.rack)
         ]
@@ -278,27 +329,21 @@ async def _wait_for_data(request: FetchRequest, answer: _Answer, deadline: float
         missing_bytes = 0
     size_bytes = _size_bytes(partitions)
     led = [_leads_from(partition, follows) for partition in partitions]
-    event = asyncio.Event()
     waited_on = [partition.replica_waiters if follows else partition.waiters for partition in partitions]
-    waited_on.append(context.behind_waiters)
-    for waiters in waited_on:
-        waiters[event] = None
-    try:
-        async with asyncio.timeout_at(deadline):
-            while not context.behind:
-                await event.wait()
-                event.clear()
-                answer.overtaken = True
-                if [_leads_from(partition, follows) for partition in partitions] != led:
-                    return True
-                grown_bytes = _size_bytes(partitions) - size_bytes
-                if grown_bytes < 0 or grown_bytes >= missing_bytes:
-                    return True
-    except TimeoutError:
-        answer.overtaken |= event.is_set()
-    finally:
-        for waiters in waited_on:
-            waiters.pop(event, None)
+    with _woken_by(waited_on, context) as event:
+        try:
+            async with asyncio.timeout_at(deadline):
+                while not context.behind:
+                    await event.wait()
+                    event.clear()
+                    answer.overtaken = True
+                    if [_leads_from(partition, follows) for partition in partitions] != led:
+                        return True
+                    grown_bytes = _size_bytes(partitions) - size_bytes
+                    if grown_bytes < 0 or grown_bytes >= missing_bytes:
+                        return True
+        except TimeoutError:
+            answer.overtaken |= event.is_set()
     return False
 
 

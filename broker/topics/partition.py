@@ -11,7 +11,7 @@ import logging
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
 from broker.cluster.metadata import NO_LEADER, PartitionState, TopicState
 from broker.cluster.orders import ReplicaLog
@@ -36,7 +36,14 @@ from broker.wire.vocabulary import IsolationLevel
 
 log = logging.getLogger(__name__)
 
-Waiters: TypeAlias = dict[asyncio.Event, None]
+
+class Waiter(Protocol):
+    """An `asyncio.Event`, or what tells several apart."""
+
+    def set(self) -> None: ...
+
+
+Waiters: TypeAlias = dict[Waiter, None]
 """In the order in which they came."""
 
 

@@ -233,6 +233,37 @@ async def test_a_session_waits_for_news_and_tells_only_them(tmp_path: Path) -> N
         assert (await writer.ask(go_on(3), 12, FetchResponse)).session_id == begun.session_id
 
 
+async def test_a_session_is_woken_by_what_happens_to_its_partitions_and_looks_at_no_other(tmp_path: Path) -> None:
+    async with running_server(tmp_path) as server, connect(server.address) as reader, connect(server.address) as other:
+        await other.create_topic("t", 3, retention_ms="-1")
+        await other.produce("t", batch_of("a", "b"), partition=1)
+        rows = [FetchPartition(index, fetch_offset=2 * (index == 1), partition_max_bytes=1 << 20) for index in range(3)]
+        begun = await reader.ask(FetchRequest(session_epoch=0, topics=[FetchTopic("t", rows)]), 12, FetchResponse)
+        session = server.broker.fetch_sessions._sessions[begun.session_id]
+
+        def go_on(epoch: int, *changed: FetchPartition, max_wait_ms: int = 60_000) -> FetchRequest:
+            topics = [FetchTopic("t", [*changed])] if changed else []
+            place = FetchRequest(max_wait_ms=max_wait_ms, min_bytes=1, topics=topics)
+            place.session_id, place.session_epoch = begun.session_id, epoch
+            return place
+
+        assert (await reader.ask(go_on(1, max_wait_ms=0), 12, FetchResponse)).responses == []
+        assert not session.due
+        await reader.send(go_on(2), 12)
+        await other.produce("t", batch_of("c"), partition=2)
+        assert values_in(await received(reader)) == ["c"]
+        assert list(session.due) == [("t", 2)]
+        await reader.send(go_on(3, FetchPartition(2, fetch_offset=1, partition_max_bytes=1 << 20), max_wait_ms=300), 12)
+        topic = DeleteRecordsTopic("t", [DeleteRecordsPartition(1, 1)])
+        await other.ask(DeleteRecordsRequest([topic], 1000), 2, DeleteRecordsResponse)
+        data = await received(reader)
+        assert (data.partition_index, data.error_code, data.log_start_offset) == (1, 0, 1)
+        assert not session.due
+        await reader.send(go_on(4), 12)
+        await other.ask(DeleteTopicsRequest([DeleteTopicState("t")]), 6, DeleteTopicsResponse)
+        assert (await received(reader)).error_code == 3
+
+
 async def test_a_full_answer_of_a_session_lets_each_partition_have_its_turn(tmp_path: Path) -> None:
     async with running_broker(tmp_path) as address, connect(address) as client:
         await client.create_topic("t", 3)

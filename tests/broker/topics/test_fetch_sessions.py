@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import uuid
 from typing import Any
@@ -13,6 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from broker.limits import FETCH_SESSION_EVICTION_MS, FETCH_SESSION_PARTITIONS_MAX, FETCH_SESSIONS_MAX
 from broker.topics.fetch_sessions import Fetched, FetchPlan, FetchSessionError, FetchSessions
+from broker.topics.partition import Waiters
 from broker.wire.messages.fetch import (
     EpochEndOffset,
     FetchPartition,
@@ -111,10 +113,50 @@ def test_a_session_ends_when_it_is_told_to_or_has_nothing_left() -> None:
 
 def test_what_had_its_turn_comes_last() -> None:
     cache = sessions()
-    session = cache.begin(cache.plan(request(0, 0, ("a", 0, 0), ("a", 1, 0), ("b", 0, 0)), by_id=False))
+    plan = cache.plan(request(0, 0, ("a", 0, 0), ("a", 1, 0), ("b", 0, 0)), by_id=False)
+    first = next(iter(plan.partitions.values()))
+    session, _ = cache.tell(plan, [(first, PartitionData(0, 0, 5, records=b"x"))])
+    again = cache.plan(request(session, 1), by_id=False)
+    assert asked(again) == [("a", 1, 0), ("b", 0, 0), ("a", 0, 0)]
+    assert again.session is not None
+    assert [one.key for one in again.session.look(0)] == [("a", 1), ("b", 0), ("a", 0)]
+
+
+def data_of(*ends: int, offset: int = 0) -> PartitionData:
+    """High watermark and last stable offset."""
+    return PartitionData(offset, 0, ends[0], ends[-1], 0, records=b"")
+
+
+def test_what_was_told_is_not_looked_at_until_its_partition_wakes_it() -> None:
+    cache = sessions()
+    plan = cache.plan(request(0, 0, ("a", 0, 5), ("a", 1, 5), ("b", 0, 5)), by_id=False)
+    session_id, _ = cache.tell(plan, [(one, data_of(5)) for one in plan.partitions.values()])
+    plan = cache.plan(request(session_id, 1), by_id=False)
+    session, waiters = plan.session, dict[str, Waiters](a0={}, a1={}, b0={})
     assert session is not None
-    session.move_back([("a", 0), ("b", 9)])
-    assert asked(cache.plan(request(session.session_id, 1), by_id=False)) == [("a", 1, 0), ("b", 0, 0), ("a", 0, 0)]
+    looked_at = session.look(0)
+    for one in looked_at:
+        one.watch(waiters[f"{one.topic}{one.asked.partition}"])
+    a0, a1, b0 = looked_at
+    event = asyncio.Event()
+    session.waiters[event] = None
+    assert session.look_again() == []
+    a1.set()
+    assert event.is_set()
+    assert session.look_again() == [a1]
+    b0.set()
+    cache.tell(plan, [(a0, data_of(5)), (a1, data_of(6)), (b0, data_of(5))])
+    assert session.look(0) == [a1, b0], "one had no room for its records, and one was woken since it was looked at"
+    cache.tell(cache.plan(request(session_id, 2), by_id=False), [(a1, data_of(6, 5)), (b0, PartitionData(0, 6, -1))])
+    assert session.look(0) == [a1, b0], "an uncommitted reader could read on; an error is told again and again"
+    assert session.look(1) == [a0, a1, b0], "who reads otherwise than before"
+    cache.tell(cache.plan(request(session_id, 3, ("a", 0, 6)), by_id=False), [(a1, data_of(6, 5)), (b0, data_of(5))])
+    assert session.look(1) == [a0], "its offset is another one"
+    cache.plan(request(session_id, 4, forgotten_topics_data=forget(("a", 0))), by_id=False)
+    assert session.look(1) == []
+    assert [len(each) for each in waiters.values()] == [0, 1, 1]
+    cache.plan(request(session_id, -1), by_id=False)
+    assert [len(each) for each in waiters.values()] == [0, 0, 0]
 
 
 @pytest.mark.parametrize(
@@ -167,7 +209,7 @@ def test_only_sessions_that_nobody_uses_make_room() -> None:
     cache = sessions(clock, sessions_max=2)
     one, two = begun(cache, ("a", 0, 0)), begun(cache, ("a", 0, 0))
     assert begun(cache, ("a", 0, 0)) == 0
-    clock.advance(FETCH_SESSION_EVICTION_MS)
+    clock.advance(FETCH_SESSION_EVICTION_MS + 1)
     cache.plan(request(one, 1), by_id=False)
     three = begun(cache, ("a", 0, 0))
     assert three
@@ -176,16 +218,39 @@ def test_only_sessions_that_nobody_uses_make_room() -> None:
     assert begun(cache, ("a", 0, 0)) == 0
 
 
-def test_a_session_that_is_used_is_not_dropped() -> None:
+def test_a_session_that_is_used_goes_for_a_larger_one_alone_and_not_at_once() -> None:
     clock = ManualClock()
     cache = sessions(clock, sessions_max=1)
     session = begun(cache, ("a", 0, 0))
+    assert begun(cache, ("a", 0, 0), ("b", 0, 0)) == 0
     for epoch in range(1, 4):
-        clock.advance(FETCH_SESSION_EVICTION_MS - 1)
+        clock.advance(FETCH_SESSION_EVICTION_MS)
         cache.plan(request(session, epoch), by_id=False)
         assert begun(cache, ("b", 0, 0)) == 0
+    assert begun(cache, ("a", 0, 0), ("b", 0, 0))
+    assert code(cache, session, 4) == 70
+
+
+def test_a_follower_need_not_wait_for_a_session_of_a_consumer() -> None:
+    clock = ManualClock()
+    cache = sessions(clock, sessions_max=2)
+
+    def followed(*rows: tuple[str, int, int]) -> int:
+        session = cache.begin(cache.plan(request(0, 0, *rows), by_id=False, privileged=True))
+        return 0 if session is None else session.session_id
+
+    large, small = begun(cache, ("a", 0, 0), ("a", 1, 0)), begun(cache, ("a", 0, 0))
+    first = followed(("a", 0, 0))
+    assert code(cache, small, 1) == 70
+    second = followed(("a", 0, 0))
+    assert code(cache, large, 1) == 70
+    assert followed(("a", 0, 0), ("b", 0, 0)) == 0
     clock.advance(FETCH_SESSION_EVICTION_MS)
-    assert begun(cache, ("b", 0, 0))
+    for session in (first, second):
+        cache.plan(request(session, 1), by_id=False)
+    clock.advance(1)
+    assert begun(cache, ("a", 0, 0), ("a", 1, 0), ("b", 0, 0)) == 0
+    assert followed(("a", 0, 0), ("b", 0, 0))
 
 
 def test_the_partitions_of_all_sessions_are_bounded() -> None:
@@ -235,6 +300,7 @@ class FollowedSession(RuleBasedStateMachine):
         self.sent: dict[tuple[str, int], int] = {}
         self.known: dict[tuple[str, int], int] = {}
         self.session = self.epoch = 0
+        self.waiters: dict[tuple[str, int], Waiters] = {where: {} for where in self.ends}
 
     @rule(where=st.sampled_from([(name, index) for name in TOPICS for index in range(2)]), offset=st.integers(0, 3))
     def want(self, where: tuple[str, int], offset: int) -> None:
@@ -247,6 +313,8 @@ class FollowedSession(RuleBasedStateMachine):
     @rule(where=st.sampled_from([(name, index) for name in TOPICS for index in range(2)]))
     def grow(self, where: tuple[str, int]) -> None:
         self.ends[where] += 1
+        for waiter in self.waiters[where]:
+            waiter.set()
 
     @rule()
     def other_client(self) -> None:
@@ -264,24 +332,29 @@ class FollowedSession(RuleBasedStateMachine):
         rows = [(name, index, offset) for (name, index), offset in changed.items()]
         asked_for = request(self.session, self.epoch, *rows, forgotten_topics_data=forget(*gone))
         plan = self.cache.plan(asked_for, by_id=False)
-        found = [
-            (one, PartitionData(one.asked.partition, 0, self.ends[str(one.topic), one.asked.partition], 0, 0))
-            for one in plan.partitions.values()
-        ]
-        news = [(one, data) for one, data in found if one.take_news(data)]
-        session = plan.session or (self.cache.begin(plan) if plan.begins else None)
-        for one, data in news if plan.session else found:
-            self.known[str(one.topic), one.asked.partition] = data.high_watermark
-        assert {(str(one.topic), one.asked.partition): one.asked.fetch_offset for one, _ in found} == self.wanted
+        places = {self._where(one): one.asked.fetch_offset for one in plan.partitions.values()}
+        assert places == self.wanted
+        found = []
+        for one in plan.session.look(0) if plan.session else plan.partitions.values():
+            where = self._where(one)
+            one.watch(self.waiters[where])
+            found.append((one, PartitionData(where[1], 0, self.ends[where], 0, 0)))
+        session, told = self.cache.tell(plan, found)
+        for one, data in told:
+            self.known[self._where(one)] = data.high_watermark
         self.sent = dict(self.wanted)
-        self.session = session.session_id if session else 0
-        self.epoch = self.epoch + 1 if session else 0
+        self.session, self.epoch = session, self.epoch + 1 if session else 0
         assert self.known == {where: self.ends[where] for where in self.wanted}
+
+    def _where(self, one: Fetched) -> tuple[str, int]:
+        return str(one.topic), one.asked.partition
 
     @invariant()
     def memory_is_bounded(self) -> None:
         assert len(self.cache) <= 3
         assert self.cache.partition_count == sum(len(s.partitions) for s in self.cache._sessions.values())
+        watching = {waiter for waiters in self.waiters.values() for waiter in waiters}
+        assert watching <= {one for s in self.cache._sessions.values() for one in s.partitions.values()}
 
 
 FollowedSession.TestCase.settings = settings(max_examples=60, stateful_step_count=30)

@@ -5,6 +5,12 @@ from __future__ import annotations
 import uuid
 from typing import Any
 
+from broker.wire.messages.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DeleteRecordsTopic,
+)
 from broker.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicState
 from broker.wire.messages.fetch import (
     FetchPartition,
@@ -90,6 +96,30 @@ async def fetch_sessions_ended(peer: Peer) -> None:
     await peer.ask("end of no session", _fetch(12345, -1, asked), NAMED)
 
 
+async def fetch_sessions_told(peer: Peer) -> None:
+    """What is news, and to whom it is told first."""
+    topic = await peer.topic(partitions=2)
+    for partition in (0, 0, 1):
+        await peer.produce(topic, batch_of("a"), partition=partition)
+    begun = await peer.ask("begin at the ends", _fetch(0, 0, FetchTopic(topic, [_row(0, 2), _row(1, 1)])), NAMED)
+    session = begun.session_id
+    await peer.ask("nothing new", _fetch(session, 1), NAMED)
+    gone = DeleteRecordsRequest([DeleteRecordsTopic(topic, [DeleteRecordsPartition(0, 1)])], 30_000)
+    await peer.prepare(gone, 2, DeleteRecordsResponse)
+    await peer.ask("the log start moved", _fetch(session, 2), NAMED)
+    await peer.ask("it is told once", _fetch(session, 3), NAMED)
+    await peer.ask("below the log start", _fetch(session, 4, FetchTopic(topic, [_row(0)])), NAMED)
+    await peer.ask("back again", _fetch(session, 5, FetchTopic(topic, [_row(0, 2)])), NAMED)
+    await peer.ask("nothing new, committed", _fetch(session, 6, isolation_level=1), NAMED)
+    for partition in (0, 1):
+        await peer.produce(topic, batch_of("b"), partition=partition)
+    for epoch in range(7, 10):
+        await peer.ask(f"room for one batch, {epoch}", _fetch(session, epoch, max_bytes=1), NAMED)
+    await peer.ask("room for all, committed", _fetch(session, 10, isolation_level=1), NAMED)
+    await peer.ask("behind them", _fetch(session, 11, FetchTopic(topic, [_row(0, 3), _row(1, 2)])), NAMED)
+    await peer.ask("nothing new again", _fetch(session, 12), NAMED)
+
+
 async def fetch_by_id(peer: Peer) -> None:
     topic = await peer.topic(partitions=2)
     await peer.produce(topic, batch_of("a", "b"))
@@ -112,6 +142,11 @@ async def fetch_by_id(peer: Peer) -> None:
     await peer.ask("go on", _fetch(begun.session_id, 1, FetchTopic(topic_id=UNKNOWN_ID, partitions=[_row(0)])), BY_ID)
     forgotten = [ForgottenTopic(topic_id=UNKNOWN_ID, partitions=[0])]
     await peer.ask("forget", _fetch(begun.session_id, 2, forgotten_topics_data=forgotten), BY_ID)
+    other = FetchTopic(topic_id=await _id_of(peer, await peer.topic("other")), partitions=[_row(0)])
+    forgotten = [ForgottenTopic(topic_id=topic_id, partitions=[0])]
+    moved = await peer.ask("begin another", _fetch(0, 0, asked), BY_ID)
+    going = _fetch(moved.session_id, 1, other, forgotten_topics_data=forgotten)
+    await peer.ask("one id in the place of another", going, BY_ID)
     await peer.prepare(DeleteTopicsRequest([DeleteTopicState(topic)], timeout_ms=30_000), 6, DeleteTopicsResponse)
     while not (await peer.prepare(_fetch(0, -1, asked), BY_ID, FetchResponse)).responses[0].partitions[0].error_code:
         pass  # KRaft answers when the controller knows of the deletion, the broker hears of it a little later
@@ -135,5 +170,5 @@ async def produce_by_id(peer: Peer) -> None:
     await ask("unknown partition", TopicProduceData(topic_id=topic_id))
 
 
-CASES: tuple[Case, ...] = (fetch_sessions, fetch_sessions_ended, fetch_by_id)
+CASES: tuple[Case, ...] = (fetch_sessions, fetch_sessions_ended, fetch_sessions_told, fetch_by_id)
 CASES_OF_KAFKA_43: tuple[Case, ...] = (produce_by_id,)
