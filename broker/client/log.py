@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Final, NamedTuple, TypeAlias
-from uuid import UUID
+from typing import Final, TypeAlias
 
 from broker.client.cluster import Cluster
 from broker.client.committed import CommittedFilter
@@ -25,8 +24,7 @@ from broker.wire.messages.produce import (
     TopicProduceData,
 )
 from broker.wire.records import Record, decode_records
-from broker.wire.schema import ZERO_UUID
-from broker.wire.vocabulary import ALL_REPLICAS, NO_LEADER_EPOCH, IsolationLevel, TopicPartition
+from broker.wire.vocabulary import ALL_REPLICAS, IsolationLevel, TopicPartition
 
 SESSIONLESS_EPOCH: Final = -1
 FETCH_BY_ID_VERSION: Final = 13
@@ -43,41 +41,15 @@ class FetchLimits:
     min_bytes: int = 1
 
 
-class FetchEpochs(NamedTuple):
-    """What the asker knows: the leader's epoch (from Fetch 9), and that of the last record before the offset (12).
-
-    A broker that is not that leader refuses (KIP-320); one whose log parted from what was read before the offset says
-    so in `diverging_epoch` (KIP-595).
-    """
-
-    current_leader: int = NO_LEADER_EPOCH
-    last_fetched: int = NO_LEADER_EPOCH
-
-
-_NO_EPOCHS: Final = FetchEpochs()
-
-
 def fetch_request(
     positions: Mapping[TopicPartition, int],
     limits: FetchLimits,
     isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
-    epochs: Mapping[TopicPartition, FetchEpochs] | None = None,
-    topic_ids: Mapping[str, UUID] | None = None,
 ) -> FetchRequest:
-    """A sessionless fetch from these offsets on, the partitions in the order given (Kafka fills them in that order).
-
-    With `topic_ids`, of all topics, it is one for FETCH_BY_ID_VERSION.
-    """
+    """A sessionless fetch from these offsets on, the partitions in the order given (Kafka fills them in that order)."""
     topics: dict[str, list[FetchPartition]] = {}
     for where, offset in positions.items():
-        known = epochs.get(where, _NO_EPOCHS) if epochs else _NO_EPOCHS
-        asked = FetchPartition(
-            where.partition,
-            current_leader_epoch=known.current_leader,
-            fetch_offset=offset,
-            last_fetched_epoch=known.last_fetched,
-            partition_max_bytes=limits.partition_max_bytes,
-        )
+        asked = FetchPartition(where.partition, fetch_offset=offset, partition_max_bytes=limits.partition_max_bytes)
         topics.setdefault(where.topic, []).append(asked)
     return FetchRequest(
         replica_id=REPLICA_ID_CONSUMER,
@@ -86,7 +58,7 @@ def fetch_request(
         max_bytes=limits.max_bytes,
         isolation_level=int(isolation),
         session_epoch=SESSIONLESS_EPOCH,
-        topics=[FetchTopic(name, asked, topic_ids[name] if topic_ids else ZERO_UUID) for name, asked in topics.items()],
+        topics=[FetchTopic(name, asked) for name, asked in topics.items()],
     )
 
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
 from broker.base.ending import to_its_end
 from broker.client.connection import Connection
 from broker.client.errors import ClientError, KafkaError
-from broker.client.log import FETCH_BY_ID_VERSION, FetchEpochs, FetchLimits, fetch_request, records_of
+from broker.client.fetch_session import UNTOLD, FetchSession, Wanted
+from broker.client.log import FETCH_BY_ID_VERSION, FetchLimits, records_of
 from broker.client.model import read_metadata
 from broker.client.offsets import log_spans
 from broker.wire.api import ApiKey
@@ -20,7 +21,7 @@ from broker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from broker.wire.vocabulary import IsolationLevel, TopicPartition
 from mirror.offsets.entries import GapKind
 from mirror.worker.budget import Lease
-from mirror.worker.limits import WorkerLimits
+from mirror.worker.limits import FETCH_REVIEW_INTERVAL_MS, WorkerLimits
 from mirror.worker.plan import Blocker, plan_batches
 from mirror.worker.recoding import Recoded, Sealed, find_sealed, recode_all, recode_at_once
 from mirror.worker.replicator import Replicator
@@ -35,25 +36,23 @@ async def run_fetcher(session: Session, node_id: int, replicators: list[Replicat
 
 
 async def _run_fetches(session: Session, node_id: int, replicators: list[Replicator], openings: Openings) -> None:
-    connection = await session.source.connection(node_id, "fetch")
+    fetches = _Fetches(session, await session.source.connection(node_id, "fetch"), openings)
     limits = session.limits
     clock = session.source.clock
     wanted_bytes = limits.fetch_start_bytes
     while True:
         free_bytes = await session.budget.wait_room()
-        moving = [each for each in replicators if each.is_moving and each not in openings.under_way]
-        roomy = [replicator for replicator in moving if replicator.buffered_bytes < limits.partition_buffer_max_bytes]
-        if not roomy:
+        fetches.choose(replicators)
+        if not fetches.asked:
             await session.budget.wait_release()
             continue
-        crowded = len(roomy) < len(moving)
         fetch_limits = FetchLimits(
             max_bytes=min(wanted_bytes, free_bytes),
             partition_max_bytes=limits.fetch_partition_max_bytes,
-            max_wait_ms=limits.fetch_crowded_wait_ms if crowded else limits.fetch_max_wait_ms,
+            max_wait_ms=limits.fetch_crowded_wait_ms if fetches.is_crowded else limits.fetch_max_wait_ms,
         )
         started = clock.monotonic()
-        brought_bytes = await _fetch(session, connection, roomy, fetch_limits, openings)
+        brought_bytes = await fetches.fetch(fetch_limits)
         wanted_bytes = next_fetch_bytes(limits, wanted_bytes, brought_bytes, 1000 * (clock.monotonic() - started))
 
 
@@ -70,33 +69,77 @@ def next_fetch_bytes(limits: WorkerLimits, asked_bytes: int, brought_bytes: int,
     return asked_bytes
 
 
-async def _fetch(
-    session: Session, connection: Connection, replicators: list[Replicator], limits: FetchLimits, openings: Openings
-) -> int:
-    """One fetch -> the bytes of records that it brought."""
-    # The order in which the broker fills its answer: those with the least buffered first.
-    idle_first = sorted(replicators, key=lambda replicator: replicator.buffered_bytes)
-    positions = {replicator.source: replicator.cursor.position for replicator in idle_first}
-    epochs = {
-        replicator.source: FetchEpochs(session.source.leader_epoch(replicator.source), replicator.cursor.leader_epoch)
-        for replicator in idle_first
-    }
-    ids = _topic_ids(session, connection, positions)
-    request = fetch_request(positions, limits, IsolationLevel.READ_COMMITTED, epochs, ids)
-    response: FetchResponse = await connection.request(request, FETCH_BY_ID_VERSION if ids else None)
-    if response.error_code:
-        raise KafkaError(response.error_code, f"fetch from {session.link.source.name}")
-    others = {} if ids else await _find_others(session, connection, response)
-    names = {topic_id: name for name, topic_id in ids.items()}
-    # Who asked may not be who moves the partition by now: it was held and taken in anew while this was under way.
-    asked = {replicator.source: replicator for replicator in idle_first}
-    brought: list[tuple[Replicator, PartitionData, memoryview]] = []
-    size_bytes = 0
-    for topic in response.responses:
-        for data in topic.partitions:
-            name = names[topic.topic_id] if ids else topic.topic
-            replicator = asked[TopicPartition(name, data.partition_index)]
-            if error_code := others.get(name) or data.error_code:
+class _Fetches:
+    """Of one leader, one after another, in a fetch session.
+
+    `asked` are the partitions of the next fetch, and of the last one. Who asked may not be who moves a partition when
+    it is answered: it was held and taken in anew while that was under way. `is_crowded`: some are left out, which have
+    much on its way.
+    """
+
+    def __init__(self, session: Session, connection: Connection, openings: Openings) -> None:
+        self.asked: dict[TopicPartition, Replicator] = {}
+        self.is_crowded = False
+        self._session = session
+        self._connection = connection
+        self._openings = openings
+        self._told = FetchSession(session.link.source.name, IsolationLevel.READ_COMMITTED)
+        self._wanted: dict[TopicPartition, Wanted] = {}
+        self._ids: Mapping[str, UUID] = {}
+        self._changed: set[TopicPartition] | None = None
+        """Where the place of one that is asked for may be another than it was asked; None: of any."""
+        self._came: list[Replicator] = []
+        self._members: tuple[int, Replicator | None] = (0, None)
+        self._review_at_s = session.source.clock.monotonic()
+
+    def choose(self, replicators: list[Replicator]) -> None:
+        """Of `replicators` those that are to be fetched next, and from where.
+
+        All are gone through seldom, and when some joined or left: what a fetch costs grows with what it brings.
+        Meanwhile only those are looked at that the last one brought something of, so a hold counts a little later.
+        """
+        session, now_s, changed = self._session, self._session.source.clock.monotonic(), self._changed
+        members = (len(replicators), replicators[-1] if replicators else None)
+        goes_on = members == self._members and now_s < self._review_at_s and not self._told.is_full
+        if changed is not None and goes_on and all(self._is_open(self.asked[where]) for where in changed):
+            self._wanted |= {where: self._place(self.asked[where]) for where in changed}
+            return
+        moving = [each for each in replicators if each.is_moving and each not in self._openings.under_way]
+        roomy = [each for each in moving if each.buffered_bytes < session.limits.partition_buffer_max_bytes]
+        self.is_crowded = len(roomy) < len(moving)
+        if self._told.is_full:
+            # The order in which the broker fills its answer: those with the least buffered first. In a session that
+            # goes on, those come last that were answered last.
+            roomy.sort(key=lambda replicator: replicator.buffered_bytes)
+        before, self.asked = self.asked, {replicator.source: replicator for replicator in roomy}
+        self._came = [replicator for where, replicator in self.asked.items() if replicator is not before.get(where)]
+        self._wanted = {where: self._place(replicator) for where, replicator in self.asked.items()}
+        self._ids = _topic_ids(session, self._connection, self._wanted)
+        self._changed, self._members = None, members
+        is_whole = not self.is_crowded and not self._openings.under_way
+        self._review_at_s = now_s + FETCH_REVIEW_INTERVAL_MS / 1000 if is_whole else now_s
+
+    def _is_open(self, replicator: Replicator) -> bool:
+        has_room = replicator.buffered_bytes < self._session.limits.partition_buffer_max_bytes
+        return has_room and replicator.is_moving and replicator not in self._openings.under_way
+
+    def _place(self, replicator: Replicator) -> Wanted:
+        cursor = replicator.cursor
+        return Wanted(cursor.position, self._session.source.leader_epoch(replicator.source), cursor.leader_epoch)
+
+    async def fetch(self, limits: FetchLimits) -> int:
+        """One fetch of those that were chosen -> the bytes of records that it brought."""
+        session, ids = self._session, self._ids
+        request = self._told.next_request(self._wanted, limits, ids, self._changed)
+        response: FetchResponse = await self._connection.request(request, FETCH_BY_ID_VERSION if ids else None)
+        answered = self._told.take(response)
+        self._changed = {where for where, _ in answered}
+        others = {} if ids else await _find_others(session, self._connection, response)
+        brought: list[tuple[Replicator, PartitionData, memoryview]] = []
+        size_bytes = 0
+        for where, data in answered:
+            replicator = self.asked[where]
+            if error_code := others.get(where.topic) or data.error_code:
                 await _refuse(session, replicator, error_code)
                 continue
             if data.diverging_epoch is not None:
@@ -108,12 +151,20 @@ async def _fetch(
             if len(records):
                 await session.passage.learn(replicator.source, records, is_onward=True)
             refuse_used_sequences(session, replicator)
-    refuse_other_origins(session)
-    _plan(session, brought, size_bytes, openings)
-    return size_bytes
+        refuse_other_origins(session)
+        self._tell_ends()
+        _plan(session, brought, size_bytes, self._openings)
+        return size_bytes
+
+    def _tell_ends(self) -> None:
+        """Who came in the place of another hears where its log ends: the broker said so to the one before."""
+        for replicator in self._came:
+            if replicator.is_moving and (end := self._told.high_watermark(replicator.source)) != UNTOLD:
+                replicator.see_source_end(end)
+        self._came = []
 
 
-def _topic_ids(session: Session, connection: Connection, positions: Mapping[TopicPartition, int]) -> Mapping[str, UUID]:
+def _topic_ids(session: Session, connection: Connection, wanted: Iterable[TopicPartition]) -> Mapping[str, UUID]:
     """Of all topics that are asked for, as they were opened; none where the broker, or one of them, knows no ids.
 
     By its name a topic that was deleted and made anew in the meantime, and filled beyond the position, would be read as
@@ -121,7 +172,7 @@ def _topic_ids(session: Session, connection: Connection, positions: Mapping[Topi
     """
     if not connection.offers(ApiKey.FETCH, FETCH_BY_ID_VERSION):
         return {}
-    names = {where.topic for where in positions}
+    names = {where.topic for where in wanted}
     known = session.source_topic_ids
     return {name: known[name] for name in names} if names <= known.keys() else {}
 

@@ -10,6 +10,8 @@ from mirror.limits import HEARTBEAT_INTERVAL_MS
 MIB: Final = 1024 * 1024
 PARTITIONS_AT_ONCE: Final = 250
 """What is decided of each, or written, takes a good tenth of a millisecond, and nothing else runs meanwhile."""
+FETCH_REVIEW_INTERVAL_MS: Final = 200
+"""How often all partitions of a leader are gone through for what to fetch, where each fetch brings little."""
 AHEAD_MAX_AGE_MS: Final = 5_000
 """What a start asks beside something else, before it is needed, is asked again where that took longer than this."""
 

@@ -19,6 +19,7 @@ from broker.broker import Broker
 from broker.handlers.handler import Handler, RequestContext
 from broker.handlers.table import HANDLERS
 from broker.topics.errors import PartitionOffline
+from broker.topics.fetch_sessions import FINAL_EPOCH
 from broker.wire.api import ApiKey
 from broker.wire.errors import ErrorCode
 from broker.wire.messages.add_partitions_to_txn import (
@@ -30,7 +31,7 @@ from broker.wire.messages.api_versions import ApiVersionsResponse
 from broker.wire.messages.create_topics import CreatableTopicResult
 from broker.wire.messages.delete_topics import DeletableTopicResult
 from broker.wire.messages.describe_configs import DescribeConfigsResult
-from broker.wire.messages.fetch import FetchableTopicResponse, PartitionData
+from broker.wire.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
 from broker.wire.messages.init_producer_id import InitProducerIdResponse
 from broker.wire.messages.list_offsets import ListOffsetsPartitionResponse, ListOffsetsTopicResponse
 from broker.wire.messages.metadata import MetadataResponse
@@ -87,6 +88,9 @@ class Faults:
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
         return self.partitions.get((api, where))
 
+    def _reach_fetches(self) -> bool:
+        return bool(self.leaderless or self.empty or any(api is ApiKey.FETCH for api, _ in self.partitions))
+
     async def answer(self, handler: Handler, served: Broker, request: Any, context: RequestContext) -> Any:
         around = _AROUND.get(handler.api)
         if context.client_id == SPARED:
@@ -97,6 +101,11 @@ class Faults:
         if around is None:
             return await handler.handle(served, request, context)
         before, after = around
+        if handler.api is ApiKey.FETCH and self._reach_fetches():
+            # What a session goes on with is not named: it is over, as where Kafka has no more room for it.
+            if request.session_epoch > 0:
+                return FetchResponse(error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+            request.session_epoch = FINAL_EPOCH
         _name_topics(served, handler.api, getattr(request, "topics", ()))
         refused = before(self, request)
         if isinstance(refused, Answer):
@@ -173,6 +182,10 @@ def _fetch_after(faults: Faults, response: Any, refused: Refused) -> Any:
                 data.records, data.error_code, data.diverging_epoch = b"", 0, None
             if (code := faults.late.pop(TopicPartition(topic.topic, data.partition_index), None)) is not None:
                 data.records, data.error_code = b"", int(code)
+    if response.session_id and response.responses:
+        # It may have no news in this session, and not be named.
+        refused = [*refused, *((*where, code) for where, code in faults.late.items())]
+        faults.late.clear()
     for name, index, code in refused:
         response.responses.append(FetchableTopicResponse(name, partitions=[PartitionData(index, int(code), -1)]))
     return response

@@ -11,7 +11,8 @@ import pytest
 from broker.client.cluster import Cluster
 from broker.client.epochs import leader_epoch_ends
 from broker.client.errors import ClientError
-from broker.client.log import FetchEpochs, FetchLimits, fetch_request
+from broker.client.fetch_session import FetchSession, Wanted
+from broker.client.log import FetchLimits
 from broker.client.offsets import log_end_offsets
 from broker.wire.messages.fetch import FetchResponse
 from broker.wire.vocabulary import TopicPartition
@@ -147,9 +148,8 @@ async def check_what_kafka_says(source: Cluster, where: TopicPartition, epoch: i
     assert not isinstance(end, ClientError)
     assert end.end_offset == 800
     connection = await source.connection(await source.leader(*where), "fetch")
-    request = fetch_request(
-        {where: 1000}, FetchLimits(1 << 20, 1 << 20), epochs={where: FetchEpochs(source.leader_epoch(where), epoch)}
-    )
+    wanted = {where: Wanted(1000, source.leader_epoch(where), epoch)}
+    request = FetchSession(source.site.name).next_request(wanted, FetchLimits(1 << 20, 1 << 20))
     response: FetchResponse = await connection.request(request)
     (data,) = response.responses[0].partitions
     assert data.error_code == 0

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from broker.client.log import FETCH_BY_ID_VERSION
 from broker.errors import BrokerError
+from broker.topics.fetch_sessions import FetchSessionError, FetchSessions
 from broker.wire.api import ApiKey
 from broker.wire.errors import ErrorCode
 from broker.wire.messages import (
@@ -16,6 +17,7 @@ from broker.wire.messages import (
     describe_configs,
     describe_producers,
     end_txn,
+    fetch,
     find_coordinator,
     incremental_alter_configs,
     init_producer_id,
@@ -76,6 +78,8 @@ VERSIONS: Final[Mapping[ApiKey, tuple[int, int]]] = {
 _BY_NAME: Final = ApiVersionsResponse(api_keys=[ApiVersion(key, *span) for key, span in VERSIONS.items()])
 _NEWER: Final = {**VERSIONS, ApiKey.FETCH: (4, FETCH_BY_ID_VERSION)}
 _BY_ID: Final = ApiVersionsResponse(api_keys=[ApiVersion(key, *span) for key, span in _NEWER.items()])
+SESSIONS_DROPPED: Final = 0.01
+"""How often a fetch finds that the node forgot all fetch sessions."""
 TRANSIENT: Final = ErrorCode.REQUEST_TIMED_OUT
 """What a node answers where its fate is to refuse: a produce may have been done all the same."""
 
@@ -87,17 +91,30 @@ class SimulatedNode(GroupAnswers):
         self.cluster = cluster
         self.node_id = node_id
         self.name = f"{cluster.name}/{node_id}"
+        self.sessions = self._no_sessions()
 
     def serve(self, api_key: int, version: int, request: Any, respond: Respond, *, refuse: bool) -> None:
         if api_key == ApiKey.API_VERSIONS:
             respond(_BY_ID if self.cluster.fetches_by_id else _BY_NAME)
         elif api_key == ApiKey.FETCH:
-            by_id = version >= FETCH_BY_ID_VERSION
-            ParkedFetch(self.cluster, self.node_id, request, respond, by_id=by_id, refuse=refuse).look()
+            self.fetch(request, respond, by_id=version >= FETCH_BY_ID_VERSION, refuse=refuse)
         else:
             respond(_ANSWERS[ApiKey(api_key)](self, request, refuse))
 
     # -- the data path
+
+    def fetch(self, request: fetch.FetchRequest, respond: Respond, *, by_id: bool, refuse: bool) -> None:
+        if self.cluster.rng.random() < SESSIONS_DROPPED:
+            self.sessions = self._no_sessions()
+        try:
+            plan = self.sessions.plan(request, by_id=by_id)
+        except FetchSessionError as error:
+            respond(fetch.FetchResponse(error_code=error.error_code))
+            return
+        ParkedFetch(self.cluster, self.node_id, self.sessions, request, plan, respond, refuse=refuse).look()
+
+    def _no_sessions(self) -> FetchSessions:
+        return FetchSessions(self.cluster.clock, lambda: self.cluster.rng.randrange(1, 2**31))
 
     def produce(self, request: produce.ProduceRequest, refuse: bool) -> produce.ProduceResponse:
         return produce.ProduceResponse(

@@ -1,10 +1,14 @@
-"""A fetch at a simulated node: answered at once, when something comes, or when its time is over."""
+"""A fetch at a simulated node: answered at once, when something comes, or when its time is over.
+
+Its sessions are those of farshore's broker. At times a node drops them all, as Kafka does where others need the room.
+"""
 
 from __future__ import annotations
 
 from asyncio import TimerHandle
 
 from broker.errors import BrokerError, OffsetOutOfRange
+from broker.topics.fetch_sessions import Fetched, FetchPlan, FetchSessions, by_topic
 from broker.wire.errors import ErrorCode
 from broker.wire.messages import fetch
 from broker.wire.vocabulary import IsolationLevel
@@ -30,27 +34,25 @@ def require_leader(
 
 
 class ParkedFetch:
-    """One fetch request, and its wait. With `by_id` it names topics by their ids alone (from version 13)."""
+    """One fetch request, and its wait: of what `plan` names, by names or by ids (from version 13)."""
 
     def __init__(
         self,
         cluster: SimulatedCluster,
         node_id: int,
+        sessions: FetchSessions,
         request: fetch.FetchRequest,
+        plan: FetchPlan,
         respond: Respond,
         *,
-        by_id: bool,
         refuse: bool,
     ) -> None:
-        if by_id:
-            names = {topic.topic_id: name for name, topic in cluster.topics.items()}
-            for asked in request.topics:
-                asked.topic = names.get(asked.topic_id, "")
         self._cluster = cluster
         self._node_id = node_id
+        self._sessions = sessions
         self._request = request
+        self._plan = plan
         self._respond = respond
-        self._by_id = by_id
         self._refuse = refuse
         self._timer: TimerHandle | None = None
         self._deadline = cluster.loop.now + request.max_wait_ms / 1000
@@ -60,51 +62,52 @@ class ParkedFetch:
         """Answer if there is enough, or no time left; else wait for a change of any of the partitions."""
         if self._done:
             return
-        answer, size_bytes, urgent = self._read()
+        found, size_bytes, urgent = self._read()
         now = self._cluster.loop.now
         if urgent or size_bytes >= self._request.min_bytes or now >= self._deadline:
             self._done = True
             if self._timer is not None:
                 self._timer.cancel()
-            self._respond(answer)
+            session_id, told = self._sessions.tell(self._plan, found)
+            self._respond(fetch.FetchResponse(session_id=session_id, responses=by_topic(told)))
             return
-        for topic in self._request.topics:
-            for asked in topic.partitions:
-                partition = self._cluster.partition(topic.topic, asked.partition)
-                if partition is not None:
-                    partition.parked[self] = self._wake
+        for fetched in self._plan.partitions.values():
+            partition = self._cluster.partition(self._name(fetched), fetched.asked.partition)
+            if partition is not None:
+                partition.parked[self] = self._wake
         if self._timer is None:
             self._timer = self._cluster.loop.call_at(self._deadline, self.look)
 
     def _wake(self) -> None:
         self._cluster.loop.call_soon(self.look)
 
-    def _read(self) -> tuple[fetch.FetchResponse, int, bool]:
-        size_bytes, urgent = 0, not self._request.topics
-        topics = []
-        for topic in self._request.topics:
-            partitions = []
-            for asked in topic.partitions:
-                data = self._read_partition(topic, asked, size_bytes)
-                size_bytes += len(data.records or b"")
-                urgent = urgent or bool(data.error_code) or data.diverging_epoch is not None
-                partitions.append(data)
-            topics.append(fetch.FetchableTopicResponse(topic.topic, partitions, topic.topic_id))
-        return fetch.FetchResponse(responses=topics), size_bytes, urgent
+    def _name(self, fetched: Fetched) -> str:
+        """Of its topic, "" where there is none of that id any more."""
+        if isinstance(fetched.topic, str):
+            return fetched.topic
+        there = self._cluster.topics.items()
+        return next((name for name, topic in there if topic.topic_id == fetched.topic), "")
 
-    def _read_partition(
-        self, topic: fetch.FetchTopic, asked: fetch.FetchPartition, size_bytes: int
-    ) -> fetch.PartitionData:
+    def _read(self) -> tuple[list[tuple[Fetched, fetch.PartitionData]], int, bool]:
+        found, size_bytes, urgent = [], 0, not self._plan.partitions
+        for fetched in self._plan.partitions.values():
+            data = self._read_partition(fetched, size_bytes)
+            size_bytes += len(data.records or b"")
+            urgent = urgent or bool(data.error_code) or data.diverging_epoch is not None
+            found.append((fetched, data))
+        return found, size_bytes, urgent
+
+    def _read_partition(self, fetched: Fetched, size_bytes: int) -> fetch.PartitionData:
+        asked = fetched.asked
         isolation = self._request.isolation_level
         committed = isolation == IsolationLevel.READ_COMMITTED
         number = asked.partition
         if self._refuse:
             return fetch.PartitionData(number, ErrorCode.KAFKA_STORAGE_ERROR, -1, records=b"")
         try:
-            there = self._cluster.topics.get(topic.topic)
-            if self._by_id and (there is None or there.topic_id != topic.topic_id):
-                raise BrokerError(f"{topic.topic_id}", error_code=ErrorCode.UNKNOWN_TOPIC_ID)
-            partition = require_leader(self._cluster, self._node_id, topic.topic, number, asked.current_leader_epoch)
+            if not (name := self._name(fetched)):
+                raise BrokerError(f"{fetched.topic}", error_code=ErrorCode.UNKNOWN_TOPIC_ID)
+            partition = require_leader(self._cluster, self._node_id, name, number, asked.current_leader_epoch)
             data = fetch.PartitionData(
                 number,
                 0,
