@@ -12,7 +12,7 @@ from typing import Final
 
 from broker.client.site import Site
 from broker.wire.vocabulary import AclOperation
-from deploy.rights_names import At, Need, Pattern, Thing, kafka_acls, patterns_of, word_of
+from deploy.rights_names import At, Need, Pattern, Thing, kafka_acls, patterns_of, without_implied, word_of
 from mirror.link import Link
 
 READ, WRITE, CREATE, DELETE = AclOperation.READ, AclOperation.WRITE, AclOperation.CREATE, AclOperation.DELETE
@@ -355,7 +355,8 @@ def rights_of(link: Link, commands: Collection[str], principals: Mapping[str, st
         sites = {site.name: site for site in (link.source, link.target)}
         for site, pattern, operations in _patterns(link, command):
             needed.setdefault((site.name, pattern), {}).update(dict.fromkeys(operations))
-        for (name, pattern), together_needed in needed.items():
+        for (name, pattern), all_needed in needed.items():
+            together_needed = without_implied(all_needed)
             found.append(
                 NeededRight(
                     command,

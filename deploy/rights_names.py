@@ -22,6 +22,10 @@ OFFSETS_TOPIC: Final = "__consumer_offsets"
 _LITERAL, _PREFIXED = AclPattern.LITERAL, AclPattern.PREFIXED
 
 
+_IMPLY_DESCRIBE: Final = {AclOperation.READ, AclOperation.WRITE, AclOperation.DELETE, AclOperation.ALTER}
+"""Of the same resource, as Kafka's authorizer has it."""
+
+
 class At(enum.Enum):
     """A side of a link."""
 
@@ -173,3 +177,9 @@ def _of_part(resource: AclResource, expression: str, prefix: str) -> Pattern:
 def word_of(operation: AclOperation) -> str:
     """As kafka-acls has it: DescribeConfigs."""
     return "".join(part.capitalize() for part in operation.name.split("_"))
+
+
+def without_implied(operations: Collection[AclOperation]) -> tuple[AclOperation, ...]:
+    """Of those on one resource, in their order, without Describe where another one holds it. Pure."""
+    is_implied = not _IMPLY_DESCRIBE.isdisjoint(operations)
+    return tuple(each for each in operations if each is not AclOperation.DESCRIBE or not is_implied)

@@ -207,7 +207,7 @@ def commands_behind_a_failover(sites: RecordedSites) -> None:
     asks(sites, "stranded list", "stranded list --link east-west")
     export = f"--link east-west --{{}} {sites.folder}/exported"
     asks(sites, "stranded export", f"stranded export {export.format('to')}")
-    asks(sites, "stranded leave", "stranded leave --link east-west --yes")
+    asks(sites, "stranded leave", *(f"stranded leave --link east-west {how}" for how in ("--dry-run", "--yes")))
     replay = f"stranded replay {export.format('from')} --policy append --yes"
     asks(sites, "stranded replay", replay, replay)
     write_at_both(sites, 9_000)
