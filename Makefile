@@ -6,7 +6,9 @@ SHELL := /bin/bash
 .DELETE_ON_ERROR:
 .ONESHELL:
 
-PYTHON ?= python3
+# The system's own where it is new enough: it is built with profiles, and takes a tenth less time than most that are built by hand.
+PYTHON ?= $(shell for python in /usr/bin/python3 python3; do \
+  "$$python" -c 'import ensurepip, sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo "$$python" && exit; done; echo python3)
 BIN := .venv/bin
 KAFKA_VERSIONS := 3.9.1 4.3.0
 TOXIPROXY_VERSION := v2.12.0
@@ -21,12 +23,14 @@ beside_services := $(patsubst %,tests/interop/test_%.py,delete_horizon kafka_zno
 # Users, rights and quotas: tools of Kafka's, one Java after the other; and what computes while these wait.
 locked := $(patsubst %,tests/interop/test_%.py,client_quotas kafka_acls kafka_configs_users locked locked_broker token_broker tokens_beside_kafka) \
   $(wildcard tests/mirror/simulation/test_planted*.py)
-servers := $(filter-out $(locked) $(beside_commands) $(beside_services),$(wildcard tests/interop/test_*.py)) tests/interop/side_by_side
+# Whatever computes with a Spark in its own process is with those: one that starts costs twenty seconds of a processor.
+servers := $(filter-out $(locked) $(beside_commands) $(beside_services),$(wildcard tests/interop/test_*.py)) tests/interop/side_by_side \
+  tests/monitoring/audit
 # Moves wait, for what comes late among others, more than they compute: they take turns with each other in lanes of their own.
 moves := $(patsubst %,tests/deploy/cli/test_%.py,apply failback failback_operation failback_waves failover move_rights older_disk \
   operation pending_offsets question refusals site_move stranded target_in_part third_site two_way_loss)
 commands := $(filter-out $(moves),$(wildcard tests/deploy/cli/test_*.py)) $(beside_commands)
-services := $(addprefix tests/,chaos chaos_runs monitoring deploy/demo deploy/local) $(wildcard tests/deploy/test_*.py) \
+services := $(addprefix tests/,chaos chaos_runs monitoring/canary monitoring/metrics deploy/demo deploy/local) $(wildcard tests/deploy/test_*.py) \
   $(beside_services)
 brokers := $(addprefix tests/,broker $(addprefix mirror/,coordinator fleet groups offsets topics)) $(wildcard tests/mirror/test_*.py)
 behind := $(addprefix tests/failover/,drilling freezing journal losses planning)
