@@ -13,7 +13,7 @@ from broker.access.listeners import Entrance
 from broker.access.logins import Logins
 from broker.access.principals import PrincipalRules
 from broker.base.address import Address
-from broker.base.door import Door
+from broker.base.door import Bind, Bound
 from broker.base.server_tls import ServerContext
 from broker.cluster.metadata import INTER_BROKER_LISTENER
 from broker.config import BrokerConfig
@@ -40,11 +40,12 @@ Came = Callable[[socket.socket, str, Way], None]
 class Listeners:
     """What is bound lets nobody in before it is served: what clients ask for may not be open yet."""
 
-    def __init__(self) -> None:
+    def __init__(self, bind: Bind) -> None:
+        self._bind = bind
         self.came: Came | None = None
         """There before anything is served."""
-        self._clients: list[tuple[Door, Address]] = []
-        self._brokers: list[tuple[Door, Address]] = []
+        self._clients: list[tuple[Bound, Address]] = []
+        self._brokers: list[tuple[Bound, Address]] = []
 
     async def bind_all(
         self, config: BrokerConfig, logins: Logins | None, failed: FailedLogins
@@ -63,18 +64,18 @@ class Listeners:
                 logins=logins if each.protocol.has_login else None,
             )
             way = Way(entrance, context if each.protocol.has_tls else None)
-            clients.append(await self._bind(self._clients, each.address, way))
+            clients.append(await self._add(self._clients, each.address, way))
         if config.zookeeper is None:
             return clients, None
         between = config.inter_broker_tls()
         entrance = Entrance(INTER_BROKER_LISTENER, inter_broker=True, certificates=None if between is None else rules)
         way = Way(entrance, None if between is None else ServerContext.of(between, time.monotonic, failed.note_tls))
-        return clients, await self._bind(self._brokers, config.inter_broker_address, way)
+        return clients, await self._add(self._brokers, config.inter_broker_address, way)
 
-    async def _bind(self, group: list[tuple[Door, Address]], wanted: Address, way: Way) -> Address:
+    async def _add(self, group: list[tuple[Bound, Address]], wanted: Address, way: Way) -> Address:
         """-> where it listens. Raises CannotListen."""
         try:
-            door = await Door.bound(wanted, partial(self._told, way))
+            door = await self._bind(wanted, partial(self._told, way))
         except OSError as error:
             raise _cannot_listen(wanted, error) from error
         group.append((door, wanted))
@@ -97,7 +98,7 @@ class Listeners:
             door.close()
 
 
-def _open(group: list[tuple[Door, Address]]) -> None:
+def _open(group: list[tuple[Bound, Address]]) -> None:
     for door, wanted in group:
         try:
             door.open()

@@ -241,7 +241,7 @@ async def serving(config: BrokerConfig, outside: Outside | None = None) -> Async
     with ExitStack() as unstarted:
         data = DataDirectory.open(config.data_dir, outside.disk)
         unstarted.callback(data.close)
-        listeners = Listeners()
+        listeners = Listeners(outside.bind)
         unstarted.callback(listeners.close)
         # Before all that a start waits for: a port that another program has is known now.
         users = config.users()

@@ -10,8 +10,8 @@ import asyncio
 import logging
 import socket
 import ssl
-from collections.abc import Callable
-from typing import Any, Final, Self
+from collections.abc import Awaitable, Callable
+from typing import Any, Final, Protocol, Self
 
 from broker.base.address import Address
 
@@ -27,6 +27,23 @@ _HUNG_UP: Final = (BlockingIOError, InterruptedError, ConnectionAbortedError)
 
 Came = Callable[[socket.socket, str], None]
 """Told of each who is let in: a socket that does not block, and is theirs from now on, and the peer's host."""
+
+
+class Bound(Protocol):
+    """What lets nobody in until it is opened."""
+
+    @property
+    def port(self) -> int: ...
+
+    def open(self) -> None:
+        """Raises OSError, where another program listens there."""
+
+    def close(self) -> None:
+        """May be called again."""
+
+
+Bind = Callable[[Address, Came], Awaitable[Bound]]
+"""Raises OSError."""
 
 
 class Door:

@@ -54,7 +54,6 @@ class ClusterLoop(SimulatedLoop):
         self._last_step = 0
         self._keeping: dict[Life, None] = {}
         self._acted: set[Life] = set()
-        self.listen: Callable[..., Any] | None = None
 
     def run_in_executor(  # type: ignore[override]  # nobody here relies on what the types of its arguments are
         self, executor: Any, func: Callable[..., Any], *args: Any
@@ -75,9 +74,11 @@ class ClusterLoop(SimulatedLoop):
         self.call_later(self.rng.uniform(*THREAD_S), work)
         return done
 
-    async def create_server(self, factory: Any, host: Any = None, port: Any = None, **more: Any) -> Any:  # type: ignore[override]  # of its many forms only the one that the broker uses
-        assert self.listen is not None
-        return self.listen(factory, host, port, **more)
+    async def connect_accepted_socket(self, protocol_factory: Any, sock: Any, **_more: Any) -> Any:
+        """`sock` is the network's end of the connection."""
+        protocol = protocol_factory()
+        sock.begin(protocol)
+        return sock, protocol
 
     def _clear_away(self) -> None:
         """As the base's; but who waits then for what never comes is not waited for."""

@@ -10,6 +10,8 @@ from contextvars import Context, copy_context
 from types import SimpleNamespace
 from typing import Any, Final, cast
 
+from broker.base.address import Address
+from broker.base.door import Came
 from tests.broker.simulation.loop import LIFE, NOBODY, ClusterLoop, Life, context_of
 
 CLIENTS: Final = "clients"
@@ -34,7 +36,7 @@ class Network:
         self._listeners: dict[tuple[str, int], Listener] = {}
         self._ends: list[Transport] = []
         self._ports = 20_000
-        loop.connect, loop.listen = self.dial, self.listen
+        loop.connect = self.dial
 
     def latency_s(self) -> float:
         if self._rng.random() < self._slow:
@@ -82,17 +84,18 @@ class Network:
         theirs = Transport(self, listener.life, listener.context, host, here)
         mine.peer, theirs.peer = theirs, mine
         self._ends += [mine, theirs]
-        self.loop.call_soon(theirs.begin, listener.factory, context=theirs.context)
+        self.loop.call_soon(listener.came, theirs, here, context=theirs.context)
         protocol = factory()
-        mine.begin(lambda: protocol)
+        mine.begin(protocol)
         return mine, protocol
 
-    def listen(self, factory: Callable[[], asyncio.BaseProtocol], host: str, port: int, **_more: Any) -> Listener:
+    async def bind(self, wanted: Address, came: Came) -> Listener:
+        """What a broker has in place of a door."""
+        host, port = wanted
         if port == 0:
             self._ports += 1
             port = self._ports
-        life = LIFE.get()
-        listener = Listener(self, factory, (host, port), life)
+        listener = Listener(self, came, (host, port), LIFE.get())
         self._listeners[host, port] = listener
         return listener
 
@@ -106,25 +109,23 @@ class Network:
 
 
 class Listener:
-    """What asyncio's server is to the broker."""
-
-    def __init__(self, network: Network, factory: Any, at: tuple[str, int], life: Life | None) -> None:
+    def __init__(self, network: Network, came: Came, at: tuple[str, int], life: Life | None) -> None:
         self._network = network
-        self.factory = factory
+        self.came: Callable[..., None] = came  # with an end of a connection, where a door has a socket
         self.at = at
         self.life = life
         self.context = context_of(life)
         self.serves = False
-        self.sockets = [SimpleNamespace(getsockname=lambda: at)]
 
-    async def start_serving(self) -> None:
+    @property
+    def port(self) -> int:
+        return self.at[1]
+
+    def open(self) -> None:
         self.serves = True
 
     def close(self) -> None:
         self._network.closed(self)
-
-    async def wait_closed(self) -> None:
-        """Nothing is left to be waited for."""
 
 
 class Transport(asyncio.Transport):
@@ -147,15 +148,18 @@ class Transport(asyncio.Transport):
         self._closing = False
         self._gone = False
 
-    def begin(self, factory: Callable[[], asyncio.BaseProtocol]) -> None:
-        self._protocol = cast(asyncio.BufferedProtocol, factory())
+    def begin(self, protocol: asyncio.BaseProtocol) -> None:
+        self._protocol = cast(asyncio.BufferedProtocol, protocol)
         self._protocol.connection_made(self)
         self._feed()
+
+    def fileno(self) -> int:
+        return 0
 
     # -- what protocols use
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
-        return SimpleNamespace(fileno=lambda: 0) if name == "socket" else (self.there, 0)
+        return SimpleNamespace(fileno=self.fileno) if name == "socket" else (self.there, 0)
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
         """What is written is on its way."""

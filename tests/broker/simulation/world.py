@@ -112,7 +112,9 @@ class World:
         disk = node.disk = SimDisk(lambda: self._torn(life), lambda: node.is_full)
         node.server, node.stop = None, asyncio.Event()
         self.note(f"{node_id} starts")
-        outside = Outside(node.clock, self._open_session(node), disk, random.Random(self.rng.random()))
+        outside = Outside(
+            node.clock, self._open_session(node), disk, random.Random(self.rng.random()), self.network.bind
+        )
         task = self.loop.create_task(self._live(node, life, outside), context=context_of(life))
         task.add_done_callback(lambda done: self._ended(node, life, done), context=NOBODY)
         self.ended.append(task)
