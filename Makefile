@@ -6,9 +6,7 @@ SHELL := /bin/bash
 .DELETE_ON_ERROR:
 .ONESHELL:
 
-# The system's own where it is new enough: it is built with profiles, and takes a tenth less time than most that are built by hand.
-PYTHON ?= $(shell for python in /usr/bin/python3 python3; do \
-  "$$python" -c 'import ensurepip, sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo "$$python" && exit; done; echo python3)
+PYTHON ?= python3
 BIN := .venv/bin
 KAFKA_VERSIONS := 3.9.1 4.3.0
 TOXIPROXY_VERSION := v2.12.0

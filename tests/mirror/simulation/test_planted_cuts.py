@@ -62,10 +62,10 @@ def carries_no_gaps(patch: pytest.MonkeyPatch) -> None:
 SEEDS = 300
 PLANTED: tuple[tuple[Plant, int], ...] = (
     (says_the_deal_before_the_state_is_carried, 40),
-    (fences_unit_0_alone, 10),
-    (does_not_look_behind_its_fence, 65),
-    (resumes_without_the_deal, 40),
-    (carries_no_gaps, 40),
+    (fences_unit_0_alone, 107),
+    (does_not_look_behind_its_fence, 280),
+    (resumes_without_the_deal, 55),
+    (carries_no_gaps, 54),
 )
 """From which seed on they are looked for. A reader that goes by two deals, leftovers that stay, two cuts at once, and
 what is carried in another order are found in `tests/mirror/offsets`.
