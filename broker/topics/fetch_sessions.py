@@ -81,6 +81,11 @@ class Fetched:
             self.watched.pop(self, None)
             self.watched = None
 
+    def leave(self) -> None:
+        """Its session is over, or goes on without it. A fetch that still waits looks once more, and watches nothing."""
+        self.unwatch()
+        self.session = None
+
     def may_rest(self, data: PartitionData, isolation_level: int) -> bool:
         """Whether, this being told, there is nothing to tell until the partition says so."""
         committed = isolation_level == IsolationLevel.READ_COMMITTED
@@ -132,7 +137,7 @@ class FetchSession:
 
     def forget(self, key: Key) -> None:
         if (fetched := self.partitions.pop(key, None)) is not None:
-            fetched.unwatch()
+            fetched.leave()
         self.due.pop(key, None)
         self.woken.pop(key, None)
 
@@ -158,7 +163,7 @@ class FetchSession:
 
     def told(self, fetched: Fetched, data: PartitionData) -> None:
         key = fetched.key
-        if key not in self.partitions:
+        if self.partitions.get(key) is not fetched:
             return
         if data.records:
             # It had its turn, and comes last in the next answer, so that each has its turn.
@@ -172,7 +177,7 @@ class FetchSession:
 
     def end(self) -> None:
         for fetched in self.partitions.values():
-            fetched.unwatch()
+            fetched.leave()
 
 
 def by_topic(found: Iterable[tuple[Fetched, PartitionData]]) -> list[FetchableTopicResponse]:

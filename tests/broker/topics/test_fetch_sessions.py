@@ -159,6 +159,21 @@ def test_what_was_told_is_not_looked_at_until_its_partition_wakes_it() -> None:
     assert [len(each) for each in waiters.values()] == [0, 0, 0]
 
 
+def test_a_fetch_that_outlives_its_session_watches_nothing() -> None:
+    """It waits still when the session is over, or forgets a partition, and looks once more."""
+    cache, waiters = sessions(), Waiters()
+    session_id = begun(cache, ("a", 0, 5), ("a", 1, 5))
+    looked_at = [*cache.plan(request(session_id, 1), by_id=False).partitions.values()]
+    for one in looked_at:
+        one.watch(waiters)
+    assert len(waiters) == 2
+    cache.plan(request(session_id, 2, forgotten_topics_data=forget(("a", 0))), by_id=False)
+    cache.plan(request(session_id, 0, ("a", 1, 5)), by_id=False)
+    for one in looked_at:
+        one.watch(waiters)
+    assert not waiters
+
+
 @pytest.mark.parametrize(
     ("data", "news"),
     [
