@@ -7,11 +7,12 @@ of TLS before anybody is told of the connection, so that nobody can end one that
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 import socket
 import ssl
-from collections.abc import Awaitable, Callable
-from typing import Any, Final, Protocol, Self
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any, Final, Protocol, Self, TypeAlias
 
 from broker.base.address import Address
 
@@ -25,6 +26,10 @@ REST_S: Final = 1.0
 """So long nobody is let in where the system has no more files or memory for it."""
 _HUNG_UP: Final = (BlockingIOError, InterruptedError, ConnectionAbortedError)
 
+_NOT_HERE: Final = (errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL)
+
+Place: TypeAlias = tuple[int, int, int, Any]
+"""What `socket.socket` takes, and the address to bind."""
 Came = Callable[[socket.socket, str], None]
 """Told of each who is let in: a socket that does not block, and is theirs from now on, and the peer's host."""
 
@@ -58,15 +63,7 @@ class Door:
     async def bound(cls, wanted: Address, came: Came) -> Self:
         """Raises OSError."""
         found = await asyncio.get_running_loop().getaddrinfo(*wanted, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-        sockets: list[socket.socket] = []
-        try:
-            for family, kind, protocol, _, where in dict.fromkeys(found):
-                sockets.append(_bound(socket.socket(family, kind, protocol), where))
-        except OSError:
-            for each in sockets:
-                each.close()
-            raise
-        return cls(sockets, came)
+        return cls(bound_sockets((family, kind, protocol, at) for family, kind, protocol, _, at in found), came)
 
     @classmethod
     async def opened(cls, wanted: Address, came: Came) -> Self:
@@ -114,6 +111,30 @@ class Door:
     def _go_on(self, listener: socket.socket) -> None:
         if not self._closed:
             self._loop.add_reader(listener, self._let_in, listener)
+
+
+def bound_sockets(places: Iterable[Place]) -> list[socket.socket]:
+    """At each of these that this machine has: a name like localhost may stand for an address of IPv6 where there is
+    none. Raises OSError.
+    """
+    sockets: list[socket.socket] = []
+    lacking: OSError | None = None
+    try:
+        for family, kind, protocol, where in dict.fromkeys(places):
+            try:
+                sockets.append(_bound(socket.socket(family, kind, protocol), where))
+            except OSError as error:
+                if error.errno not in _NOT_HERE:
+                    raise
+                lacking = error
+                log.warning("nobody is let in at %s: %s", where, error.strerror)
+        if lacking is not None and not sockets:
+            raise lacking
+    except OSError:
+        for each in sockets:
+            each.close()
+        raise
+    return sockets
 
 
 def _bound(new: socket.socket, where: Any) -> socket.socket:

@@ -11,7 +11,7 @@ import pytest
 
 from broker.base import door as limits
 from broker.base.address import Address
-from broker.base.door import Arrival, Door
+from broker.base.door import Arrival, Door, bound_sockets
 
 HERE = Address("127.0.0.1", 0)
 COUNT = 3 * limits.AT_ONCE_MAX
@@ -74,6 +74,21 @@ async def test_a_port_that_is_taken_is_told_and_nothing_stays_open() -> None:
     with pytest.raises(OSError):
         await Door.opened(HERE._replace(port=door.port), lambda one, host: one.close())
     door.close()
+
+
+def test_an_address_that_this_machine_lacks_is_left_out(caplog: pytest.LogCaptureFixture) -> None:
+    """As ::1 of localhost, in a container without IPv6."""
+    here = (socket.AF_INET, socket.SOCK_STREAM, 0, HERE)
+    lacking = [(socket.AF_INET, socket.SOCK_STREAM, 0, ("192.0.2.1", 0)), (9999, socket.SOCK_STREAM, 0, ("::1", 0))]
+    (one,) = bound_sockets([*lacking, here, here])
+    with one:
+        assert one.getsockname()[0] == HERE.host
+    assert [record.args[0] for record in caplog.records if isinstance(record.args, tuple)] == [
+        where for *_, where in lacking
+    ]
+    for each in lacking:
+        with pytest.raises(OSError):
+            bound_sockets([each])
 
 
 async def test_who_shakes_no_hands_is_ended_when_others_need_the_place() -> None:
