@@ -28,6 +28,9 @@ OTHER_TOPICS: Final = "(others)"
 NAMED_IN_A_LINE: Final = 3
 GROUP: Final = "group "
 """What the text of a group's difference begins with; a topic's has no space before its partition."""
+RECORDS_NOT_LISTED: Final = "records that are not listed"
+OFFSETS_NOT_LISTED: Final = "offsets of groups that are not listed"
+"""What the text of a list's rest ends with, behind its number."""
 
 Document: TypeAlias = Mapping[str, Any]
 """What `as_document` gives of a run."""
@@ -81,16 +84,29 @@ def _not_looked_at(told: Iterable[str], document: Document) -> Iterator[str]:
     left_out = (item for item in document["not_compared"] if Reason(item["reason"]).hides_records)
     hidden = {f"{item['topic']}:{item['partition']}" for item in left_out}
     groups = document["groups"] or {"told": [], "offsets_told": 1, "not_listed": ""}  # none asked for: all are unseen
-    is_cut = bool(groups["not_listed"]) or groups["offsets_told"] > len(groups["told"])
+    is_cut = bool(groups["not_listed"]) or _hides_due(groups)
     unknown = {_of_group(item) for item in groups["told"] if item["verdict"] == GroupVerdict.UNKNOWN}
+    rests = {text.partition(" ")[2] for text in differences(document)}
     for text in told:
+        place, _, rest = text.partition(" ")
         if text.startswith(GROUP):
             is_hidden = is_cut or text.rpartition(" ")[0] in unknown
+        elif rest in (RECORDS_NOT_LISTED, OFFSETS_NOT_LISTED):  # another number stands in its place
+            is_seen = not hidden if rest == RECORDS_NOT_LISTED else not (is_cut or unknown)
+            is_hidden = not is_seen and rest not in rests
         else:
-            place = text.partition(" ")[0]
-            is_hidden = place in hidden or (":" not in place and bool(hidden))  # a sum is of all partitions
+            is_hidden = place in hidden
         if is_hidden:
             yield text
+
+
+def _hides_due(groups: Mapping[str, Any]) -> bool:
+    """Whether the list ends before all that the link carries over: what only the target has comes last, and says
+    nothing of that.
+    """
+    told = groups["told"]
+    is_whole = groups["offsets_told"] <= len(told)
+    return not is_whole and not (told and told[-1]["verdict"] == GroupVerdict.MISSING_AT_SOURCE)
 
 
 def differences(document: Document) -> Iterator[str]:
@@ -103,13 +119,13 @@ def differences(document: Document) -> Iterator[str]:
         yield f"{item['topic']}:{item['partition']} {item['kind']} ({offsets})"
     unlisted = sum(document["differences_found"].values()) - len(document["differences"])
     if unlisted > 0:
-        yield f"{unlisted:,} records that are not listed"
+        yield f"{unlisted:,} {RECORDS_NOT_LISTED}"
     groups = document["groups"] or {"told": [], "offsets_differing": 0}
     listed = [item for item in groups["told"] if item["is_finding"]]
     for item in listed:
         yield f"{_of_group(item)} {item['verdict']}"
     if groups["offsets_differing"] > len(listed):
-        yield f"{groups['offsets_differing'] - len(listed):,} offsets of groups that are not listed"
+        yield f"{groups['offsets_differing'] - len(listed):,} {OFFSETS_NOT_LISTED}"
     for item in document["not_compared"]:
         if Reason(item["reason"]).is_finding:
             yield f"{item['topic']}:{item['partition']} {item['side']} {item['reason']}"

@@ -134,6 +134,32 @@ def test_a_difference_where_a_later_audit_could_not_look_is_not_gone() -> None:
     assert (state.unseen, state.proved_at_ms) == ((), 5_000)
 
 
+def test_groups_that_only_the_target_has_hide_no_difference(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They stand last in a list that is cut: what was told and is not there any more is gone, and equal is proved."""
+    monkeypatch.setattr(limits, "AUDIT_GROUPS_LISTED", 2)
+    behind = GroupOffset("g", "t", 0, "t", 3, 1, 3, GroupVerdict.BEHIND, GroupReason.NOT_CARRIED)
+    own = [replace(behind, group=name, verdict=GroupVerdict.MISSING_AT_SOURCE, reason=None) for name in "xyz"]
+    waits = [replace(behind, group=name, is_in_flight=True) for name in "bcd"]
+
+    def seen(*offsets: GroupOffset, not_listed: str = "") -> dict[str, Any]:
+        groups = FrozenGroups(1, 1, True, 0, not_listed, offsets)
+        return run(replace(EQUAL, frozen=replace(EQUAL.frozen, groups=groups)), "r2", 5_000)
+
+    first, _ = after_run(WatchState("east-west", proved_at_ms=1), seen(behind, *own) | {"verdict": "differs"})
+    assert first.told == ("group g t:0 behind",)
+    state, _ = after_run(first, seen(*own))
+    assert (state.unseen, state.proved_at_ms) == ((), 5_000)
+    state, _ = after_run(first, seen(*waits))
+    assert (state.unseen, state.proved_at_ms) == (first.told, 1), "it may be one of those that are not listed"
+    many = [replace(behind, partition=partition) for partition in range(5)]
+    first, _ = after_run(WatchState("east-west"), seen(*many[:4]) | {"verdict": "differs"})
+    assert first.told[-1] == "2 offsets of groups that are not listed"
+    state, _ = after_run(first, seen(not_listed="a coordinator is away"))
+    assert state.unseen == first.told
+    state, _ = after_run(first, seen(*many) | {"verdict": "differs"})
+    assert (state.told[-1], state.unseen) == ("3 offsets of groups that are not listed", ())
+
+
 def test_what_is_not_equal_is_no_proof() -> None:
     for verdict in AuditVerdict:
         document = run(EQUAL, "r", 2_000) | {"verdict": verdict.value}
