@@ -80,7 +80,8 @@ class _Begun(NamedTuple):
 class Connection(asyncio.BufferedProtocol):
     """`serve` runs in the server's task group from `connection_made` on; the other methods are asyncio's callbacks."""
 
-    def __init__(self, server: ConnectionServer, entrance: Entrance) -> None:
+    def __init__(self, server: ConnectionServer, entrance: Entrance, host: str) -> None:
+        """`host` is the peer's, as the listener was told it: who hangs up at once has no name any more."""
         self._server, self.memory = server, server.memory
         self._entrance = entrance
         self.principal, self.rights = ANONYMOUS, EVERYTHING
@@ -91,7 +92,7 @@ class Connection(asyncio.BufferedProtocol):
         self._queued_max, self._frame_first_bytes = CONNECTION_REQUESTS_QUEUED_MAX, FRAME_FIRST_BYTES
         self._held = False
         self._transport: asyncio.Transport | None = None
-        self.host, self.fd = "", -1
+        self.host, self.fd = host, -1
         # Receiving. The head takes sizes and small frames; `_frame` is the larger frame that is coming in.
         size_max_bytes = self._broker.config.socket_request_max_bytes
         self._head = FrameHead(RECEIVE_HEAD_BYTES, size_min_bytes=HEADER_BYTES_MIN, size_max_bytes=size_max_bytes)
@@ -120,8 +121,6 @@ class Connection(asyncio.BufferedProtocol):
         self._transport = cast(asyncio.Transport, transport)
         self._transport.set_write_buffer_limits(high=WRITE_HIGH_WATER_BYTES)
         self.fd = transport.get_extra_info("socket").fileno()
-        peer = transport.get_extra_info("peername")
-        self.host = peer[0] if peer else ""
         self._server.opened(self)
         with ended_by_errors(self):
             self.identified(self._entrance.principal(transport))

@@ -35,9 +35,9 @@ class LoginConnection(Connection):
     _login: Login
 
     def __init__(
-        self, server: ConnectionServer, entrance: Entrance, login: Login, strangers_memory: RequestMemory
+        self, server: ConnectionServer, entrance: Entrance, host: str, login: Login, strangers_memory: RequestMemory
     ) -> None:
-        super().__init__(server, entrance)
+        super().__init__(server, entrance, host)
         self._login, self.memory = login, strangers_memory
         # One request at a time is held, and the next is not read before it is answered. A bare token may be empty.
         self._queued_max, self._frame_first_bytes = 1, RECEIVE_HEAD_BYTES

@@ -110,7 +110,7 @@ class Server:
         return None
 
     async def _let_in(self, arrival: Arrival, way: Way) -> None:
-        connection = self._connection(way.entrance)
+        connection = self._connection(way.entrance, arrival.host)
         try:
             with ended_by_errors(arrival):
                 await arrival.enter(connection, way.tls, TLS_HANDSHAKE_MS)
@@ -121,10 +121,10 @@ class Server:
             if connection.fd < 0:
                 self._left(arrival.host)
 
-    def _connection(self, entrance: Entrance) -> Connection:
+    def _connection(self, entrance: Entrance, host: str) -> Connection:
         if entrance.logins is None:
-            return Connection(self, entrance)
-        return LoginConnection(self, entrance, entrance.logins.begin(), self.strangers_memory)
+            return Connection(self, entrance, host)
+        return LoginConnection(self, entrance, host, entrance.logins.begin(), self.strangers_memory)
 
     def opened(self, connection: Connection) -> None:
         if self._stopping:

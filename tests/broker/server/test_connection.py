@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
 import struct
 from contextlib import AsyncExitStack, suppress
 from pathlib import Path
@@ -233,6 +234,13 @@ async def test_more_connections_than_allowed_wait_in_turn_and_more_than_may_wait
     assert warned == ["clients wait until others go: there are 2 connections (max.connections)"], "once for all"
 
 
+def hang_up(address: str) -> None:
+    """Come, and be gone before anybody is accepted."""
+    host, port = address.rsplit(":", 1)
+    with socket.create_connection((host, int(port))) as gone:
+        gone.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+
+
 async def test_an_address_has_no_more_connections_than_allowed(tmp_path: Path) -> None:
     async with running_broker(tmp_path, max_connections_per_ip=2) as address:
         async with connect(address) as first, connect(address) as second:
@@ -241,6 +249,8 @@ async def test_an_address_has_no_more_connections_than_allowed(tmp_path: Path) -
             async with connect(address) as third:
                 assert await third.is_closed()
             assert await works(first)
+        for _ in range(2):
+            hang_up(address)
         async with asyncio.timeout(60):
             while True:
                 async with connect(address) as again:
