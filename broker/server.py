@@ -58,7 +58,8 @@ class Server:
         self._strangers = Strangers(STRANGERS_MAX)
         self._broker_strangers = Strangers(STRANGERS_MAX)
         """Apart, so that clients end no handshake of a broker."""
-        self._arrivals: set[Arrival] = set()
+        self._arrivals: dict[Connection, Arrival] = {}
+        """Of those that are not `opened` yet."""
         self._of_host: Counter[str] = Counter()
         self.failed_logins = failed_logins
         self.refused: dict[str, int] = {}
@@ -92,11 +93,11 @@ class Server:
             came.close()
             return
         self._of_host[host] += 1
-        arrival = Arrival(came, host)
-        self._arrivals.add(arrival)
+        arrival, connection = Arrival(came, host), self._connection(entrance, host)
+        self._arrivals[connection] = arrival
         if way.tls is not None:
             self._add_stranger(arrival, self._broker_strangers if entrance.inter_broker else self._strangers)
-        self._tasks.create_task(self._let_in(arrival, way))
+        self._tasks.create_task(self._let_in(connection, arrival, way))
 
     def _no_room(self, came: socket.socket, host: str) -> tuple[str, str] | None:
         """-> what it is counted as, and why."""
@@ -109,17 +110,21 @@ class Server:
             )
         return None
 
-    async def _let_in(self, arrival: Arrival, way: Way) -> None:
-        connection = self._connection(way.entrance, arrival.host)
+    async def _let_in(self, connection: Connection, arrival: Arrival, way: Way) -> None:
         try:
             with ended_by_errors(arrival):
                 await arrival.enter(connection, way.tls, TLS_HANDSHAKE_MS)
         finally:
-            self._arrivals.discard(arrival)
-            for strangers in (self._strangers, self._broker_strangers):
-                strangers.discard(arrival)
+            self._arrived(connection)
             if connection.fd < 0:
                 self._left(arrival.host)
+
+    def _arrived(self, connection: Connection) -> None:
+        """Or it never will. May be called again."""
+        arrival = self._arrivals.pop(connection, None)
+        if arrival is not None:
+            for strangers in (self._strangers, self._broker_strangers):
+                strangers.discard(arrival)
 
     def _connection(self, entrance: Entrance, host: str) -> Connection:
         if entrance.logins is None:
@@ -127,6 +132,8 @@ class Server:
         return LoginConnection(self, entrance, host, entrance.logins.begin(), self.strangers_memory)
 
     def opened(self, connection: Connection) -> None:
+        # Its place among strangers is free: who shook hands and is to log in would else need two, and go for himself.
+        self._arrived(connection)
         if self._stopping:
             # Let in before the listeners were closed, and told of after it: nobody would ever end it.
             self._refuse(connection, "stopping", "the broker stops")
@@ -226,7 +233,7 @@ class Server:
     def abort_connections(self) -> None:
         """Those that stand, and those that come."""
         self._stopping = True
-        standing: list[Stranger] = [*self.connections, *self._waiting, *self._arrivals]
+        standing: list[Stranger] = [*self.connections, *self._waiting, *self._arrivals.values()]
         for one in standing:
             one.abort("the broker stops")
 

@@ -111,7 +111,9 @@ async def test_our_client_logs_in_by_each_mechanism_and_not_with_another_passwor
     assert "wrong-secret" not in caplog.text
 
 
-async def test_a_login_over_tls(tmp_path: Path) -> None:
+async def test_a_login_over_tls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also on the last place of a stranger: who shook hands needs no second one for his login."""
+    monkeypatch.setattr("broker.server.STRANGERS_MAX", 1)
     authority = Authority(tmp_path / "ca")
     pair = authority.sign("server")
     files: dict[str, Any] = {"ssl_certificate_file": pair.certificate, "ssl_key_file": pair.key}
@@ -120,6 +122,7 @@ async def test_a_login_over_tls(tmp_path: Path) -> None:
         async with Cluster(where) as cluster:
             assert not await create_topics(cluster, [NewTopic("t", 1)])
             assert {each.principal for each in server.connections} == {"User:shop"}
+        assert not server.refused
 
 
 async def test_before_a_login_only_what_belongs_to_it_is_answered(tmp_path: Path) -> None:
