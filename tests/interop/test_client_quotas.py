@@ -89,7 +89,9 @@ async def writes(address: str, name: str) -> Held:
 async def reads(address: str, name: str) -> Held:
     async with connect(address) as client:
         await client.create_topic(name)
-        batch = batch_of("x" * int(LIMIT * 10 * PART / 2))
+        batch = batch_of(
+            "x" * int(LIMIT * 10 * PART / 2), timestamp=time.time_ns() // 1_000_000
+        )  # else retention takes it
         for _ in range(2):
             assert (await client.produce(name, batch)).error_code == 0
         await until_limited(address, name, name, consumer_byte_rate=LIMIT)
