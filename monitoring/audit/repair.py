@@ -328,7 +328,7 @@ def _blockers(link: LinkSeen, seen: PartitionSeen, only_there: int | None, conse
         (RepairBlocker.SHARED_TARGET, link.shared_targets),
         (RepairBlocker.MIRRORED_ON, bool(seen.links_on)),
         (RepairBlocker.COMPACTED, seen.is_compacted),
-        (RepairBlocker.ONLY_AT_TARGET, only_there != 0 and not consents.loses_data),
+        (RepairBlocker.ONLY_AT_TARGET, only_there != 0 and not is_silent and not consents.loses_data),
         (RepairBlocker.GROUPS_STAY, bool(stay)),
     ]
     return [blocker for blocker, stands in asked if stands]

@@ -71,7 +71,7 @@ STOPS: dict[RepairBlocker, PartitionSeen | LinkSeen] = {
     RepairBlocker.LINK_STOPPED: replace(LINK, may_run=False),
     RepairBlocker.LINK_NOT_RUNNING: replace(LINK, is_running=False),
     RepairBlocker.SHARED_TARGET: replace(LINK, shared_targets=True),
-    RepairBlocker.SITE_DID_NOT_SAY: replace(SEEN, target=None),
+    RepairBlocker.SITE_DID_NOT_SAY: replace(SEEN, target=None, only_at_target=None),
     RepairBlocker.NOT_AT_BOTH_SITES: replace(SEEN, source=None, is_at_both=False),
     RepairBlocker.NEVER_MIRRORED: replace(SEEN, position=None),
     RepairBlocker.STANDS_STILL: replace(SEEN, stands_still=True),
@@ -96,6 +96,9 @@ def test_once_asked_what_may_pass_is_waited_for() -> None:
     silent = replace(LINK, is_running=False)
     assert planned(COPYING, link=silent).in_the_way is None
     assert planned(COPYING, link=silent).blockers, "and nothing is deleted meanwhile"
+    untold = replace(COPYING, source=None, only_at_target=None)
+    assert planned(untold).blockers == (RepairBlocker.SITE_DID_NOT_SAY,), "for a moment no leader, say"
+    assert planned(untold).in_the_way is None
     assert planned(COPYING, link=replace(LINK, may_run=False)).in_the_way is RepairBlocker.LINK_STOPPED
     assert planned(replace(COPYING, stands_still=True)).in_the_way is RepairBlocker.STANDS_STILL
     assert not planned(DELETED, link=silent).blockers, "done is done"
