@@ -15,7 +15,7 @@ from mirror.link_finding import LinkFinding, LinkFindingKind
 from mirror.looking import LinkLook, look_at_link
 from mirror.offsets.acceptance import ask_to_accept
 from mirror.offsets.acceptance_entries import Acceptance
-from mirror.offsets.entries import Checkpoint, GapKind, GapStatus, LinkRun, RunState
+from mirror.offsets.entries import Checkpoint, Gap, GapKind, GapStatus, LinkRun, RunState
 from mirror.offsets.fence import fence_groups
 from mirror.offsets.fence_ends import FenceEnd
 from mirror.offsets.group_entries import GroupAction, GroupSync, GroupSyncs, VoidGroup, Written
@@ -73,6 +73,7 @@ __all__ = [
     "Due",
     "End",
     "FenceEnd",
+    "Gap",
     "GapKind",
     "GapStatus",
     "GroupAction",

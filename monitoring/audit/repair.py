@@ -119,9 +119,10 @@ class PartitionSeen:
     """One partition as both sites and the link's state show it now. Spans are whole logs, None where not known.
 
     `position` is the source offset to be mirrored next, None where nothing was mirrored; `needed_to` the one up to
-    which all is to be there. `only_at_target`: so many source offsets at most are at the target, and at the source no
-    more. `is_asked`: to be mirrored anew, since the run; `restarted_at` is the target offset from which all came again,
-    None where that has not begun. `links_on` read the topic at the target.
+    which all is to be there. `only_at_target`: so many source offsets at most are at the target, and neither at the
+    source nor in the new copy; None: that is not known. `is_asked`: to be mirrored anew, since the run; `restarted_at`
+    is the target offset from which all came again, None where that has not begun. `links_on` read the topic at the
+    target.
     """
 
     target_topic: str

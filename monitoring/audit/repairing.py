@@ -22,7 +22,6 @@ from broker.wire.vocabulary import GroupState, IsolationLevel, TopicPartition
 from mirror.api import (
     Acceptance,
     GapKind,
-    GapStatus,
     Link,
     LinkState,
     Pulse,
@@ -50,6 +49,7 @@ from monitoring.audit.repair import (
     frozen_at_ms,
     plan_repair,
 )
+from monitoring.audit.repair_ledger import find_asked, of_state, only_at_target
 from monitoring.errors import RepairStopped, RepairUnfinished
 
 _CLEANUP_POLICY: Final = "cleanup.policy"
@@ -104,6 +104,7 @@ async def look(request: RepairRequest, source: Cluster, target: Cluster) -> Repa
         log, log_there = _span(spans.get(where)), _span(spans_there.get(there[where]))
         if where in state.unread:  # without its map nothing is known of what it has
             log_there = None
+        asked = find_asked(state, where, frozen_at_ms(request.document))
         needed_to = request.needed_to.setdefault((where.topic, where.partition), log.end) if log is not None else None
         seen[where.topic, where.partition] = PartitionSeen(
             target_topic=there[where].topic,
@@ -113,9 +114,9 @@ async def look(request: RepairRequest, source: Cluster, target: Cluster) -> Repa
             is_at_both=where in known[0] and there[where] in known[1],
             is_compacted=_keeps_its_beginning(configs.get(there[where].topic)),
             links_on=_links_on(request, there[where].topic),
-            only_at_target=_only_at_target(state, where, log, log_there),
+            only_at_target=only_at_target(state, where, asked, log, log_there),
             groups=_places(link, state, groups, (where, there[where]), log),
-            **_of_state(state, where, frozen_at_ms(request.document)),
+            **of_state(state, where, asked),
         )
     run = state.entries.run
     may_run = run is None or run.state is RunState.RUNNING
@@ -190,34 +191,6 @@ def _words(one: PartitionRepair) -> str:
     return f"{text} ({', '.join(waits)})" if waits else text
 
 
-def _of_state(state: LinkState, where: TopicPartition, since_ms: int) -> dict[str, Any]:
-    """What the link's state says of a partition, of a repair only if it is of after the run, and of this log: where the
-    map reaches before it the target topic was made anew since, and what is there is no old copy.
-    """
-    entries, first = state.entries, next(iter(state.map.intervals(*where)), None)
-    asked = [
-        gap
-        for gap in entries.gaps.values()
-        if (gap.topic, gap.partition) == where
-        and gap.kind is GapKind.MIRRORED_ANEW
-        and gap.at_ms > since_ms
-        and (
-            gap.status is GapStatus.ACCEPTED
-            or (gap.status is GapStatus.PASSED and first is not None and first.target_start >= gap.target_offset)
-        )
-    ]
-    last = max(asked, key=lambda gap: gap.at_ms, default=None)
-    checkpoint = entries.checkpoints.get(where)
-    return {
-        "position": checkpoint.position if checkpoint is not None else None,
-        "stands_still": where in entries.open_gaps(),
-        "is_held": not entries.holds.keys().isdisjoint({tuple(where), (where.topic, None)})
-        or where.topic in entries.paused,
-        "is_asked": last is not None,
-        "restarted_at": last.target_offset if last is not None and last.status is GapStatus.PASSED else None,
-    }
-
-
 def _is_running(entries: StateEntries, now_ms: int) -> bool:
     """Whether a worker lives of each unit."""
     owners = entries.owners().values()
@@ -240,17 +213,6 @@ def _links_on(request: RepairRequest, target_topic: str) -> tuple[str, ...]:
     mine = request.link
     others = [one for one in request.links if one.source.name == mine.target.name and one.name != mine.name]
     return tuple(sorted(one.name for one in others if one.selects_topic(target_topic)))
-
-
-def _only_at_target(state: LinkState, where: TopicPartition, source: Span | None, target: Span | None) -> int | None:
-    """So many source offsets at most that the target still has and the source has no more."""
-    if source is None or target is None or where in state.unread:
-        return None
-    first = next(iter(state.map.intervals(*where)), None)
-    if first is None:
-        return 0
-    kept_from = state.map.to_source(*where, target.start) if target.start > first.target_start else None
-    return max(0, source.start - (first.source_start if kept_from is None else kept_from))
 
 
 @dataclass(frozen=True, slots=True)
