@@ -26,7 +26,7 @@ from broker.client.groups import list_groups
 from broker.client.log import append
 from broker.client.scan import scan_log
 from broker.client.site import Site
-from broker.client.topics import NewTopic, describe_topics, list_topics
+from broker.client.topics import NewTopic, describe_each_topic, describe_topics, list_topics
 from broker.wire.records import Record, encode_batch
 from broker.wire.vocabulary import EVERY_RESOURCE, AclOperation, AclPattern, AclResource, TopicPartition
 from mirror.acls.carrying import KINDS, AclScope, carry, is_about
@@ -190,11 +190,19 @@ async def _settle(target: Cluster, made: Mapping[Acl, OwnRights]) -> _Made:
         await await_acls(target, [*touching])
         unsettled = {}
     now = await _own_rights(target, {name for before in touching.values() for name, _ in before})
-    lost = {acl: before - now for acl, before in touching.items() if before - now}
+    missing = frozenset[tuple[str, AclOperation]]().union(*touching.values()) - now
+    missing = await _of_topics_there(target, missing)
+    lost = {acl: rights for acl, before in touching.items() if (rights := before & missing)}
     undone = {acl: ShutsOutMirror(_without(rights)) for acl, rights in lost.items()}
     left = await delete_acls(target, [*undone])
     again = {acl: before for acl, before in touching.items() if acl in left or (acl in unsettled and acl not in undone)}
     return _Made({**undone, **left}, again)
+
+
+async def _of_topics_there(target: Cluster, rights: OwnRights) -> OwnRights:
+    """Those that something took, be the topic hidden by now; of one that is gone nobody has any."""
+    found, hidden = await describe_each_topic(target, {name for name, _ in rights}) if rights else ({}, {})
+    return frozenset(right for right in rights if right[0] in found or right[0] in hidden)
 
 
 def _without(rights: OwnRights) -> str:
