@@ -26,7 +26,7 @@ from mirror.offsets.topic_entries import TopicIdentity
 from mirror.worker.events import Event, tell_gap, tell_hold, tell_passed
 from mirror.worker.ground import Ground, settled
 from mirror.worker.holds import Holds
-from mirror.worker.leaving import let_go
+from mirror.worker.leaving import call_back, let_go
 from mirror.worker.limits import PARTITIONS_AT_ONCE
 from mirror.worker.resume import Evidence, Opening, open_partition, recover_partition
 from mirror.worker.session import Session
@@ -188,6 +188,10 @@ async def _admit(
         else:
             session.tell(Event.PARTITION_TAKEN_IN, topic=where.topic, partition=where.partition)
     await session.admit(taken_in)
+    for where, opening in openings:
+        asked = session.anew.pop(where, None)
+        if asked is not None and asked.at_ms not in {gap.at_ms for gap in opening.passed if gap.kind is asked.kind}:
+            call_back(session, asked)
 
 
 def _identities(session: Session, ground: Ground, openings: Mapping[TopicPartition, Opening]) -> list[TopicIdentity]:

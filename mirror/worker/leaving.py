@@ -33,7 +33,9 @@ def call_back(session: Session, gap: Gap) -> None:
     """A gap of a partition of the session was accepted, and the state says so."""
     where = TopicPartition(gap.topic, gap.partition)
     replicator = session.replicators.get(where)
-    if replicator is None:
+    if gap.kind is GapKind.MIRRORED_ANEW and (replicator is None or replicator.is_held):
+        session.anew[where] = gap
+    elif replicator is None:
         session.deleted.pop(where, None)
         session.deletions_decided = True
     elif not replicator.is_held and (replicator.gap is not None or gap.kind is GapKind.MIRRORED_ANEW):

@@ -77,7 +77,8 @@ class Session:
         """Those whose gap was accepted: they are taken in anew when all that was on its way is answered."""
         self.deleted: dict[tuple[str, int], Gap] = {(gap.topic, gap.partition): gap for gap in opened.deleted}
         """The gaps of partitions that the source has no more."""
-        self.deletions_decided = False
+        self.deletions_decided, self.anew = False, dict[TopicPartition, Gap]()
+        """`anew`: what was asked for of those that do not move: who takes one in may have read the state before."""
         self.paused, self.wishes = dict(opened.entries.paused), opened.wishes
         self._state, self.in_state = opened.state, {*opened.entries.checkpoints, *opened.replicators}
         self.look_due = asyncio.Event()

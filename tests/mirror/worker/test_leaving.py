@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,6 +19,7 @@ from mirror.offsets.acceptance_entries import Acceptance
 from mirror.offsets.entries import Gap, GapKind, GapStatus
 from mirror.offsets.operations import resume_link
 from mirror.offsets.state import read_entries
+from mirror.worker import latecomers
 from mirror.worker.events import Event
 from tests.mirror.harness import (
     Told,
@@ -188,3 +190,38 @@ async def test_a_partition_is_mirrored_anew_by_the_session_that_runs_amid_its_re
     async with running(stage.link, limits=LIMITS) as told:
         await stage.wait_for(BAD, NEXT, OTHER)
         assert not told.of(Event.PARTITION_STOPPED)
+
+
+async def test_a_repair_that_is_asked_for_while_the_partition_is_taken_in_is_carried_out(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who takes it in has read the state before that."""
+    await stage.write(BAD, OTHER)
+    with_sequences, waiting = latecomers._with_sequences, [True]
+
+    async def heard() -> bool:
+        entries = await read_entries(stage.link, stage.target)
+        return GapKind.MIRRORED_ANEW in {gap.kind for gap in entries.gaps.values()} and not entries.acceptances
+
+    async def late(*looked: Any) -> Any:
+        if waiting and waiting.pop():
+            asked = Acceptance(*BAD, 10, GapKind.MIRRORED_ANEW, stage.target.clock.now_ms(), 0, "repair")
+            await acceptance.ask_to_accept(stage.link, stage.target, [asked])
+            await eventually(heard, "the worker to hear of it")
+        return await with_sequences(*looked)
+
+    async with running(stage.link, limits=LIMITS) as told:
+        await stage.wait_for(BAD, OTHER)
+        stage.west.refuse(BAD, ErrorCode.INVALID_RECORD, ApiKey.PRODUCE)
+        await stage.write(BAD)
+        await told.wait_for(Event.PARTITION_STOPPED)
+        stage.west.heal()
+        monkeypatch.setattr(latecomers, "_with_sequences", late)
+        await accept_all(stage.link, stage.target, "op")
+        await told.wait_for(Event.GAP_PASSED, 2)
+        gaps = (await read_entries(stage.link, stage.target)).gaps.values()
+        (gap,) = (gap for gap in gaps if gap.kind is GapKind.MIRRORED_ANEW)
+        assert gap.status is GapStatus.PASSED
+        await delete_records(stage.target, {BAD: gap.target_offset})
+        await stage.wait_for(BAD, OTHER)
+        assert_one_session(told)
