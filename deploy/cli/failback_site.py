@@ -8,7 +8,7 @@ in its turn. Behind one that was cut short none begins, as that one keeps both s
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, NoReturn
@@ -212,6 +212,9 @@ def _come_back(
     step, operation_id = "", ""
     try:
         plan, log = run_async(look_at(app, link, one.folder, ""))
+        if replace(one, plan=plan, log=log).outcome is Outcome.NOT_AWAY:
+            click.echo(filled(f"link {link.name} is not away any more: somebody else let it run meanwhile"), err=True)
+            return _result(link, Outcome.NOT_AWAY, ExitCode.DONE)
         refuse(app, link, plan, log)
         if not yes and one.plan is not None and _consented(plan) != _consented(one.plan):
             raise CommandRefused(f"the plan of {link.name} holds no more", AGAIN, ExitCode.REFUSED)
