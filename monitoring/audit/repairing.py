@@ -87,8 +87,8 @@ async def look(request: RepairRequest, source: Cluster, target: Cluster) -> Repa
     state = await load_partial_state(link, target)
     here = [TopicPartition(*item.place) for item in found]
     there = {where: TopicPartition(link.target_topic(where.topic), where.partition) for where in here}
-    at_source, _ = await describe_each_topic(source, {where.topic for where in here})
-    at_target, _ = await describe_each_topic(target, {where.topic for where in there.values()})
+    at_source, unclear = await describe_each_topic(source, {where.topic for where in here})
+    at_target, unclear_there = await describe_each_topic(target, {where.topic for where in there.values()})
     known = [
         {TopicPartition(name, one.partition) for name, topic in topics.items() for one in topic.partitions}
         for topics in (at_source, at_target)
@@ -111,7 +111,8 @@ async def look(request: RepairRequest, source: Cluster, target: Cluster) -> Repa
             source=log,
             target=log_there,
             needed_to=needed_to,
-            is_at_both=where in known[0] and there[where] in known[1],
+            is_at_both=(where in known[0] or where.topic in unclear)
+            and (there[where] in known[1] or there[where].topic in unclear_there),
             is_compacted=_keeps_its_beginning(configs.get(there[where].topic)),
             links_on=_links_on(request, there[where].topic),
             only_at_target=only_at_target(state, where, asked, log, log_there),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,11 +14,13 @@ import pytest
 
 from broker.client.cluster import Cluster
 from broker.client.configs import alter_topic_configs
+from broker.client.errors import KafkaError
 from broker.client.groups import commit_offsets, committed_offsets
-from broker.client.model import CommittedOffset
+from broker.client.model import CommittedOffset, Topic
 from broker.client.offsets import log_start_offsets
 from broker.client.topics import delete_records, delete_topics
 from broker.wire.batch import peek, renew_crc
+from broker.wire.errors import ErrorCode
 from broker.wire.records import Record
 from broker.wire.vocabulary import ConfigOperation, TopicPartition
 from deploy.cli.terminal import ExitCode
@@ -26,6 +28,7 @@ from mirror.link import Link
 from mirror.offsets.entries import GapKind, GapStatus
 from mirror.offsets.operations import pause_link
 from mirror.offsets.state import load_link_state, read_entries
+from monitoring.audit import repairing
 from monitoring.audit.document import as_document
 from monitoring.audit.freeze import freeze_link
 from monitoring.audit.group_looks import freeze_groups
@@ -246,7 +249,16 @@ async def refusals(stage: Stage) -> None:
         changes = [("cleanup.policy", ConfigOperation.SET, policy)]
         assert not await alter_topic_configs(stage.target, {"flights": changes})
         assert (await stage.planned(allowed)).blockers == blockers
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(repairing, "describe_each_topic", no_leader)
+        assert (await stage.planned(allowed)).in_the_way is RepairBlocker.SITE_DID_NOT_SAY, (
+            "nobody says it is not there"
+        )
     await pause_link(stage.link, stage.target, "op")
     with pytest.raises(RepairStopped, match="link stopped"):
         await stage.carry_out(allowed)
     assert not (await read_entries(stage.link, stage.target)).acceptances
+
+
+async def no_leader(_cluster: Cluster, names: Iterable[str]) -> tuple[dict[str, Topic], dict[str, KafkaError]]:
+    return {}, {name: KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, name) for name in names}
