@@ -19,6 +19,7 @@ from broker.client.errors import KafkaError
 from broker.client.limits import REPLICA_ID_CONSUMER
 from broker.client.log import FetchLimits
 from broker.wire.errors import ErrorCode
+from broker.wire.fetch_epochs import FULL_EPOCH, NO_SESSION, next_epoch
 from broker.wire.messages.fetch import (
     FetchPartition,
     FetchRequest,
@@ -30,9 +31,6 @@ from broker.wire.messages.fetch import (
 from broker.wire.schema import ZERO_UUID
 from broker.wire.vocabulary import NO_LEADER_EPOCH, IsolationLevel, TopicPartition
 
-NO_SESSION: Final = 0
-FULL_EPOCH: Final = 0
-EPOCH_MAX: Final = 2**31 - 1
 UNTOLD: Final = -1
 
 SESSION_ERRORS: Final = frozenset(
@@ -155,11 +153,11 @@ class FetchSession:
         if len(found) < named or (was_full and len(found) < len(self._told)):
             self._begin_anew(response.session_id)
         elif was_full and response.session_id:
-            self._id, self._epoch = response.session_id, FULL_EPOCH + 1
+            self._id, self._epoch = response.session_id, next_epoch(FULL_EPOCH)
         elif was_full or response.session_id != self._id:
             self._begin_anew(response.session_id)
         else:
-            self._epoch = self._epoch % EPOCH_MAX + 1
+            self._epoch = next_epoch(self._epoch)
         return found
 
     def _found(self, response: FetchResponse) -> Iterator[tuple[TopicPartition, PartitionData]]:

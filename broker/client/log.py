@@ -15,6 +15,7 @@ from broker.client.limits import EMPTY_ANSWERS_MAX, REPLICA_ID_CONSUMER
 from broker.wire.batch import BatchHeader, verify_crc
 from broker.wire.buffers import Buffer
 from broker.wire.errors import CorruptBatch, ErrorCode
+from broker.wire.fetch_epochs import FINAL_EPOCH
 from broker.wire.message_sets import iter_fetched
 from broker.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
 from broker.wire.messages.produce import (
@@ -26,7 +27,6 @@ from broker.wire.messages.produce import (
 from broker.wire.records import Record, decode_records
 from broker.wire.vocabulary import ALL_REPLICAS, IsolationLevel, TopicPartition
 
-SESSIONLESS_EPOCH: Final = -1
 FETCH_BY_ID_VERSION: Final = 13
 """The first that names topics by their ids alone (KIP-516): a recreated topic is not taken for the one before."""
 
@@ -57,7 +57,7 @@ def fetch_request(
         min_bytes=limits.min_bytes,
         max_bytes=limits.max_bytes,
         isolation_level=int(isolation),
-        session_epoch=SESSIONLESS_EPOCH,
+        session_epoch=FINAL_EPOCH,
         topics=[FetchTopic(name, asked) for name, asked in topics.items()],
     )
 

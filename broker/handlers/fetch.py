@@ -25,7 +25,6 @@ from broker.limits import UNSENT_ANSWERS_BYTES_MAX
 from broker.replication.leading import Leading
 from broker.topics.fetch_sessions import (
     NEVER_TOLD,
-    NO_SESSION,
     Fetched,
     FetchPlan,
     FetchSession,
@@ -36,6 +35,7 @@ from broker.topics.partition import Partition, Waiters
 from broker.topics.reading import Reader, read_partition, reader_of, reads_any_replica, replica_id_of
 from broker.wire.api import ApiKey
 from broker.wire.errors import ErrorCode
+from broker.wire.fetch_epochs import NO_SESSION
 from broker.wire.messages.fetch import (
     FetchPartition,
     FetchRequest,

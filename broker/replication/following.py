@@ -28,6 +28,7 @@ from broker.replication.throttling import ReplicationQuota
 from broker.topics.partition import Partition
 from broker.wire.buffers import Records
 from broker.wire.errors import ErrorCode, WireError
+from broker.wire.fetch_epochs import FULL_EPOCH, NO_SESSION, next_epoch
 from broker.wire.messages.fetch import (
     EpochEndOffset,
     FetchPartition,
@@ -41,8 +42,6 @@ from broker.wire.messages.fetch import (
 
 log = logging.getLogger(__name__)
 
-NO_SESSION = 0
-FULL_EPOCH = 0
 EXPECTED = frozenset(
     {
         ErrorCode.NOT_LEADER_OR_FOLLOWER,
@@ -173,7 +172,7 @@ class Following:
             self.lost()
             return
         self._session_id = response.session_id
-        self._session_epoch = self._session_epoch % (2**31 - 1) + 1 if response.session_id else FULL_EPOCH
+        self._session_epoch = next_epoch(self._session_epoch) if response.session_id else FULL_EPOCH
         for topic in response.responses:
             for data in topic.partitions:
                 key = (topic.topic_id, data.partition_index)

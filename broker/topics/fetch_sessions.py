@@ -28,14 +28,11 @@ from broker.limits import (
 )
 from broker.topics.partition import Waiters
 from broker.wire.errors import ErrorCode
+from broker.wire.fetch_epochs import FINAL_EPOCH, FULL_EPOCH, NO_SESSION, next_epoch
 from broker.wire.messages.fetch import FetchableTopicResponse, FetchPartition, FetchRequest, PartitionData
 from broker.wire.vocabulary import IsolationLevel
 
-NO_SESSION: Final = 0
-FINAL_EPOCH: Final = -1
-FULL_EPOCH: Final = 0
 NEVER_TOLD: Final = -1
-_EPOCH_MAX: Final = 2**31 - 1
 
 TopicKey = str | uuid.UUID
 """How the client names a topic: by its name until Fetch v12, by its id from v13 on."""
@@ -123,7 +120,7 @@ class FetchSession:
     by_id: bool
     privileged: bool = False
     begun_at_ms: float = 0.0
-    epoch: int = FULL_EPOCH + 1
+    epoch: int = next_epoch(FULL_EPOCH)
     used_at_ms: float = 0.0
     partitions: dict[Key, Fetched] = field(default_factory=dict)
     due: dict[Key, Fetched] = field(default_factory=dict)
@@ -290,7 +287,7 @@ class FetchSessions:
             raise FetchSessionError(
                 "a fetch session is by topic names or by topic ids", error_code=ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
             )
-        session.epoch = 1 if session.epoch == _EPOCH_MAX else session.epoch + 1
+        session.epoch = next_epoch(session.epoch)
         session.used_at_ms = self._now_ms()
         self._sessions[session.session_id] = self._sessions.pop(session.session_id)
         return session

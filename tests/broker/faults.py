@@ -19,9 +19,9 @@ from broker.broker import Broker
 from broker.handlers.handler import Handler, RequestContext
 from broker.handlers.table import HANDLERS
 from broker.topics.errors import PartitionOffline
-from broker.topics.fetch_sessions import FINAL_EPOCH
 from broker.wire.api import ApiKey
 from broker.wire.errors import ErrorCode
+from broker.wire.fetch_epochs import FINAL_EPOCH
 from broker.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnPartitionResult,
     AddPartitionsToTxnResponse,

@@ -13,10 +13,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 
 from broker.client.errors import KafkaError
-from broker.client.fetch_session import EPOCH_MAX, UNTOLD, FetchSession, Wanted
+from broker.client.fetch_session import UNTOLD, FetchSession, Wanted
 from broker.client.log import FetchLimits
 from broker.topics.fetch_sessions import Fetched, FetchSessionError, FetchSessions, by_topic
 from broker.wire.errors import ErrorCode
+from broker.wire.fetch_epochs import EPOCH_MAX
 from broker.wire.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
 from broker.wire.vocabulary import TopicPartition
 from tests.broker.clock import ManualClock
