@@ -59,7 +59,7 @@ def after_run(state: WatchState, document: Document) -> tuple[WatchState, list[s
     known, found = (*state.told, *state.unseen), tuple(differences(document))
     new = [text for text in found if text not in known]
     before = [text for text in known if text not in found]
-    unseen = tuple(_not_looked_at(before, document))
+    unseen = tuple(_not_looked_at(before, found, document))
     gone = len(before) - len(unseen)
     lines = []
     if verdict is not state.verdict:
@@ -79,14 +79,14 @@ def after_run(state: WatchState, document: Document) -> tuple[WatchState, list[s
     return behind, lines
 
 
-def _not_looked_at(told: Iterable[str], document: Document) -> Iterator[str]:
-    """Of the differences that an earlier run found those that this one can say nothing of."""
+def _not_looked_at(told: Iterable[str], found: Iterable[str], document: Document) -> Iterator[str]:
+    """Of the differences that an earlier run told those that this one, with what it `found`, can say nothing of."""
     left_out = (item for item in document["not_compared"] if Reason(item["reason"]).hides_records)
     hidden = {f"{item['topic']}:{item['partition']}" for item in left_out}
     groups = document["groups"] or {"told": [], "offsets_told": 1, "not_listed": ""}  # none asked for: all are unseen
     is_cut = bool(groups["not_listed"]) or _hides_due(groups)
     unknown = {_of_group(item) for item in groups["told"] if item["verdict"] == GroupVerdict.UNKNOWN}
-    rests = {text.partition(" ")[2] for text in differences(document)}
+    rests = {text.partition(" ")[2] for text in found}
     for text in told:
         place, _, rest = text.partition(" ")
         if text.startswith(GROUP):
