@@ -13,6 +13,7 @@ from broker.base.documents import to_document
 from broker.base.errors import FarshoreError
 from broker.client.cluster import Cluster
 from broker.client.errors import ClientError
+from broker.client.fanout import side_by_side
 from failover.errors import (
     DenialsMayCome,
     FreezeNotAllowed,
@@ -138,7 +139,7 @@ async def _role_finding(operation_id: str, each: Sequence[Sites], *, is_behind: 
         return _stays(AbortKind.SOURCE_UNKNOWN, name, look_first)
     role = roles.source
     if is_behind:
-        mirrored = [await read_entries(one.link, one.target) for one in each]
+        mirrored = await side_by_side(read_entries(one.link, one.target) for one in each)
         known = {name for entries in mirrored for name in entries.mirrored_topics()}
         is_closed, open_topics = await is_denied(sites.source, [one.link for one in each], known)
         if is_closed:
