@@ -9,6 +9,7 @@ import asyncio
 import logging
 import socket
 import ssl
+from contextlib import ExitStack
 from typing import Any, Final
 
 from kazoo.client import KazooClient
@@ -58,16 +59,15 @@ class TlsHandler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo has
     def create_connection(self, *, address: tuple[str, int], hostname: str, timeout: float, **_: Any) -> ssl.SSLSocket:
         """With certificates as they are now. Raises OSError, which kazoo answers by the next try."""
         plain = socket.create_connection(address, timeout)
-        try:
-            safe = context_of(self._tls).wrap_socket(plain, server_hostname=hostname)
-        except (ClientError, ssl.SSLError) as error:
-            plain.close()
-            why = getattr(error, "verify_message", None) or getattr(error, "reason", None) or str(error)
-            self.failure = f"TLS with {hostname}:{address[1]}: {why}"
-            raise OSError(self.failure) from error
-        except BaseException:  # whatever it was, nobody else closes it
-            plain.close()
-            raise
+        with ExitStack() as unsafe:
+            unsafe.callback(plain.close)
+            try:
+                safe = context_of(self._tls).wrap_socket(plain, server_hostname=hostname)
+            except (ClientError, ssl.SSLError) as error:
+                why = getattr(error, "verify_message", None) or getattr(error, "reason", None) or str(error)
+                self.failure = f"TLS with {hostname}:{address[1]}: {why}"
+                raise OSError(self.failure) from error
+            unsafe.pop_all()
         safe.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.failure = ""
         return safe

@@ -340,11 +340,11 @@ class KazooZooKeeper:
         if watch is None:
             return await self._ask(method, path)
         self._watches.add(path, watch, children=children)
-        try:
-            return await self._ask(method, path, watch=self._seen_in_thread)
-        except BaseException:  # whatever it was, who asked does not count on it
-            self._watches.take_back(path, watch, children=children)
-            raise
+        with contextlib.ExitStack() as unanswered:  # who asked in vain does not count on it
+            unanswered.callback(self._watches.take_back, path, watch, children=children)
+            answer = await self._ask(method, path, watch=self._seen_in_thread)
+            unanswered.pop_all()
+        return answer
 
     def _seen_in_thread(self, event: Any) -> None:
         path = self._unchrooted(event.path) if event.path else ""
