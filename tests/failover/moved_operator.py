@@ -239,7 +239,7 @@ class Operator:
             at_source = (result.stranded, result.is_source_open, result.source_readers, result.late_commits)
             found = (*at_source, result.unplanned_skips, result.unplanned_read_again, result.is_loss_unconsented)
             self.tell(f"not verified: {result.differences} {found}", "not verified")
-            if any(late.found_offset is None for late in result.late_commits):  # as he is told to
+            if result.late_commits:  # as he is told to
                 has_others = not result.verified or replace(result, late_commits=()).has_findings
                 self.found_pending = not has_others and all(self._holds(late) for late in result.late_commits)
                 await self.world.released()
@@ -249,10 +249,12 @@ class Operator:
         ]
 
     def _holds(self, late: LateCommit) -> bool:
+        """Open still, or committed behind the move."""
         holding = self.world.holding
-        if holding is None or late.found_offset is not None:
+        if holding is None or holding.group != late.group:
             return False
-        return holding.group == late.group and TopicPartition(late.topic, late.partition) in holding.offsets
+        held = holding.offsets.get(TopicPartition(late.topic, late.partition))
+        return held is not None and late.found_offset in (None, held.offset)
 
     async def resume_link_to_standby(self) -> None:
         """The link that was moved away from carries again, when it is to go the same way once more."""
