@@ -72,6 +72,10 @@ ELSEWHERE_S: Final = 5.0
 """How long a third site may take to say whether it took over what is to be moved,"""
 BACK_S: Final = 3.0
 """and how long of that the site before it whether clients came back."""
+OPEN_REPLAY_S: Final = 90.0
+"""How long a replay waits for the end of another one's transaction: that times out after a minute, and is looked at
+every ten seconds then.
+"""
 HOOK_S: Final = 60.0
 HOOK_END_S: Final = 5.0
 """How long a hook's processes have to end when they are told to."""

@@ -25,6 +25,7 @@ from broker.wire.records import Record, decode_records, encode_batch
 from broker.wire.vocabulary import IsolationLevel, TopicPartition
 from failover.errors import ReplayRefused
 from failover.failback.export import ExportedRange, Manifest, exported_batches, within
+from failover.limits import DRAIN_POLL_S, OPEN_REPLAY_S
 from mirror.api import Link, RunState, StateEntries, check_compacted
 
 REPLAYS: Final = TopicPartition("__farshore-replays", 0)
@@ -174,7 +175,7 @@ def with_range(ranges: Ranges, first: int, end: int) -> Ranges:
 
 async def _progress(target: Cluster) -> dict[bytes, Ranges]:
     """Per partition of any source what was replayed of it. Raises ReplayRefused."""
-    end = (await log_end_offsets(target, [REPLAYS]))[REPLAYS]
+    end = await _settled_end(target)
     found: dict[bytes, Ranges] = {}
     async for record in read_records(target, REPLAYS, 0, end, IsolationLevel.READ_COMMITTED):
         value = json.loads(record.value or b"{}")
@@ -182,6 +183,25 @@ async def _progress(target: Cluster) -> dict[bytes, Ranges]:
             raise ReplayRefused(f"{REPLAYS} offset {record.offset} is no entry of a replay by this version")
         found[record.key] = tuple((first, behind) for first, behind in value["done"])
     return found
+
+
+async def _settled_end(target: Cluster) -> int:
+    """Where the log of replays ends, when no transaction is open before that: what was committed behind one is not
+    read, and would be brought again. One of another replay ends in a moment, or, where its machine died, by its
+    time-out. Raises ReplayRefused.
+    """
+    clock = target.clock
+    end = (await log_end_offsets(target, [REPLAYS]))[REPLAYS]
+    deadline_s = clock.boottime() + OPEN_REPLAY_S
+    while (await log_end_offsets(target, [REPLAYS], IsolationLevel.READ_COMMITTED))[REPLAYS] < end:
+        if clock.boottime() >= deadline_s:
+            raise ReplayRefused(
+                f"a transaction is open in {REPLAYS} at {target.site.name}: of what was replayed behind it nothing can "
+                "be told; nothing was appended",
+                hint="another replay is under way, or its machine died: it ends by its time-out, then try again",
+            )
+        await clock.sleep(DRAIN_POLL_S)
+    return end
 
 
 async def _check_partitions(link: Link, target: Cluster, manifest: Manifest) -> None:
