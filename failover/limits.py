@@ -54,7 +54,9 @@ LATE_WRITES_S: Final = 5.0
 LATE_LOOK_S: Final = 10.0
 """How long a source that was failed over from, and answers, may take to say who committed there since."""
 LACKS_IN_PART_S: Final = 15.0
-"""How long a source that is there in part may take to say what it has of the target's own that the target lacks."""
+"""How long a source that is there in part may take to say what it has of the target's own that the target lacks, and
+one that answers whether its logs are those that were mirrored from it.
+"""
 FENCE_ENDS_S: Final = 2.0
 """How long a source that answers may take to say where its logs end, right before it is failed over from."""
 READ_AHEAD_S: Final = 5.0

@@ -41,9 +41,16 @@ class Doubted:
 
 
 async def doubted(
-    link: Link, state: LinkState, sites: tuple[Cluster | None, Cluster], logs: LogsSeen, asking: Asking
+    link: Link,
+    state: LinkState,
+    sites: tuple[Cluster | None, Cluster],
+    logs: LogsSeen,
+    asking: Asking,
+    parted: frozenset[Where] = frozenset(),
 ) -> Doubted:
-    """`sites`: the source, None where it is gone, and the target. Raises ClientError, where not `asking.in_part`."""
+    """`sites`: the source, None where it is gone, and the target. `parted`: where the source was seen to have others
+    than were mirrored from it. Raises ClientError, where not `asking.in_part`.
+    """
     entries, (source, target) = state.entries, sites
     told, ledger = entries.in_doubt(asks_source=True), frozenset(entries.in_doubt(asks_source=False))
     if source is None:
@@ -56,7 +63,7 @@ async def doubted(
     led = silent & partitions.keys()
     same = {at for at in led if is_led_by_nobody_since(entries.checkpoints.get(at), partitions[at])}
     others = entries.of_other_topics(logs.topics).keys()
-    return Doubted(frozenset((found - silent) | others), frozenset(found - same), frozenset(silent - same))
+    return Doubted(frozenset((found - silent) | others | parted), frozenset(found - same), frozenset(silent - same))
 
 
 def is_led_by_nobody_since(checkpoint: Checkpoint | None, partition: Partition) -> bool:

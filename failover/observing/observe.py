@@ -66,11 +66,12 @@ async def observe(
     target_in_part: bool = False,
     with_pace: bool = False,
     readers: Readers | None = None,
+    parted: frozenset[tuple[str, int]] = frozenset(),
 ) -> Snapshot:
     """One look. `source` None: it does not answer; `in_part`: what of it does not answer is left out, which the finding
     says; `with_pace`: how fast it grew is told of a whole one, too. `target_in_part`: its partitions and groups that do
-    not answer are told, with the reason. `groups`: only these (empty: all that the link selects). Raises ClientError,
-    MirrorError: with `in_part` only for what the target does.
+    not answer are told, with the reason. `groups`: only these (empty: all that the link selects). `parted`: as in
+    `doubted`. Raises ClientError, MirrorError: with `in_part` only for what the target does.
     """
     of_source, of_target = Asking(in_part), TargetLook(target, target_in_part)
     keeping = _kept(link, target) if with_pace or source is None or in_part else _nothing_kept()
@@ -91,7 +92,7 @@ async def observe(
         look_at_logs(source, at_source, of_source),
         _target_ends(link, _told_partitions(link, state, at_source, kept) | unmapped, at_target, of_target),
     )
-    in_doubt = await doubted(link, state, (source, target), logs, of_source)
+    in_doubt = await doubted(link, state, (source, target), logs, of_source, parted)
     known = kept if source is None or of_source.missed else None
     partitions = _partitions(link, state, known, logs, (at_target, target_ends), unmapped, in_doubt)
     sites, seen = (group_source, target), (of_groups, groups_there)

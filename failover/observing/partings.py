@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 
 from broker.client.cluster import Cluster
 from broker.client.errors import ClientError
 from broker.client.fanout import side_by_side
 from broker.client.topics import list_topics
+from broker.wire.vocabulary import TopicPartition
 from mirror.api import Link, MirrorError, PartingKind, SourceParting, source_partings, that_are_missing
 
 
@@ -27,6 +29,17 @@ async def lacks_within(within_s: float, link: Link, source: Cluster, target: Clu
     """
     found = await side_by_side(_within(within_s, back, source, target) for back in link.reverse_links)
     return tuple(one for lacks in found for one in lacks)
+
+
+async def parted_within(within_s: float, link: Link, source: Cluster, target: Cluster) -> frozenset[TopicPartition]:
+    """Where the source is seen to have lost what was mirrored from it, or to have others there: a log that lost its end
+    may have grown past it since, so that its offsets say nothing of it. None that cannot be compared in time.
+    """
+    with suppress(ClientError, MirrorError, TimeoutError):
+        async with asyncio.timeout(within_s):
+            found = await source_partings(link, source, target)
+            return frozenset(one.where for one in found if one.kind is PartingKind.CUT)
+    return frozenset()
 
 
 async def _within(within_s: float, back: Link, source: Cluster, target: Cluster) -> tuple[SourceParting, ...]:

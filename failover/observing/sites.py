@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 
 from broker.client.cluster import Cluster
 from broker.client.errors import ClientError
+from broker.wire.vocabulary import TopicPartition
 from failover.limits import DRAIN_POLL_S, LOOK_AGAIN_S, SOURCE_LOOK_MS, WHOLE_LOOK_S
 from failover.observing.contact import BrokerAnswer, SiteFinding, call_site
 from failover.observing.looking import is_asked
@@ -26,7 +27,8 @@ class Sites:
     `ahead`: what the target told while the source was called in vain, which serves for the first look. `seen_by`: links
     whose workers saw the source meanwhile. `within`: the failback that the move is a step of. `lacks`: what was found
     that the target lacks of its own, which a source that is gone by now tells no more; `lacked`: how much that is, as
-    each look is to tell.
+    each look is to tell. `parted`: where the source's log is another one than was mirrored, of a failover, behind whose
+    fence nothing is compared.
     """
 
     link: Link
@@ -43,6 +45,7 @@ class Sites:
     seen_by: tuple[str, ...] = ()
     lacks: tuple[SourceParting, ...] = ()
     lacked: tuple[Lacked, ...] = ()
+    parted: frozenset[TopicPartition] = frozenset()
 
     def selects_group(self, name: str) -> bool:
         """Whether it is looked at."""
@@ -130,6 +133,7 @@ class Sites:
             target_in_part=True,
             with_pace=True,
             readers=self.readers,
+            parted=self.parted,
         )
 
     def as_found(self, snapshot: Snapshot) -> Sites:

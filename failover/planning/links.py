@@ -20,13 +20,13 @@ from failover.freezing.away import with_kept
 from failover.freezing.choice import Freezing, read_roles, with_denials
 from failover.freezing.hooks import Hooks
 from failover.journal.standing import is_verified, under_way
-from failover.limits import SOURCE_ROLE_S
+from failover.limits import LACKS_IN_PART_S, SOURCE_ROLE_S
 from failover.losses.lacked import count_lacked, find_lacked
 from failover.observing.contact import CLIENT_ID, reach
 from failover.observing.elsewhere import look_elsewhere
 from failover.observing.moved_back import moved_back_by
 from failover.observing.observe import kept_brokers
-from failover.observing.partings import target_lacks
+from failover.observing.partings import parted_within, target_lacks
 from failover.observing.readers import Readers
 from failover.observing.seen_by_worker import WorkersSight
 from failover.observing.sites import Sites
@@ -188,7 +188,8 @@ async def plan_link(intent: Intent, sites: Sites, hooks: Hooks) -> LinkMove:
         return LinkMove(
             replace(plan, not_named=await groups_not_named(sites), stays=what_stays(snapshot, others)), sites
         )
-    snapshot = await mark_interrupted(await sites.look_past_source(), sites)
+    sites, seen = await _look_compared(sites)
+    snapshot = await mark_interrupted(seen, sites)
     sites = sites.as_found(snapshot)
     lacks, lacked = await find_lacked(sites, snapshot)
     snapshot, sites = replace(snapshot, lacked=lacked), replace(sites, lacks=lacks, lacked=lacked)
@@ -213,6 +214,19 @@ async def plan_link(intent: Intent, sites: Sites, hooks: Hooks) -> LinkMove:
     )
     not_named, stays = await groups_not_named(sites), what_stays(snapshot, others)
     return LinkMove(replace(plan, not_named=not_named, stays=stays), sites)
+
+
+async def _look_compared(sites: Sites) -> tuple[Sites, Snapshot]:
+    """As a failover looks; a worker that runs would have said where the source's log is another one by now."""
+    seen = await sites.look_past_source()
+    if sites.source is None or not seen.is_source_there:
+        return sites, seen
+    link = sites.readers.completed.get(sites.link.name, sites.link)
+    parted = await parted_within(LACKS_IN_PART_S, link, sites.source, sites.target)
+    if not parted:
+        return sites, seen
+    sites = replace(sites, parted=parted)
+    return sites, await sites.look_past_source()
 
 
 async def _lacks(sites: Sites) -> tuple[SourceParting, ...]:
