@@ -2,7 +2,8 @@
 
 Which offsets of each partition came stands in a topic of the target's, and is written in one transaction with the
 records that it speaks of: tails may be replayed in any order. It is kept by where a record was first written (cluster,
-topic id, partition, offset), so that a second export of the same tail repeats nothing either.
+topic id, partition, offset), so that a second export of the same tail repeats nothing either; and by the topic that it
+was brought to, of which another one, also of the same name, has nothing.
 """
 
 from __future__ import annotations
@@ -78,7 +79,7 @@ async def replay(link: Link, target: Cluster, manifest: Manifest, folder: Path, 
     """Append them to the target's topics. Raises ReplayRefused, ExportDamaged, ClientError; begun again, it goes on."""
     if manifest.target != link.target.name or manifest.link != link.name:
         raise ReplayRefused(f"{folder} was exported of link {manifest.link}, to be replayed at {manifest.target}")
-    await _check_partitions(link, target, manifest)
+    topics = await _topics_there(link, target, manifest)
     factor = min(REPLICATION_FACTOR, max(1, len(target.nodes)))
     await create_topic(target, NewTopic(REPLAYS.topic, 1, factor, {"cleanup.policy": "compact"}), if_not_exists=True)
     await check_compacted(target, {REPLAYS.topic: "how far records were replayed"})
@@ -89,14 +90,15 @@ async def replay(link: Link, target: Cluster, manifest: Manifest, folder: Path, 
     records = before = 0
     for one in manifest.ranges:
         there = TopicPartition(link.target_topic(one.topic), one.partition)
-        key, begins = _key(manifest, one), one.first_offset
+        key, begins = _key(manifest, one, topics[there.topic]), one.first_offset
+        done[key] = joined(done.get(key, ()), done.get(_key(manifest, one), ()))
         for codec, found in _batches(folder, one):
-            brought, ends = done.get(key, ()), found[-1].offset + 1
+            brought, ends = done[key], found[-1].offset + 1
             rest = [record for record in found if not any(first <= record.offset < end for first, end in brought)]
             before += len(found) - len(rest)
             if rest:
                 done[key] = with_range(brought, begins, ends)
-                await run.bring(one, there, rest, codec, done[key])
+                await run.bring(one, there, rest, codec, (key, done[key]))
                 records += len(rest)
             begins = ends
             report(len(found))
@@ -122,15 +124,20 @@ class _Run:
         self._sequences: dict[TopicPartition, int] = {}
 
     async def bring(
-        self, one: ExportedRange, there: TopicPartition, records: list[Record], codec: Compression, done: Ranges
+        self,
+        one: ExportedRange,
+        there: TopicPartition,
+        records: list[Record],
+        codec: Compression,
+        brought: tuple[bytes, Ranges],
     ) -> None:
-        """One batch of the source, and what of its partition is brought with it: both, or neither."""
+        """One batch of the source, and what of its partition is `brought` with it, by its key: both, or neither."""
+        key, done = brought
         refused = await add_partitions_to_txn(self._target, self._id, self._producer, [there, REPLAYS])
         for error in refused.values():
             raise error
         await self._append(there, [self._told(one, record) for record in records], codec)
         value = json.dumps({"v": PROGRESS_VERSION, "done": done, "link": self._manifest.link}).encode()
-        key = _key(self._manifest, one)
         await self._append(REPLAYS, [Record(0, self._target.clock.now_ms(), key, value)], Compression.NONE)
         await end_txn(self._target, self._id, self._producer, commit=True)
 
@@ -161,8 +168,17 @@ class _Run:
         return record._replace(headers=(*record.headers, (ORIGIN_HEADER, origin.encode())))
 
 
-def _key(manifest: Manifest, one: ExportedRange) -> bytes:
-    return json.dumps(["replayed", manifest.source_cluster_id, one.topic, one.topic_id, one.partition]).encode()
+def _key(manifest: Manifest, one: ExportedRange, target_topic_id: str = "") -> bytes:
+    """`target_topic_id`: "" where it is not known, as in what earlier versions wrote."""
+    origin = ["replayed", manifest.source_cluster_id, one.topic, one.topic_id, one.partition]
+    return json.dumps([*origin, target_topic_id] if target_topic_id else origin).encode()
+
+
+def joined(ranges: Ranges, others: Ranges) -> Ranges:
+    """What is in either. Pure."""
+    for first, end in others:
+        ranges = with_range(ranges, first, end)
+    return ranges
 
 
 def with_range(ranges: Ranges, first: int, end: int) -> Ranges:
@@ -204,7 +220,8 @@ async def _settled_end(target: Cluster) -> int:
     return end
 
 
-async def _check_partitions(link: Link, target: Cluster, manifest: Manifest) -> None:
+async def _topics_there(link: Link, target: Cluster, manifest: Manifest) -> dict[str, str]:
+    """The ids of the target's topics by their names. Raises ReplayRefused where one lacks a partition."""
     names = {link.target_topic(one.topic) for one in manifest.ranges}
     topics = await describe_topics(target, names)
     for one in manifest.ranges:
@@ -212,3 +229,4 @@ async def _check_partitions(link: Link, target: Cluster, manifest: Manifest) -> 
         if name not in topics or one.partition >= len(topics[name].partitions):
             text = f"{link.target.name} has no partition {name}-{one.partition}"
             raise ReplayRefused(text, hint=f"farshore topic create --site {link.target.name} --topic {name}")
+    return {name: str(topic.topic_id or "") for name, topic in topics.items()}
