@@ -77,7 +77,8 @@ _REASONS: dict[RefusalReason, tuple[str, str]] = {
     ),
     RefusalReason.OFFSETS_IN_DOUBT: (
         "{subject} was recreated or cut at one of the sites, so its offsets do not mean the mirrored records any more",
-        "look at the gap, decide, and accept it by `farshore link resume --gap TOPIC:PARTITION`",
+        "look at the gap, which the link's mirror finds where it runs, decide, and accept it by `farshore link resume "
+        "--gap TOPIC:PARTITION`",
     ),
     RefusalReason.DATA_LOSS_NOT_ALLOWED: (
         "it cannot be ruled out that records of {subject} are lost",

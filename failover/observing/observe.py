@@ -99,8 +99,7 @@ async def observe(
     places = Places.of(link, mirrored_partitions(state) | unmapped)
     seen_groups = await _groups(link, state, partitions, sites, wanted, listed, seen, of_source, places, in_doubt)
     return Snapshot(
-        *(link.name, link.source.name, link.target.name, now_ms),
-        source_finding=_finding(source, loaded, of_source),
+        *(link.name, link.source.name, link.target.name, now_ms, _finding(source, loaded, of_source)),
         link_state=run.state.value if (run := state.entries.run) else "running",
         operation_id=run.operation_id if run else "",
         partitions=partitions,

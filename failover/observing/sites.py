@@ -27,8 +27,7 @@ class Sites:
     `ahead`: what the target told while the source was called in vain, which serves for the first look. `seen_by`: links
     whose workers saw the source meanwhile. `within`: the failback that the move is a step of. `lacks`: what was found
     that the target lacks of its own, which a source that is gone by now tells no more; `lacked`: how much that is, as
-    each look is to tell. `parted`: where the source's log is another one than was mirrored, of a failover, behind whose
-    fence nothing is compared.
+    each look is to tell. `parted`: where the source's log is another one than was mirrored, as it was seen at first.
     """
 
     link: Link
@@ -54,7 +53,15 @@ class Sites:
     async def look(self) -> Snapshot:
         """Both sites as they are. Raises ClientError when one of them does not answer wholly."""
         return self._with_evidence(
-            await observe(self.link, self.source, self.target, self.groups, self.now_ms(), readers=self.readers),
+            await observe(
+                self.link,
+                self.source,
+                self.target,
+                self.groups,
+                self.now_ms(),
+                readers=self.readers,
+                parted=self.parted,
+            ),
             self.answers,
         )
 

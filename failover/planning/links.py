@@ -6,7 +6,7 @@ import asyncio
 import getpass
 import os
 import socket
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
 
@@ -174,7 +174,7 @@ async def plan_link(intent: Intent, sites: Sites, hooks: Hooks) -> LinkMove:
         roles, named = replace(roles, freezes=intent.freezes), sites.link.named_topics
         freezing = await with_denials(roles, sites.source, sites.target, named)
         freezing = await with_kept(freezing, sites)
-        snapshot, others = await both(sites.look(), others_beside(sites))
+        (sites, snapshot), others = await both(_look_compared(sites, Sites.look), others_beside(sites))
         lacks = await _lacks(sites)
         snapshot = replace(await mark_interrupted(snapshot, sites), lacked=await count_lacked(sites, lacks))
         plan = plan_switchover(
@@ -188,7 +188,7 @@ async def plan_link(intent: Intent, sites: Sites, hooks: Hooks) -> LinkMove:
         return LinkMove(
             replace(plan, not_named=await groups_not_named(sites), stays=what_stays(snapshot, others)), sites
         )
-    sites, seen = await _look_compared(sites)
+    sites, seen = await _look_compared(sites, Sites.look_past_source)
     snapshot = await mark_interrupted(seen, sites)
     sites = sites.as_found(snapshot)
     lacks, lacked = await find_lacked(sites, snapshot)
@@ -216,17 +216,20 @@ async def plan_link(intent: Intent, sites: Sites, hooks: Hooks) -> LinkMove:
     return LinkMove(replace(plan, not_named=not_named, stays=stays), sites)
 
 
-async def _look_compared(sites: Sites) -> tuple[Sites, Snapshot]:
-    """As a failover looks; a worker that runs would have said where the source's log is another one by now."""
-    seen = await sites.look_past_source()
-    if sites.source is None or not seen.is_source_there:
+async def _look_compared(sites: Sites, look: Callable[[Sites], Awaitable[Snapshot]]) -> tuple[Sites, Snapshot]:
+    """A worker that runs would have said where the source's log is another one by now; and nobody knows that one does.
+    A switchover of a link that was moved before looks for what the source alone has.
+    """
+    seen = await look(sites)
+    is_settled = look is Sites.look and seen.is_promoted
+    if sites.source is None or not seen.is_source_there or is_settled:
         return sites, seen
     link = sites.readers.completed.get(sites.link.name, sites.link)
     parted = await parted_within(LACKS_IN_PART_S, link, sites.source, sites.target)
     if not parted:
         return sites, seen
     sites = replace(sites, parted=parted)
-    return sites, await sites.look_past_source()
+    return sites, await look(sites)
 
 
 async def _lacks(sites: Sites) -> tuple[SourceParting, ...]:

@@ -70,3 +70,16 @@ async def test_a_failover_from_it_does_not_say_that_all_of_it_is_at_the_target(t
     assert (RefusalReason.DATA_LOSS_NOT_ALLOWED, "east") in refused
     assert (RefusalReason.GROUP_NOT_MOVABLE, GROUP) in refused
     assert [loss.certainty for loss in (*move.plan.losses, behind_fence)] == [Certainty.UNKNOWN] * 2
+
+
+async def test_a_switchover_from_it_is_refused_before_anything_is_moved(tmp_path: Path) -> None:
+    """Groups were moved by offsets that mean other records, and behind the fence it was not verified."""
+    await come_back_older(tmp_path)
+    async with up(tmp_path) as stage:
+        await write(stage.source, AT, some_records(70_000, LOST))
+        await commit_offsets(stage.source, GROUP, {AT: CommittedOffset(OLDER + 3)})
+        intent = Intent(Operation.SWITCHOVER, (stage.link.name,), "east", "west")
+        move = await plan_link(intent, stage.sites, Hooks())
+    assert (RefusalReason.OFFSETS_IN_DOUBT, f"{AT.topic}-0") in {
+        (one.reason, one.subject) for one in move.plan.refusals
+    }
