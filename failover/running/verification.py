@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
@@ -16,6 +16,7 @@ from broker.client.offsets import list_each_offset
 from broker.wire.errors import ErrorCode
 from broker.wire.records import Record
 from broker.wire.vocabulary import EARLIEST, TopicPartition
+from failover.limits import TARGET_ANSWER_MS
 from failover.observing.edges import Found, Span, last_records
 from failover.observing.snapshot import PartitionView, Snapshot
 from failover.planning.moves import GroupMove, MoveKind
@@ -116,35 +117,42 @@ def verify_groups(
             yield VerificationDifference(DifferenceKind.GROUP_BEFORE_LOG, subject, move.partition, start, goes_to)
 
 
-async def verify_pending(target: Cluster, after: Snapshot, moves: Iterable[GroupMove]) -> list[VerificationDifference]:
-    """As `pending_moves`, as differences. Raises ClientError."""
-    kind = DifferenceKind.GROUP_PENDING
-    return [
-        VerificationDifference(kind, f"{move.group} on {move.topic}", move.partition, move.target_offset, None)
-        for move in await pending_moves(target, after, moves)
-    ]
+Held = Mapping[str, Collection[TopicPartition] | ClientError]
+"""By group where transactions that have not ended commit its offsets, or why that is not told."""
 
 
-async def pending_moves(target: Cluster, after: Snapshot, moves: Iterable[GroupMove]) -> list[GroupMove]:
+async def held_at_target(target: Cluster, moves: Iterable[GroupMove], but: Container[str] = ()) -> Held:
+    """Of the places that groups are moved to, `but` for these groups. It needs no look, and may be asked beside one."""
+    wanted: dict[str, list[TopicPartition]] = {}
+    for move in moves:
+        if move.target_offset is not None and move.group not in but:
+            wanted.setdefault(move.group, []).append(TopicPartition(move.target_topic, move.partition))
+    return await held_offsets(target, wanted, patience_ms=min(TARGET_ANSWER_MS, target.limits.retry_timeout_ms))
+
+
+async def pending_moves(
+    target: Cluster, after: Snapshot, moves: Iterable[GroupMove], held: Held | None = None
+) -> list[GroupMove]:
     """Those whose groups stand where they were to, and that an application's transaction moves on when it ends. One
-    that has consumers at the target commits there as it should. Raises ClientError.
+    that has consumers at the target commits there as it should. `held`: what was asked before. Raises ClientError.
     """
     found = offsets_at_target(after)
     quiet = {group.group for group in after.groups if group.target_members == 0 and not group.unanswered}
-    standing = {
-        (move.group, TopicPartition(move.target_topic, move.partition)): move
+    standing = [
+        move
         for move in moves
         if move.group in quiet
         and move.target_offset is not None
         and found.get((move.group, move.topic, move.partition)) == move.target_offset
-    }
-    wanted: dict[str, list[TopicPartition]] = {}
-    for group, where in standing:
-        wanted.setdefault(group, []).append(where)
-    held, failures = split_failures(await held_offsets(target, wanted))
+    ]
+    told = dict(held or {})
+    if more := [move for move in standing if move.group not in told]:
+        told |= await held_at_target(target, more)
+    places, failures = split_failures({move.group: told[move.group] for move in standing})
     for error in failures.values():
         raise error
-    return [standing[place] for place in sorted((group, at) for group, places in held.items() for at in places)]
+    at = [(move.group, TopicPartition(move.target_topic, move.partition), move) for move in standing]
+    return [move for group, where, move in sorted(at, key=lambda one: one[:2]) if where in places[group]]
 
 
 class Compared(NamedTuple):

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from broker.client.fanout import both
 from failover.limits import LOOK_AGAIN_S, TAKEN_OVER_S
 from failover.observing.contact import SiteFinding
 from failover.observing.sites import Sites
@@ -19,10 +20,11 @@ from failover.running.steps import Operation
 from failover.running.verification import (
     DifferenceKind,
     VerificationDifference,
+    held_at_target,
+    pending_moves,
     verify_ends,
     verify_groups,
     verify_own,
-    verify_pending,
     verify_readers,
 )
 
@@ -68,12 +70,13 @@ async def verify(
     verified: Mapping[GroupAt, int] | None,
 ) -> Checked:
     """Look again: what was promised must be what is there, but for who was `verified` before, and read on since."""
-    after = await _look(plan, sites)
+    asked = moves if verified is None else ()
+    silent = {group.group for group in before.groups if group.unanswered}
+    after, held = await both(_look(plan, sites), held_at_target(sites.target, asked, silent))
     read_on, others = who_read_on(after, moves, verified or {})
     not_compared: tuple[str, ...] = ()
-    pending = await verify_pending(sites.target, after, moves) if verified is None else []
     differences = [
-        *pending,
+        *map(_pending, await pending_moves(sites.target, after, asked, held)),
         *verify_own(after, operation_id),
         *verify_groups(after, promised(plan, before, others), plan.left_groups),
     ]
@@ -88,6 +91,11 @@ async def verify(
         not_compared = tuple(compared.not_compared)
     is_left = plan.operation is Operation.FAILOVER and sites.source is not None
     return Checked(tuple(differences), read_on, source_readers(after) if is_left else (), not_compared)
+
+
+def _pending(move: GroupMove) -> VerificationDifference:
+    subject = f"{move.group} on {move.topic}"
+    return VerificationDifference(DifferenceKind.GROUP_PENDING, subject, move.partition, move.target_offset, None)
 
 
 def _as_mirrored(snapshot: Snapshot, was_moved_before: bool) -> Snapshot:

@@ -99,14 +99,14 @@ async def _promote_link(
     ends: FenceEnds,
     check: Check | None,
 ) -> Promotion:
-    units, known = await both(state_units(link, target), reader.read(target, only=()))
+    # What is kept has no fence: the check comes before it.
+    reading, checking = state_units(link, target), both(may_keep_fence_ends(link, target), _checked(check))
+    (units, (may_keep, _)), known = await both(both(reading, checking), reader.read(target, only=()))
     standing, after = after, after | {back.operation_id for back in known.backs.values()}
     promoted = LinkRun(RunState.PROMOTED, operation_id, target.clock.now_ms(), tuple(sorted(after)))
     before = promotion_of(known)
     if before is not None and before.operation_id != operation_id and is_over(before, known, standing):
         before = None
-    # What is kept has no fence: the check comes before it.
-    may_keep, _ = await both(may_keep_fence_ends(link, target), _checked(check))
     if may_keep:
         await keep_fence_ends(link, target, operation_id, ends, before)
     if before is not None:  # what came in between came after it

@@ -32,7 +32,7 @@ from tests.failover.stage import Stage, mirrored, now_ms, two_sites
 LOOK_MAX = 6
 """Round trips of a look that is not the first: at 100 ms each it takes less than a second."""
 LOOK_ALONE_MAX = 6
-PROMOTION_MAX = 15
+PROMOTION_MAX = 14
 """With two renewals of the operation's lease; in the last two it keeps where the fenced logs end."""
 RENEWALS = 5
 FREEZE_MAX = 1
