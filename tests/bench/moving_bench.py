@@ -45,9 +45,9 @@ from tests.bench.clusters import StartedBroker, service
 from tests.bench.measure import ROOT
 from tests.interop.servers import FarshoreBroker, Toxiproxy
 
-Kind = Literal["planned", "killed", "silent"]
-KINDS: tuple[Kind, ...] = ("planned", "killed", "silent")
-"""`killed`: nobody listens at the source any more. `silent`: its broker hangs, so that only a limit tells."""
+Kind = Literal["planned", "killed", "hung"]
+KINDS: tuple[Kind, ...] = ("planned", "killed", "hung")
+"""`killed`: nobody listens at the source any more. `hung`: its broker takes connections and never answers."""
 ROUND_TRIPS_MS = (0, 100)
 GROUPS = 1_000
 PARTITIONS = 200
@@ -202,7 +202,7 @@ class MovingSites:
     def _unplanned(self, kind: Kind) -> Moved:
         process = self.east.process
         assert process is not None
-        if kind == "silent":
+        if kind == "hung":
             os.kill(process.pid, signal.SIGSTOP)
         else:
             self.proxy.disable()
@@ -211,7 +211,7 @@ class MovingSites:
             done = self._operate("failover --allow-data-loss --yes -o json")
             waited_s = self._first_record_at_s(WAITING)
         finally:
-            if kind == "silent":
+            if kind == "hung":
                 os.kill(process.pid, signal.SIGCONT)
             else:
                 self.east.start()

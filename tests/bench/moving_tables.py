@@ -17,6 +17,8 @@ GOALS_S: dict[tuple[Kind, int], float] = {
     ("planned", 100): 10,
     ("killed", 0): 10,
     ("killed", 100): 10,
+    ("hung", 0): 10,
+    ("hung", 100): 10,
 }
 """Of the p95, to the first record."""
 
