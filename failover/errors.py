@@ -24,6 +24,7 @@ FailoverError
 │   ├── OtherFile           it was begun with a file that selects something else
 │   ├── PromotedMeanwhile   an abort that was to let the source go on found its link promoted
 │   └── WorldChanged        since the plan was written, what it was made from changed
+│       └── SourceHeard     a source was found dead, and answered before the fence (`observing/held_silence.py`)
 ├── NotClosed          ACLs were asked for, and it is not known that they close the site (exit 1)
 ├── StillFrozen        given up before anything was moved, and writes at the source could not be let in again (exit 1)
 │   └── DenialsMayCome     or they were, and ACLs that deny them may come yet

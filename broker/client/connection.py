@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 import struct
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar, cast
@@ -264,11 +264,14 @@ class Connection(asyncio.BufferedProtocol):
             refused = isinstance(reason, AccessRefused)
             _fail(request.answer, reason if refused else ConnectionLost(f"{_api_name(request.api_key)}: {reason}"))
 
-    async def handshake(self) -> None:
-        """Agree on versions: for each API the highest that both sides have (KIP-35, KIP-511)."""
+    async def handshake(self, heard: Callable[[], None]) -> None:
+        """Agree on versions: for each API the highest that both sides have (KIP-35, KIP-511). `heard` is called when
+        the broker has said something.
+        """
         request = ApiVersionsRequest(SOFTWARE_NAME, SOFTWARE_VERSION)
         timeout_ms = self._limits.connect_timeout_ms
         response: ApiVersionsResponse = await self.request(request, 3, timeout_ms=timeout_ms)
+        heard()
         if response.error_code == ErrorCode.UNSUPPORTED_VERSION:
             theirs = {api.api_key: api.max_version for api in response.api_keys}
             version = min(theirs.get(ApiKey.API_VERSIONS, 0), 3)
@@ -320,8 +323,20 @@ def common_versions(theirs: dict[int, tuple[int, int]]) -> dict[int, int]:
     return chosen
 
 
-async def connect(address: Address, *, client_id: str, limits: ClientLimits, access: Access = _OPEN) -> Connection:
-    """Open a connection, agree on versions, and log in where `access` says so.
+def _unheeded() -> None:
+    """For who waits for the whole."""
+
+
+async def connect(
+    address: Address,
+    *,
+    client_id: str,
+    limits: ClientLimits,
+    access: Access = _OPEN,
+    heard: Callable[[], None] = _unheeded,
+) -> Connection:
+    """Open a connection, agree on versions, and log in where `access` says so. `heard` is called when the broker has
+    said something: a slow one takes as long again for each further answer of a login.
 
     Raises ConnectionLost, RequestTimedOut, UnsupportedByCluster, AccessRefused, SecurityInvalid, SecretUnreadable.
     """
@@ -346,7 +361,9 @@ async def connect(address: Address, *, client_id: str, limits: ClientLimits, acc
         raise ConnectionLost(f"{address} cannot be reached: {error}") from error
     with ExitStack() as unknown:  # to everybody else
         unknown.callback(connection.abort)
-        await connection.handshake()
+        if tls is not None:
+            heard()
+        await connection.handshake(heard)
         unknown.pop_all()
     return connection
 

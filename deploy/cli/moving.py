@@ -64,8 +64,9 @@ async def decide(
     async with AsyncExitStack() as stack:
         begun = await stack.enter_async_context(told_where_interrupted(app.site(intent.target)))
         names = links_between(app, intent.source, intent.target) if intent.is_site else intent.links
-        sites = await enter_links(stack, [app.link(name) for name in names], intent, now_ms, app.links())
         only_plans = dry_run or out_file is not None
+        links, goes_on = [app.link(name) for name in names], yes and not only_plans
+        sites = await enter_links(stack, links, intent, now_ms, app.links(), goes_on=goes_on)
         not_alone: FarshoreError | None = None
         if only_plans:
             looked, not_alone = await _look_beside(app, intent, sites)
@@ -89,7 +90,7 @@ async def decide(
         looked.ask(yes, output)
         shown = looked
         while not yes:  # a person has read it meanwhile
-            sites = await enter_links(stack, [app.link(name) for name in names], intent, now_ms, app.links())
+            sites = await enter_links(stack, links, intent, now_ms, app.links())
             looked = await _look(app, intent, sites, counting=False)
             _check(_as_shown(shown), looked, output, AGAIN, but=(ChangeKind.LOSS,))
             looked.refuse(output)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, aclosing, suppress
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from functools import partial
 
 from broker.base.address import Address, parse_address
 from broker.base.errors import first_of
@@ -16,7 +18,13 @@ from broker.client.errors import NOT_LET_IN, ClientError, ConnectionLost
 from broker.client.limits import ClientLimits
 from broker.client.security.settings import Access
 from broker.client.site import Site
-from failover.limits import RECONNECT_PAUSE_S, REFUSED_MS, SOURCE_ANSWER_MS, SOURCE_PROBE_MS
+from failover.limits import (
+    RECONNECT_PAUSE_S,
+    REFUSED_MS,
+    SOURCE_ANSWER_MS,
+    SOURCE_PROBE_MS,
+    SOURCE_SILENT_MS,
+)
 from mirror.api import SourceBrokers
 
 CLIENT_ID = "farshore-failover"
@@ -35,7 +43,7 @@ class SiteFinding(StrEnum):
     PARTLY_THERE = "partly_there"
     """Something of it answered, and something that was asked of it did not."""
     DEAD = "dead"
-    """No broker of it answered anything within SOURCE_PROBE_MS."""
+    """No broker of it answered anything within SOURCE_SILENT_MS of being called."""
     UNREACHABLE = "unreachable_from_here"
     """No broker of it answered this machine anything, and meanwhile some answered a link's worker."""
     REPLACED = "replaced"
@@ -70,36 +78,138 @@ class BrokerAnswer:
         return self.answered or self.inconclusive
 
 
+class _Call:
+    """A broker that is called until it has answered, or SOURCE_PROBE_MS have passed.
+
+    A refused connection is tried again, for a broker that is being started; silence is waited for. `settled`: it is
+    known what came of it, though one that refuses is called further.
+    """
+
+    def __init__(self, address: Address, access: Access, now_ms: Callable[[], int], heard: Callable[[], None]) -> None:
+        self.settled = asyncio.Event()
+        self.loop = asyncio.get_running_loop()
+        self.started_s, self._ended_s = self.loop.time(), math.inf
+        self._address, self._access, self._asked_at_ms = address, access, now_ms()
+        self._tell_heard = heard
+        self._error, self._answered, self._inconclusive = "", False, False
+        self._words = 0
+
+    def _heard(self) -> None:
+        self._words += 1
+        self._tell_heard()
+
+    @property
+    def answer(self) -> BrokerAnswer:
+        """As far as it has come. Who has begun to answer lives; a proxy in front of a broker that is gone may shake
+        hands.
+        """
+        seconds = min(self._ended_s, self.loop.time()) - self.started_s
+        error = "" if self._answered else self._error or f"no answer within {math.floor(seconds * 10) / 10:g} s"
+        is_slow = self._words > (self._access.security.tls is not None) and not self._answered
+        return BrokerAnswer(str(self._address), self._asked_at_ms, seconds, error, self._inconclusive or is_slow)
+
+    async def run(self) -> None:
+        try:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(SOURCE_PROBE_MS / 1000):
+                    await self._until_answered()
+        except ClientError as failure:
+            self._error, self._inconclusive = str(failure), isinstance(failure, NOT_LET_IN)
+            if self._inconclusive:
+                self._tell_heard()
+        finally:
+            self._ended_s = self.loop.time()
+            self.settled.set()
+
+    async def _until_answered(self) -> None:
+        calling = partial(connect, self._address, client_id=CLIENT_ID, limits=SOURCE_LIMITS, access=self._access)
+        while True:
+            self._words = 0
+            try:
+                connection = await calling(heard=self._heard)
+            except ConnectionLost as lost:
+                self._error, self._words = str(lost), 0
+                if self.loop.time() - self.started_s >= REFUSED_MS / 1000:
+                    self.settled.set()
+            else:
+                self._answered = True
+                await connection.close()
+                return
+            await asyncio.sleep(RECONNECT_PAUSE_S)
+
+
+class SourceCalls:
+    """Calls to the brokers of one site, which go on until `aclose`: who was silent may say something yet."""
+
+    def __init__(self, now_ms: Callable[[], int]) -> None:
+        self._now_ms = now_ms
+        self._calls: list[_Call] = []
+        self._tasks: list[asyncio.Task[None]] = []
+        self._heard = asyncio.Event()
+        self._known: set[str] = set()
+        """Those that were told to live."""
+
+    async def answers(self, brokers: Mapping[Address, Access], silent_ms: float = math.inf) -> tuple[BrokerAnswer, ...]:
+        """Call each of these, all at the same time -> what came of it, in the order of their addresses. Where none that
+        is called here says anything they are not waited for beyond `silent_ms`.
+        """
+        calls = [_Call(at, brokers[at], self._now_ms, self._heard.set) for at in sorted(brokers)]
+        self._calls += calls
+        self._tasks += [asyncio.create_task(call.run()) for call in calls]
+        await self._settled(calls, min(silent_ms, SOURCE_PROBE_MS) / 1000)
+        found = tuple(call.answer for call in calls)
+        self._known |= {answer.address for answer in found if answer.may_live}
+        return found
+
+    async def _settled(self, calls: Iterable[_Call], silent_s: float) -> None:
+        """As long as that, or where any says something until it is known of each."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(silent_s):
+                await _all_settled(calls)
+        if self._heard.is_set():
+            await _all_settled(calls)
+        for task in self._tasks:
+            if task.done():
+                task.result()
+
+    async def heard_since(self) -> tuple[BrokerAnswer, ...]:
+        """Those that may live, and were silent when `answers` returned. Returns when each that is silent still has been
+        called for SOURCE_SILENT_MS, or it is known what came of it where any has begun to speak.
+        """
+        silent_until_s = self._last_began_s + SOURCE_SILENT_MS / 1000
+        await self._settled(self._calls, max(0.0, silent_until_s - asyncio.get_running_loop().time()))
+        return tuple(one for one in self.so_far if one.may_live and one.address not in self._known)
+
+    @property
+    def _last_began_s(self) -> float:
+        return max((call.started_s for call in self._calls), default=0.0)
+
+    @property
+    def last_call_ends_s(self) -> float:
+        """When the last of them ends at the latest, as a time of the event loop."""
+        return self._last_began_s + SOURCE_PROBE_MS / 1000
+
+    @property
+    def so_far(self) -> tuple[BrokerAnswer, ...]:
+        """What came of each call by now."""
+        return tuple(call.answer for call in self._calls)
+
+    async def aclose(self) -> None:
+        """Call nobody any more."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+
+async def _all_settled(calls: Iterable[_Call]) -> None:
+    for call in calls:
+        await call.settled.wait()
+
+
 async def call_brokers(brokers: Mapping[Address, Access], now_ms: Callable[[], int]) -> tuple[BrokerAnswer, ...]:
     """Call each of these, all at the same time -> what came of it, in the order of their addresses."""
-    async with asyncio.TaskGroup() as tasks:
-        calls = [tasks.create_task(_call(address, brokers[address], now_ms)) for address in sorted(brokers)]
-    return tuple(call.result() for call in calls)
-
-
-async def _call(address: Address, access: Access, now_ms: Callable[[], int]) -> BrokerAnswer:
-    """A refused connection is tried again for a while, for a broker that is being started; silence is waited for."""
-    loop = asyncio.get_running_loop()
-    asked_at_ms, started_s = now_ms(), loop.time()
-    error, inconclusive = "", False
-    try:
-        async with asyncio.timeout(SOURCE_PROBE_MS / 1000):
-            while True:
-                try:
-                    connection = await connect(address, client_id=CLIENT_ID, limits=SOURCE_LIMITS, access=access)
-                    await connection.close()
-                    break
-                except ConnectionLost as lost:
-                    if loop.time() - started_s >= REFUSED_MS / 1000:
-                        raise
-                    error = str(lost)
-                await asyncio.sleep(RECONNECT_PAUSE_S)
-            error = ""
-    except ClientError as failure:
-        error, inconclusive = str(failure), isinstance(failure, NOT_LET_IN)
-    except TimeoutError:
-        error = error or f"no answer within {SOURCE_PROBE_MS / 1000:g} s"
-    return BrokerAnswer(str(address), asked_at_ms, loop.time() - started_s, error, inconclusive)
+    async with aclosing(SourceCalls(now_ms)) as calls:
+        return await calls.answers(brokers)
 
 
 async def reach(
@@ -107,28 +217,32 @@ async def reach(
     site: Site,
     now_ms: Callable[[], int],
     kept_brokers: Callable[[], Awaitable[SourceBrokers]] | None = None,
-) -> tuple[Cluster | None, tuple[BrokerAnswer, ...]]:
-    """The site's cluster, entered by a bootstrap server that answers, and what each said; None where none does.
+    silent_ms: int | None = None,
+) -> tuple[Cluster | None, tuple[BrokerAnswer, ...], SourceCalls]:
+    """The site's cluster, entered by a bootstrap server that answers, and what each said; None where none does, and
+    all were silent for `silent_ms` (None: SOURCE_SILENT_MS). The calls go on until the stack is left.
 
     Those that are in the file may be gone, and the site be alive: then it is entered by what was kept of its brokers.
     """
+    within_ms = SOURCE_SILENT_MS if silent_ms is None else silent_ms
+    calls = await stack.enter_async_context(aclosing(SourceCalls(now_ms)))
     try:
         async with asyncio.TaskGroup() as tasks:
-            others = tasks.create_task(_call_kept(site, now_ms, kept_brokers)) if kept_brokers is not None else None
-            answers = await call_brokers(site.bootstrap(), now_ms)
+            others = tasks.create_task(_call_kept(site, calls, kept_brokers, within_ms)) if kept_brokers else None
+            answers = await calls.answers(site.bootstrap(), within_ms)
             living = _living(site, site.servers(), answers)
             if others is not None and living:
                 others.cancel()
     except BaseExceptionGroup as errors:
         raise first_of(errors) from None
     if living or others is None:
-        return await _enter(stack, site, living), answers
+        return await _enter(stack, site, living), answers, calls
     kept, more = others.result()
     for server in _living(site, map(parse_address, kept.addresses), more):
         cluster = await _enter(stack, site, [server])
         if cluster is None or cluster.cluster_id == kept.cluster_id:
-            return cluster, (*answers, *more)
-    return None, answers  # where its brokers were, others are by now
+            return cluster, (*answers, *more), calls
+    return None, answers, calls  # where its brokers were, others are by now
 
 
 def _living(site: Site, servers: Iterable[Address], answers: Iterable[BrokerAnswer]) -> list[Address]:
@@ -147,12 +261,12 @@ async def _enter(stack: AsyncExitStack, site: Site, living: Sequence[Address]) -
 
 
 async def _call_kept(
-    site: Site, now_ms: Callable[[], int], kept_brokers: Callable[[], Awaitable[SourceBrokers]]
+    site: Site, calls: SourceCalls, kept_brokers: Callable[[], Awaitable[SourceBrokers]], silent_ms: int
 ) -> tuple[SourceBrokers, tuple[BrokerAnswer, ...]]:
     kept = await kept_brokers()
     named = site.bootstrap()
     brokers = {site.dial(*server): site.access(server.host) for server in map(parse_address, kept.addresses)}
-    return kept, await call_brokers({at: access for at, access in brokers.items() if at not in named}, now_ms)
+    return kept, await calls.answers({at: access for at, access in brokers.items() if at not in named}, silent_ms)
 
 
 async def call_site(

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager, suppress
 from broker.base.errors import first_of
 from broker.client.cluster import Cluster
 from broker.client.errors import ClientError
-from failover.limits import WORKER_LOOK_POLL_S
+from failover.limits import DRAIN_POLL_S, WORKER_LOOK_POLL_S
 from mirror.api import LastLooks, Link
 
 
@@ -23,6 +23,13 @@ class WorkersSight:
     def links(self) -> tuple[str, ...]:
         """Those whose source answered their worker since `watch` began."""
         return tuple(name for name, looks in self._looks.items() if looks.sees_source)
+
+    async def settle(self, until_s: float) -> None:
+        """While it is watched: wait for the next word of a worker of which one came that may be old, until that time of
+        the event loop. A worker whose source is slow says little.
+        """
+        while any(looks.is_unsure for looks in self._looks.values()) and asyncio.get_running_loop().time() < until_s:
+            await asyncio.sleep(DRAIN_POLL_S)
 
     async def watch(self) -> None:
         """Until cancelled. What the target does not tell is asked again."""

@@ -12,6 +12,7 @@ from broker.client.errors import ClientError
 from broker.wire.vocabulary import TopicPartition
 from failover.limits import DRAIN_POLL_S, LOOK_AGAIN_S, SOURCE_LOOK_MS, WHOLE_LOOK_S
 from failover.observing.contact import BrokerAnswer, SiteFinding, call_site
+from failover.observing.held_silence import HeldSilence
 from failover.observing.looking import is_asked
 from failover.observing.observe import observe
 from failover.observing.readers import Readers
@@ -28,6 +29,7 @@ class Sites:
     whose workers saw the source meanwhile. `within`: the failback that the move is a step of. `lacks`: what was found
     that the target lacks of its own, which a source that is gone by now tells no more; `lacked`: how much that is, as
     each look is to tell. `parted`: where the source's log is another one than was mirrored, as it was seen at first.
+    `silence`: of a source that is called in vain still.
     """
 
     link: Link
@@ -45,6 +47,14 @@ class Sites:
     lacks: tuple[SourceParting, ...] = ()
     lacked: tuple[Lacked, ...] = ()
     parted: frozenset[TopicPartition] = frozenset()
+    silence: HeldSilence | None = None
+
+    async def still_silent(self) -> Sites:
+        """With what its brokers say by now, of a source that was found dead. Raises SourceHeard."""
+        if self.silence is None:
+            return self
+        now = {answer.address: answer for answer in await self.silence.hold()}
+        return replace(self, answers=tuple(now.get(answer.address, answer) for answer in self.answers))
 
     def selects_group(self, name: str) -> bool:
         """Whether it is looked at."""

@@ -20,10 +20,11 @@ from failover.freezing.away import with_kept
 from failover.freezing.choice import Freezing, read_roles, with_denials
 from failover.freezing.hooks import Hooks
 from failover.journal.standing import is_verified, under_way
-from failover.limits import LACKS_IN_PART_S, SOURCE_ROLE_S
+from failover.limits import LACKS_IN_PART_S, SOURCE_AWAITED_MS, SOURCE_ROLE_S
 from failover.losses.lacked import count_lacked, find_lacked
 from failover.observing.contact import CLIENT_ID, reach
 from failover.observing.elsewhere import look_elsewhere
+from failover.observing.held_silence import held_silence
 from failover.observing.moved_back import moved_back_by
 from failover.observing.observe import kept_brokers
 from failover.observing.partings import parted_within, target_lacks
@@ -71,11 +72,12 @@ async def enter_sites(
     *,
     looks_ahead: bool = False,
     beside: Sequence[Link] = (),
+    silent_ms: int | None = None,
 ) -> Sites:
     """Both clusters; the source is None when none of its brokers lets it be asked, also of those that the link's worker
     knew and the file does not name. The source is called from the first moment on, however far the target is;
-    `looks_ahead`: that is looked at meanwhile. Meanwhile it is also
-    watched whether the workers of the link, and of those `beside` it, see the source.
+    `looks_ahead`: that is looked at meanwhile. Meanwhile it is also watched whether the workers of the link, and of
+    those `beside` it, see the source. `silent_ms`: as `reach` has it; where nothing was heard that is held on to.
 
     Raises ClientError where the target does not answer: nothing can be planned then, nor any journal be read.
     """
@@ -90,12 +92,14 @@ async def enter_sites(
                 await asyncio.wait([entering])  # not by itself: who is cancelled here would take it along
                 return await kept_brokers(link, entering.result())
 
-            calling = tasks.create_task(reach(stack, link.source, now_ms, kept))
+            calling = tasks.create_task(reach(stack, link.source, now_ms, kept, silent_ms))
             await entering
             begun = tasks.create_task(readers.begin(link, target))
             looking = tasks.create_task(_look_ahead(begun, alone)) if looks_ahead else None
             watching = tasks.create_task(sight.watch())
-            source, answers = await calling
+            source, answers, calls = await calling
+            if source is None and silent_ms is None:
+                await sight.settle(calls.last_call_ends_s)
             watching.cancel()
             if source is not None and looking is not None:
                 looking.cancel()
@@ -103,8 +107,11 @@ async def enter_sites(
         raise first_of(errors) from None
     if source is None and sight.links:  # it grows: what was told of it at first is old
         return replace(alone, answers=answers, seen_by=sight.links)
-    ahead = looking.result() if looking is not None and source is None else None
-    return replace(alone, source=source, answers=answers, ahead=ahead)
+    if source is not None:
+        return replace(alone, source=source, answers=answers)
+    silence = await stack.enter_async_context(held_silence(link.source.name, calls, sight))
+    ahead = looking.result() if looking is not None else None
+    return replace(alone, answers=answers, ahead=ahead, silence=silence)
 
 
 async def _look_ahead(begun: asyncio.Task[None], alone: Sites) -> Snapshot | None:
@@ -122,14 +129,25 @@ async def enter_links(
     intent: Intent,
     now_ms: Callable[[], int],
     declared: tuple[Link, ...],
+    *,
+    goes_on: bool = False,
 ) -> list[Sites]:
     """As `enter_sites`, of the intent's links, which all go from one site to another: each is called once. `declared`:
-    all links.
+    all links. `goes_on`: nobody is asked or told before the fence, which is held until a source has been silent for as
+    long as one is that is found dead.
     """
     if intent.no_groups:
         links = [replace(link, groups=()) for link in links]
     is_failover = intent.operation is Operation.FAILOVER
-    first = await enter_sites(stack, links[0], intent.groups, now_ms, looks_ahead=is_failover, beside=links[1:])
+    first = await enter_sites(
+        stack,
+        links[0],
+        intent.groups,
+        now_ms,
+        looks_ahead=is_failover,
+        beside=links[1:],
+        silent_ms=SOURCE_AWAITED_MS if is_failover and goes_on else None,
+    )
     return [
         replace(first, link=link, links=declared, ahead=first.ahead if link is links[0] else None) for link in links
     ]

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 from broker.base.errors import FarshoreError
 from broker.client.fanout import both
@@ -20,6 +20,7 @@ from failover.limits import FENCED_TRIES_MAX, LATE_LOOK_S, LATE_WRITES_S
 from failover.losses.stranded import StrandedRange, stranded_ranges
 from failover.observing.contact import SiteFinding
 from failover.observing.ends_at_fence import ends_at_fence, last_seen_ends, stood_for
+from failover.observing.held_silence import SourceHeard
 from failover.observing.returned import no_more_returned
 from failover.observing.sites import Sites
 from failover.planning.left import LeftPartition, left_partitions, let_be
@@ -34,6 +35,9 @@ from failover.running.steps import BEFORE_FENCE, Operation, OperationStep
 from failover.running.verification import VerificationDifference, unfenced
 from failover.running.verifying import look_as_found, verify
 from mirror.api import Promotion, RunState, promote_link, tell_links_back
+
+NOTHING_CHANGED: Final = (OperationUnderWay, SourceHeard)
+"""Of the step of the fence: what is asked right before it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +94,8 @@ class LinkRun:
         self._operation_id = operation_id
         self._drain_timeout_s = drain_timeout_s
         self._renew = renew
+        self._is_left = False
+        """The source, for good: it was silent to the end."""
         self._fenced_at_s = 0.0
         self._fenced: Promotion | None = None
         self._promote: Callable[[], Awaitable[Promotion]] | None = None
@@ -119,7 +125,7 @@ class LinkRun:
         return None
 
     def fail(self, step: OperationStep, error: FarshoreError) -> None:
-        is_before = step in BEFORE_FENCE or isinstance(error, OperationUnderWay)
+        is_before = step in BEFORE_FENCE or isinstance(error, NOTHING_CHANGED)
         self.failure = LinkFailure(step, str(error), error.hint, is_before and not self.is_promoted)
 
     async def take(self, step: OperationStep) -> None:
@@ -200,19 +206,29 @@ class LinkRun:
             ends = last_seen_ends(self.snapshot, is_told=True)
         after = stood_for(standing, plan.freezing.target, self.snapshot)
         state = sites.readers.states.of(sites.link)
-        asked = (self._operation_id, after, state, ends, self._renew)
+        asked = (self._operation_id, after, state, ends, self._still_may)
         self._promote = partial(promote_link, sites.link, sites.target, *asked)
         fence = await patiently(self._promote)
         self._fenced_at_s = asyncio.get_running_loop().time()
         self._fenced = fence
         self.unfenced = {str(at): str(why) for at, why in fence.left_out.items()}
         self.unfenced |= {"groups": str(fence.groups_error)} if fence.groups_error is not None else {}
-        seen = await patiently(lambda: look_as_found(plan, sites))
+        seen = await patiently(lambda: look_as_found(plan, self.sites))
         self.snapshot = no_more_returned(plan.snapshot, seen)
         self._not_fenced = frozenset(fence.left_out)
         left = {TopicPartition(view.target_topic, view.partition) for view in let_be(plan, self.snapshot)}
         missed = self._not_fenced - left
         self.differences = tuple(unfenced(sites.link.name, missed, are_groups_fenced=fence.groups_error is None))
+
+    async def _still_may(self) -> None:
+        """Asked by a promotion before it changes anything, when all has been read, and again. At first it is the last
+        moment in which a source that was found dead may turn out to live.
+        """
+        is_dead = self.plan.snapshot.source_finding is SiteFinding.DEAD
+        if is_dead and not self._is_left and not self.is_promoted:
+            self.sites = await self.sites.still_silent()
+        self._is_left = True
+        await self._renew()
 
     @property
     def left_partitions(self) -> tuple[LeftPartition, ...]:

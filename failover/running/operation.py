@@ -25,7 +25,6 @@ from failover.errors import (
     HookFailed,
     JournalUnanswered,
     OperationTakenUp,
-    OperationUnderWay,
     StillFrozen,
 )
 from failover.freezing.choice import Freezing, joined
@@ -36,7 +35,7 @@ from failover.journal.silence import cut_short_hint, silent_of, told_who_went_on
 from failover.journal.values import Event
 from failover.losses.stated_losses import stated_losses
 from failover.planning.staying import StayingLink
-from failover.running.link_run import LinkMove, LinkRun
+from failover.running.link_run import NOTHING_CHANGED, LinkMove, LinkRun
 from failover.running.outcome import SourceEnd, result_of
 from failover.running.patience import patiently
 from failover.running.read_on import verified_document
@@ -293,7 +292,7 @@ class _Run:
         if isinstance(error, OperationTakenUp):  # it is another machine's: whatever is to be undone, too
             return
         said = {"step": step.value, "error": str(error) or type(error).__name__, **self._freeze.noted()}
-        is_before = step in BEFORE_FENCE or isinstance(error, OperationUnderWay)
+        is_before = step in BEFORE_FENCE or isinstance(error, NOTHING_CHANGED)
         if any(link.is_promoted for link in self._links) or not is_before:
             with suppress(FarshoreError):  # nobody carries it on then, which the lease will say
                 await self._note(Event.CUT_SHORT, said)
@@ -332,7 +331,7 @@ class _Run:
         """Before the fence nothing has been changed, and the site's own error says enough."""
         try:
             yield
-        except (OperationTakenUp, JournalUnanswered, OperationUnderWay):
+        except (OperationTakenUp, JournalUnanswered, *NOTHING_CHANGED):
             raise
         except FarshoreError as error:
             if step in BEFORE_FENCE:

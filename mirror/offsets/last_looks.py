@@ -32,6 +32,11 @@ class LastLooks:
         """Whether the source answered the worker since the first reading began, and what it asked for last."""
         return self._looks >= LOOKS_BEHIND
 
+    @property
+    def is_unsure(self) -> bool:
+        """Whether the source answered since, as far as is known, something that may have been asked for before."""
+        return 0 < self._looks < LOOKS_BEHIND
+
     async def read(self) -> None:
         """Raises ClientError."""
         if self._next is None and not await describe_topics(self._target, [self._where.topic]):

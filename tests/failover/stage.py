@@ -11,6 +11,7 @@ from typing import Any
 
 from aiokafka import AIOKafkaConsumer
 
+from broker.base.clock import Clock
 from broker.broker import Broker
 from broker.client.cluster import Cluster
 from broker.client.groups import commit_offsets, committed_offsets
@@ -143,9 +144,9 @@ async def commit_group(cluster: Cluster, *offsets: int) -> None:
 
 
 @asynccontextmanager
-async def mirrored(stage: Stage, limits: WorkerLimits = QUICK) -> AsyncIterator[None]:
+async def mirrored(stage: Stage, limits: WorkerLimits = QUICK, clock: Clock | None = None) -> AsyncIterator[None]:
     """A worker runs while the context is open; enters when records, group, checkpoints and a look are there."""
-    async with running(stage.link, limits=limits):
+    async with running(stage.link, limits=limits, clock=clock):
         for at in PARTITIONS:
             await wait_for_records(stage.target, at, RECORDS)
         await eventually(lambda: _all_recorded(stage), "group offsets, checkpoints and a look at the target")

@@ -38,7 +38,8 @@ class Network:
         self._ports = 20_000
         loop.connect = self.dial
 
-    def latency_s(self) -> float:
+    def latency_s(self, *_ends: str) -> float:
+        """`_ends`: the two between which something goes, where they have names."""
         if self._rng.random() < self._slow:
             return self._rng.uniform(0.02, 0.3)
         return self._rng.choice([0.0002, 0.0005, 0.001, 0.001, 0.003])
@@ -74,7 +75,7 @@ class Network:
 
     async def dial(self, factory: Callable[[], asyncio.BaseProtocol], host: str, port: int) -> Any:
         here = name_of(LIFE.get())
-        await asyncio.sleep(self.latency_s())
+        await asyncio.sleep(self.latency_s(here, host))
         while self.is_cut(here, host) or self.is_cut(host, here):
             await asyncio.sleep(DIAL_AGAIN_S)
         listener = self._listeners.get((host, port))
@@ -217,7 +218,7 @@ class Transport(asyncio.Transport):
 
     def _send(self, item: object) -> None:
         loop = self._network.loop
-        self._due_s = max(self._due_s, loop.time() + self._network.latency_s())
+        self._due_s = max(self._due_s, loop.time() + self._network.latency_s(self.here, self.there))
         loop.call_at(self._due_s, self._arrive, item, context=NOBODY)
 
     def _arrive(self, item: object) -> None:

@@ -150,7 +150,7 @@ async def link_with_groups(folder: Path) -> AsyncIterator[Link]:
 async def looked(link: Link, site: Site, groups: tuple[str, ...] = ()) -> Snapshot:
     """As the commands look."""
     async with AsyncExitStack() as stack, Cluster(link.target) as target:
-        source, answers = await reach(stack, site, now_ms)
+        source, answers, _ = await reach(stack, site, now_ms)
         return await Sites(replace(link, source=site), source, target, groups, now_ms, answers).look_past_source()
 
 
@@ -195,7 +195,7 @@ async def test_a_source_is_dead_only_where_no_broker_says_anything(
         assert {answer.address for answer in alive.evidence if answer.answered} == {living}
         both = {living, link.target.bootstrap_servers}
         async with AsyncExitStack() as stack:
-            reached, _ = await reach(stack, Site("east", ",".join([silent, *both])), now_ms)
+            reached, _, _ = await reach(stack, Site("east", ",".join([silent, *both])), now_ms)
             assert reached is not None
             assert {str(address) for address in reached.site.bootstrap()} == both
 
@@ -285,6 +285,15 @@ async def test_who_says_nothing_is_waited_for_no_longer_than_said(monkeypatch: p
     assert answer.seconds >= 0.3
 
 
+async def test_where_all_are_silent_they_are_called_on_behind_the_answer() -> None:
+    async with mute() as silent, AsyncExitStack() as stack:
+        source, (answer,), calls = await reach(stack, Site("east", silent), now_ms, silent_ms=MUTE_MS)
+        assert (source, answer.may_live) == (None, False)
+        assert answer.error == f"no answer within {MUTE_MS / 1000:g} s"
+        (later,) = calls.so_far
+        assert later.seconds > answer.seconds
+
+
 def test_what_was_found_of_the_source_is_gone_by_from_then_on() -> None:
     link = Link("east-west", Site("east", "127.0.0.1:1"), Site("west", "127.0.0.1:2"), (TOPIC,))
     sites = Sites(link, Cluster(link.source), Cluster(link.target), (), now_ms)
@@ -303,6 +312,6 @@ def test_what_was_found_of_the_source_is_gone_by_from_then_on() -> None:
 
 async def test_a_first_word_and_nothing_more_is_not_death(tmp_path: Path) -> None:
     async with link_with_groups(tmp_path) as link, AsyncExitStack() as stack, Cluster(link.target) as target:
-        _, answers = await reach(stack, link.source, now_ms)
+        _, answers, _ = await reach(stack, link.source, now_ms)
         seen = await Sites(link, None, target, (), now_ms, answers).look_past_source()
     assert (seen.source_finding, seen.source_answers) == (SiteFinding.PARTLY_THERE, False)

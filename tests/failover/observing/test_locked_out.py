@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import struct
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -10,9 +14,11 @@ from broker.base.address import Address
 from broker.client.security.settings import Mechanism, Sasl, Secret, Security, Tls
 from broker.client.site import Site
 from failover.observing import contact
-from failover.observing.contact import call_brokers
+from failover.observing.contact import call_brokers, reach
 from tests.broker.client.peer import peer
 from tests.broker.client.security.test_login import LockedBroker
+from tests.broker.running import running_broker
+from tests.failover.observing.test_contact import MUTE_MS, Far, mute, served
 
 
 def now_ms() -> int:
@@ -45,3 +51,31 @@ async def test_who_cannot_even_be_asked_may_live(tmp_path: Path, unused_tcp_port
     (found,) = await call_brokers(site.bootstrap(), now_ms)
     assert (found.answered, found.may_live) == (False, True)
     assert "nowhere" in found.error
+
+
+@dataclass
+class FirstWord(Far):
+    """Lets one request through on each connection, and no more."""
+
+    async def _ask(self, reader: asyncio.StreamReader, before: asyncio.StreamWriter) -> None:
+        size = await reader.readexactly(4)
+        before.write(size + await reader.readexactly(struct.unpack(">i", size)[0]))
+        await reader.read()
+        before.close()
+
+
+async def test_who_has_begun_to_answer_is_waited_for_and_not_dead(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A login takes several answers: a source that was slow with each passed for dead."""
+    monkeypatch.setattr(contact, "SOURCE_PROBE_MS", MUTE_MS)
+    (tmp_path / "secret").write_text("secret")
+    sasl = Sasl(Mechanism.PLAIN, "farshore", Secret(file=tmp_path / "secret"))
+    async with running_broker(tmp_path / "east") as east, served(FirstWord(east)) as address, mute() as silent:
+        site = Site("east", f"{address},{silent}", security=Security(sasl=sasl))
+        async with AsyncExitStack() as stack:
+            source, answers, _ = await reach(stack, site, now_ms, silent_ms=MUTE_MS // 2)
+    assert source is None
+    slow, dead = sorted(answers, key=lambda answer: answer.address != address)
+    assert (slow.answered, slow.may_live, dead.may_live) == (False, True, False)
+    assert min(slow.seconds, dead.seconds) >= MUTE_MS / 1000, "nobody is given up while one speaks"

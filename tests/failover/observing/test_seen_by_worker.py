@@ -86,11 +86,15 @@ async def test_only_a_look_that_began_behind_the_call_says_that_the_source_lives
         assert not last.sees_source, "there is no such topic yet"
         await make_topic(stage.target, stage.link.ends_topic)
         await last.read()
+        assert not last.is_unsure
         assert not await seen((1_000, None))
+        assert last.is_unsure, "its next word says more"
         assert not await seen((1_000, None)), "said again"
         assert not await seen((900, None)), "by a worker that hung"
         assert await seen((1_250, None))
+        assert not last.is_unsure
         assert not await seen((1_250, 1_500)), "it does not answer any more"
+        assert not last.is_unsure
         assert not await seen((2_000, None))
         assert await seen((2_250, None), (2_500, None))
         late = LastLooks(stage.link, stage.target)

@@ -1,0 +1,105 @@
+"""A failover from a source that hangs, on simulated time: how long its operator waits, and what is not taken for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from failover.journal.log import load_operations
+from failover.journal.values import Event
+from failover.limits import REFUSED_MS, SOURCE_AWAITED_MS, SOURCE_SILENT_MS
+from failover.observing.held_silence import SourceHeard
+from failover.planning.gates import RefusalReason
+from mirror.api import read_entries
+from tests.failover.far_sites import ID, FarSites, at_far_sites
+from tests.failover.machines import PlanRefused
+
+SILENT_S, REFUSED_S = SOURCE_SILENT_MS / 1000, REFUSED_MS / 1000
+
+
+async def refused(sites: FarSites) -> str:
+    """Fail over from a source that is heard in between -> what is said."""
+    with pytest.raises(SourceHeard) as told:
+        await sites.fail_over()
+    assert sites.told_s == []
+    return str(told.value)
+
+
+@pytest.mark.parametrize(
+    ("go", "round_trip_ms", "called_s", "seconds_max"),
+    [
+        (FarSites.hang, 0, SILENT_S, 5.0),
+        (FarSites.hang, 100, SILENT_S, 8.2),
+        (FarSites.vanish, 0, SILENT_S, 5.0),
+        (FarSites.vanish, 100, SILENT_S, 8.2),
+        (FarSites.stop_listening, 0, REFUSED_S, 3.7),
+        (FarSites.stop_listening, 100, REFUSED_S, 8.7),  # a worker that starts anew fences the link meanwhile
+    ],
+)
+def test_applications_may_start_within_seconds(
+    tmp_path: Path, go: Callable[[FarSites], None], round_trip_ms: int, called_s: float, seconds_max: float
+) -> None:
+    """A source that hung was called for ten seconds before anything else was done: 10.1 and 15.4 s. To these a real
+    command adds its start, and what a processor does for a thousand groups.
+    """
+
+    async def act(sites: FarSites) -> None:
+        sites.go_far(round_trip_ms)
+        go(sites)
+        result = await sites.fail_over()
+        assert (result.verified, result.seen_by) == (True, ())
+        assert called_s <= sites.told_s[0] <= seconds_max
+
+    at_far_sites(tmp_path, act)
+
+
+@pytest.mark.parametrize("round_trip_ms", [0, 100])
+def test_a_source_that_speaks_before_the_fence_is_not_left(tmp_path: Path, round_trip_ms: int) -> None:
+    """It stood still for longer than what nobody hears of waits for it, and for less than a dead one is given."""
+
+    async def act(sites: FarSites) -> None:
+        sites.go_far(round_trip_ms)
+        sites.hang((SOURCE_AWAITED_MS + SOURCE_SILENT_MS) / 2000)
+        said = await refused(sites)
+        assert "node-1:9092" in said
+        assert "nothing was changed" in said
+        assert (await read_entries(sites.link, sites.target)).run is None
+        log = (await load_operations(sites.target))[ID]
+        assert log.entries[-1].event == Event.GIVEN_UP
+        again = sites.fail_over()
+        with pytest.raises(PlanRefused) as told:
+            await again
+        assert [refusal.reason for refusal in told.value.refusals] == [RefusalReason.SOURCE_ANSWERS]
+
+    at_far_sites(tmp_path, act)
+
+
+@pytest.mark.parametrize("goes_on", [True, False])
+def test_a_source_that_takes_two_seconds_for_each_answer_is_not_left(tmp_path: Path, *, goes_on: bool) -> None:
+    """Also the connection takes as long: its first word comes four seconds behind the call."""
+
+    async def act(sites: FarSites) -> None:
+        sites.slow_down(2.0)
+        if goes_on:
+            await refused(sites)
+        else:
+            with pytest.raises(PlanRefused) as told:
+                await sites.fail_over(goes_on=False)
+            assert [refusal.reason for refusal in told.value.refusals] == [RefusalReason.SOURCE_ANSWERS]
+        assert (await read_entries(sites.link, sites.target)).run is None
+
+    at_far_sites(tmp_path, act)
+
+
+def test_a_source_that_the_worker_sees_before_the_fence_is_not_left(tmp_path: Path) -> None:
+    """From the operator nothing comes there, and from the mirror nothing while the plan was made."""
+
+    async def act(sites: FarSites) -> None:
+        sites.vanish()
+        sites.loop.call_later(SOURCE_AWAITED_MS / 1000, sites.let_mirror_reach_east)
+        said = await refused(sites)
+        assert "the worker of east-west" in said
+
+    at_far_sites(tmp_path, act)
