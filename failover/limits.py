@@ -10,8 +10,10 @@ SOURCE_SILENT_MS: Final = 4_500
 """Where none says anything for so long the source counts as dead. One that takes 2 s for each answer has said something
 by then: two answers are the most that come before a first word is heard, in TLS before 1.3.
 """
-SOURCE_AWAITED_MS: Final = 3_000
-"""What changes nothing that counts is done already after so long, by a command that holds its fence until then."""
+SOURCE_AWAITED_MS: Final = 2_500
+"""What changes nothing that counts is done already after so long, by a command that holds its fence until then; who
+takes 2 s for a first word is heard before.
+"""
 REFUSED_MS: Final = 3_000
 """How long a connection that is refused is tried again: nobody listens there, and silence would be something else."""
 RECONNECT_PAUSE_S: Final = 0.2
@@ -98,7 +100,7 @@ OPERATIONS_KEPT: Final = 20
 """Of each link, the newest; of 1,000 groups one takes a few MB, which every command reads."""
 
 assert REFUSED_MS < SOURCE_PROBE_MS <= SOURCE_ANSWER_MS < SOURCE_LOOK_MS
-assert REFUSED_MS <= SOURCE_AWAITED_MS < SOURCE_SILENT_MS < SOURCE_PROBE_MS
+assert 2_000 < SOURCE_AWAITED_MS <= REFUSED_MS < SOURCE_SILENT_MS < SOURCE_PROBE_MS
 assert SOURCE_SILENT_MS > 2 * 2_000
 assert QUIET_S < DRAIN_TIMEOUT_S
 assert DRAIN_POLL_S < QUIET_S <= LATE_WRITES_S

@@ -139,6 +139,7 @@ async def enter_links(
     if intent.no_groups:
         links = [replace(link, groups=()) for link in links]
     is_failover = intent.operation is Operation.FAILOVER
+    is_expected = intent.even_if_source_answers or intent.even_if_source_partly_there  # it has its time to say so
     first = await enter_sites(
         stack,
         links[0],
@@ -146,7 +147,7 @@ async def enter_links(
         now_ms,
         looks_ahead=is_failover,
         beside=links[1:],
-        silent_ms=SOURCE_AWAITED_MS if is_failover and goes_on else None,
+        silent_ms=SOURCE_AWAITED_MS if is_failover and goes_on and not is_expected else None,
     )
     return [
         replace(first, link=link, links=declared, ahead=first.ahead if link is links[0] else None) for link in links

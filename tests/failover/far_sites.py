@@ -97,7 +97,7 @@ class FarSites:
         """East takes so long for each answer."""
         self.ways.slow_s[name_of(self.east)] = answer_s / 2
 
-    async def fail_over(self, *, goes_on: bool = True) -> OperationResult:
+    async def fail_over(self, intent: Intent = INTENT, *, goes_on: bool = True) -> OperationResult:
         """As the command does it with consent given beforehand, or (not `goes_on`) by a person."""
         began_s = self.loop.time()
 
@@ -106,11 +106,11 @@ class FarSites:
 
         clock = SimulatedClock(self.loop)
         async with AsyncExitStack() as stack:
-            sites = await enter_links(stack, [self.link], INTENT, clock.now_ms, (self.link,), goes_on=goes_on)
-            move = await plan_link(INTENT, sites[0], Hooks())
+            sites = await enter_links(stack, [self.link], intent, clock.now_ms, (self.link,), goes_on=goes_on)
+            move = await plan_link(intent, sites[0], Hooks())
             if move.plan.refusals:
                 raise PlanRefused(move.plan.refusals)
-            (result,) = await begin([move], INTENT, ID, "ann", {}, tell)
+            (result,) = await begin([move], intent, ID, "ann", {}, tell)
         return result
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from failover.limits import REFUSED_MS, SOURCE_AWAITED_MS, SOURCE_SILENT_MS
 from failover.observing.held_silence import SourceHeard
 from failover.planning.gates import RefusalReason
 from mirror.api import read_entries
-from tests.failover.far_sites import ID, FarSites, at_far_sites
+from tests.failover.far_sites import ID, INTENT, FarSites, at_far_sites
 from tests.failover.machines import PlanRefused
 
 SILENT_S, REFUSED_S = SOURCE_SILENT_MS / 1000, REFUSED_MS / 1000
@@ -89,6 +90,16 @@ def test_a_source_that_takes_two_seconds_for_each_answer_is_not_left(tmp_path: P
                 await sites.fail_over(goes_on=False)
             assert [refusal.reason for refusal in told.value.refusals] == [RefusalReason.SOURCE_ANSWERS]
         assert (await read_entries(sites.link, sites.target)).run is None
+
+    at_far_sites(tmp_path, act)
+
+
+def test_who_consents_to_leave_a_source_that_answers_late_is_not_refused_for_that(tmp_path: Path) -> None:
+    async def act(sites: FarSites) -> None:
+        sites.slow_down(2.0)
+        result = await sites.fail_over(replace(INTENT, even_if_source_answers=True))
+        assert result.verified
+        assert sites.told_s[0] > SILENT_S
 
     at_far_sites(tmp_path, act)
 
