@@ -137,7 +137,8 @@ unit: setup
 simulation: setup
 	@FARSHORE_SIMULATION_SEEDS="$$(date +%s)00:$(or $(COUNT),5000)" $(PYTEST) tests/mirror/simulation/test_simulation.py
 
-# All generated worlds whose seeds are fixed, of which `make test` plays the first of each family. Some twenty minutes of one core.
+# All generated worlds whose seeds are fixed, of which `make test` plays the first of each family, and the planted bugs that
+# only a long search sees. Some thirty minutes of one core.
 worlds: setup
 	@FARSHORE_WORLDS=all $(PYTEST) --timeout 7200 tests/mirror/simulation $(addprefix tests/broker/,simulation replication/simulation \
 	  coordination/simulation) tests/mirror/offsets tests/mirror/worker/test_acceptance.py

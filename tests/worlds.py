@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
-from typing import Final
+from typing import Any, Final
+
+import pytest
 
 WHOLE: Final = os.environ.get("FARSHORE_WORLDS") == "all"
 """`make worlds`."""
@@ -13,3 +15,8 @@ def first_worlds(count: int, of: int) -> int:
     """The first `count` by `make test`, all by `make worlds`. What is drawn from them is asserted of either number."""
     assert count < of
     return of if WHOLE else count
+
+
+def rarely_found(*values: object) -> Any:
+    """Parameters of a test with a planted bug that only a long search sees: `make worlds` and `make chaos` play it."""
+    return pytest.param(*values, marks=pytest.mark.slow)

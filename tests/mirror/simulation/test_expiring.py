@@ -29,7 +29,7 @@ from tests.mirror.simulation.network import Weather
 from tests.mirror.simulation.profile import Profile, Rival, choose_profile
 from tests.mirror.simulation.world import World
 from tests.mirror.simulation.writing import SiteLife
-from tests.worlds import first_worlds
+from tests.worlds import first_worlds, rarely_found
 
 WORLDS = first_worlds(16, of=40)
 FIRST = 73
@@ -224,8 +224,8 @@ def writes_old_checkpoints_behind_new_ones(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(latecomers, "_open", planted)
 
 
-PLANTED: tuple[tuple[Callable[[pytest.MonkeyPatch], None], type[WorldOfRetention]], ...] = (
-    (counts_markers_by_epochs, WorldOfRetention),
+PLANTED = (
+    rarely_found(counts_markers_by_epochs, WorldOfRetention),
     (tells_of_no_extended_fence, WorldOfRetention),
     (writes_old_checkpoints_behind_new_ones, WorldOfHolds),
 )

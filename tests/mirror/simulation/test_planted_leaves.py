@@ -14,6 +14,7 @@ from mirror.worker import latecomers
 from mirror.worker.resume import Evidence
 from mirror.worker.session import Session
 from tests.mirror.simulation.test_leaving import run_world
+from tests.worlds import rarely_found
 
 Plant = Callable[[pytest.MonkeyPatch], None]
 
@@ -49,7 +50,7 @@ def goes_on_with_the_sequence_of_a_log_that_is_lost(patch: pytest.MonkeyPatch) -
 
 SEEDS = 500
 PLANTED = (
-    drops_before_the_answers,
+    rarely_found(drops_before_the_answers),
     joins_again_without_recovery,
     leaves_the_map_writer_behind,
     goes_on_with_the_sequence_of_a_log_that_is_lost,
