@@ -18,6 +18,8 @@ FILES_LEFT_OPEN_MAX = 40
 """What one file of tests may leave open in this process: imports and shared fixtures keep some."""
 LEAN_JAVA = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 """No JVM of a test lives long enough to repay the second compiler's work."""
+INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
+"""Nor does a plan over a few rows repay Java that is written and compiled for it."""
 SPARK_JARS = Path(__file__).resolve().parents[1] / ".cache" / "spark" / version("pyspark")
 
 # A slow machine is no fault of an example, whatever hypothesis' own limit of 200 ms says.
@@ -36,7 +38,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     With the Kafka connector where it was fetched; tests of pure DataFrame functions do without.
     """
     jars = tuple(sorted(str(jar) for jar in SPARK_JARS.glob("*.jar")))
-    options = {"spark.sql.shuffle.partitions": "2"} | ({} if jars else {"spark.jars.packages": ""})
+    options = {"spark.sql.shuffle.partitions": "2", **INTERPRETED} | ({} if jars else {"spark.jars.packages": ""})
     log_file = tmp_path_factory.mktemp("spark") / "spark.log"
     with spark_session(SparkSettings("local[2]", jars, log_file, options)) as session:
         yield session

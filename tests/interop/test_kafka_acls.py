@@ -65,7 +65,7 @@ def refused_to_read(user: User, topic: str, group: str) -> bool:
         return "Authorization" in str(failed)
 
 
-@pytest.mark.parametrize("version", ["3.9.1", "4.3.0"])
+@pytest.mark.parametrize("version", [pytest.param("3.9.1", marks=pytest.mark.slow), "4.3.0"])
 def test_what_kafka_acls_gives_is_what_the_console_tools_may(
     authorizing: AuthorizingBroker, topic: str, version: str, tmp_path: Path
 ) -> None:

@@ -42,7 +42,7 @@ def gets_in(server: AuthorizingBroker, user: str, password: str, mechanism: str)
     return True
 
 
-@pytest.mark.parametrize("version", ["3.9.1", "4.3.0"])
+@pytest.mark.parametrize("version", [pytest.param("3.9.1", marks=pytest.mark.slow), "4.3.0"])
 def test_a_password_that_kafka_configs_sets_lets_in(
     authorizing: AuthorizingBroker, version: str, tmp_path: Path
 ) -> None:
@@ -73,7 +73,7 @@ def test_a_password_that_kafka_configs_sets_lets_in(
     assert "canary-secret" not in shown
 
 
-@pytest.mark.parametrize("version", ["3.9.1", "4.3.0"])
+@pytest.mark.parametrize("version", [pytest.param("3.9.1", marks=pytest.mark.slow), "4.3.0"])
 def test_quotas_that_kafka_configs_sets_are_shown_and_taken_away(
     authorizing: AuthorizingBroker, version: str, tmp_path: Path
 ) -> None:

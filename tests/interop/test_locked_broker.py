@@ -161,7 +161,7 @@ def java_settings(locked: LockedBroker, listener: str, password: str = PASSWORD)
     return settings
 
 
-@pytest.mark.parametrize("version", ["3.9.1", "4.3.0"])
+@pytest.mark.parametrize("version", [pytest.param("3.9.1", marks=pytest.mark.slow), "4.3.0"])
 @pytest.mark.parametrize("listener", ["SSL", "SASL_SSL"])
 def test_kafkas_console_tools(locked: LockedBroker, topic: str, listener: str, version: str, tmp_path: Path) -> None:
     file = tmp_path / "client.properties"
