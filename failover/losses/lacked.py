@@ -8,9 +8,9 @@ from contextlib import suppress
 from dataclasses import replace
 
 from broker.client.errors import ClientError
-from broker.client.offsets import log_spans
+from broker.client.offsets import LogSpan, log_spans
 from broker.wire.errors import WireError
-from broker.wire.vocabulary import TopicPartition
+from broker.wire.vocabulary import IsolationLevel, TopicPartition
 from failover.limits import COUNT_MS, LACKS_IN_PART_S, SOURCE_LOOK_MS
 from failover.losses.lacked_of import with_counted, with_told
 from failover.losses.stranded import carried_counter
@@ -34,7 +34,7 @@ async def find_lacked(sites: Sites, snapshot: Snapshot) -> tuple[tuple[SourcePar
 
 async def count_lacked(sites: Sites, lacks: Iterable[SourceParting]) -> tuple[Lacked, ...]:
     """Per partition of the source. What links had mirrored there from the target is what `sites.link` leaves out; what
-    cannot be read within COUNT_MS is not counted, and keeps no other one from it.
+    cannot be read within COUNT_MS, or until a transaction has ended, is not counted, and keeps no other one from it.
     """
     found = {
         TopicPartition(one.target_topic, one.partition): Lacked(
@@ -56,13 +56,16 @@ async def _count(sites: Sites, found: dict[TopicPartition, Lacked], until_s: flo
         return
     counter = await carried_counter(sites.link, source, sites.target)
     spans = await log_spans(source, list(found))
+    stable = await log_spans(source, list(found), IsolationLevel.READ_COMMITTED)  # behind the ends: it is open still
     readable = []
     for where, one in found.items():
         span = spans.get(where)
         if one.first_offset is not None and span is not None and not isinstance(span, ClientError):
             first = min(max(one.first_offset, span.start), one.end_offset)  # what retention took is missing to nobody
             found[where] = replace(one, first_offset=first)
-            readable.append((where, first, one.end_offset))
+            to = stable.get(where)
+            if isinstance(to, LogSpan) and to.end >= min(one.end_offset, span.end):
+                readable.append((where, first, one.end_offset))
     if counter is None:
         return
     for at, (where, first, end) in enumerate(readable):

@@ -41,8 +41,8 @@ async def moves_to(snapshot: Snapshot, target: Cluster, timestamp_ms: int) -> tu
     partitions = [
         TopicPartition(view.target_topic, view.partition) for view in snapshot.partitions if view.target_end is not None
     ]
+    ends = await log_end_offsets(target, partitions)  # first: what comes meanwhile is behind them, and is not skipped
     answers = await list_offsets(target, dict.fromkeys(partitions, timestamp_ms))
-    ends = await log_end_offsets(target, partitions)
     found = {
         where: ends[where]
         if at.offset < 0

@@ -249,6 +249,11 @@ class TailReader:
                 yield header, batch
 
     async def _counted(self, tail: StrandedTail) -> StrandedTail:
+        # Before it is read: a transaction that was open for the reading, and ended since, left out what it held.
+        stable = (await log_spans(self._source, [tail.where], IsolationLevel.READ_COMMITTED))[tail.where]
+        if not isinstance(stable, LogSpan):
+            raise stable
+        is_open = stable.end < tail.end_offset
         records = 0
         known: list[int] = []
         async for _header, batch in self.batches(tail):
@@ -256,10 +261,6 @@ class TailReader:
             records += len(found)
             times = [*known, *(record.timestamp for record in found if record.timestamp >= 0)]
             known = [min(times), max(times)] if times else []
-        stable = (await log_spans(self._source, [tail.where], IsolationLevel.READ_COMMITTED))[tail.where]
-        if not isinstance(stable, LogSpan):
-            raise stable
-        is_open = stable.end < tail.end_offset
         return replace(
             tail,
             records=None if is_open else records,
@@ -329,7 +330,8 @@ class CarriedCounter:
 
     async def count(self, where: TopicPartition, start: int, end: int) -> int | None:
         """Committed records in [start, end) that the link would bring to its target; None where nobody can say from
-        where some of them came. Raises ClientError, StateDamaged, CorruptBatch.
+        where some of them came. What is behind the start of an open transaction is not read: who wants to know of one
+        asks before. Raises ClientError, StateDamaged, CorruptBatch.
         """
         return await self._count(where, start, end, are_left_out=False)
 

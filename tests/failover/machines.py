@@ -71,7 +71,7 @@ class Death:
     is_dead: bool = field(default=False)
     late_write: bool = False
     held: ProduceRequest | None = None
-    arrives: Callable[[], Awaitable[None]] | None = None
+    arrives: Callable[[], Awaitable[object]] | None = None
     arrives_at: int = 0
 
     async def send(

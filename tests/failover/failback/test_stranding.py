@@ -7,13 +7,15 @@ from pathlib import Path
 
 import pytest
 
+from broker.client.cluster import Cluster
 from broker.wire.vocabulary import TopicPartition
 from failover.errors import StrandedUnknown, TailEndUnknown
-from failover.failback.stranding import leave_at_source, resume_settled
+from failover.failback.stranding import leave_at_source, look_for_stranded, resume_settled
 from mirror.offsets.entries import GapKind, GapStatus, RunState
 from mirror.offsets.operations import promote_link, resume_link
 from mirror.offsets.state import read_entries
 from tests.failover.failback.stage import Lost, lost_and_back, transaction
+from tests.failover.machines import VICTIM, Death, mortal
 from tests.failover.stage import PARTITIONS, RECORDS
 from tests.mirror.harness import contents, make_topic, read_all, running, some_records, wait_for_records, write
 
@@ -54,6 +56,30 @@ async def test_aborted_records_and_markers_do_not_count_and_an_open_transaction_
             assert f"{tool} abort --topic flights --partition 0 --start-offset {start}" in refused.value.hint
             await producer.commit_transaction()
         assert (await lost.stranded()).records == 3
+
+
+async def test_a_transaction_that_ends_while_a_tail_is_read_is_counted_or_not_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whichever request it ends before. The tail was counted up to it, and said to be known with its end."""
+    async with (
+        lost_and_back(tmp_path, 11, (2, 0), (1, 0)) as lost,
+        transaction(lost.stage.source.site.bootstrap_servers) as producer,
+        Cluster(lost.stage.source.site, client_id=VICTIM) as source,
+        Cluster(lost.stage.target.site, client_id=VICTIM) as target,
+    ):
+        await look_for_stranded(lost.there, source, target)  # the connections, which the looks to come find there
+        written, there = 2, Death()
+        with mortal(monkeypatch, there):
+            await look_for_stranded(lost.there, source, target)
+        for number in range(there.requests // 2, there.requests + 1):  # before that nothing of the source's log is read
+            await producer.send_and_wait(FIRST.topic, b"ends", partition=FIRST.partition)
+            written += 1
+            death = Death(arrives_at=number, arrives=producer.commit_transaction)
+            with mortal(monkeypatch, death):
+                found = await look_for_stranded(lost.there, source, target)
+            assert found.records in (None, written), f"the transaction ended before request {number}"
+            await producer.begin_transaction()
 
 
 async def test_a_topic_that_was_never_mirrored_is_stranded_as_a_whole(tmp_path: Path) -> None:

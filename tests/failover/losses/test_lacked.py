@@ -32,8 +32,9 @@ from mirror.worker import parted
 from mirror.worker.parted import PartingKind, SourceParting
 from tests.broker.faults import Faults, injected
 from tests.failover.failback.older_disk import GROUP, NEWER, OLDER, OTHER, SINCE, WHERE, Disks, Up, lose_an_end
+from tests.failover.failback.stage import transaction
 from tests.failover.observing.test_half_gone_source import deaf_to
-from tests.failover.stage import PARTITIONS, now_ms, two_sites
+from tests.failover.stage import PARTITIONS, RECORDS, now_ms, two_sites
 from tests.mirror.harness import contents, read_all, running, some_records, wait_for_records
 
 READ = 5
@@ -161,6 +162,23 @@ async def test_a_partition_that_cannot_be_read_keeps_no_other_one_from_being_cou
                 ]
                 found = await count_lacked(replace(stage.sites, source=source), lacks)
     assert [(one.partition, one.records, one.offsets) for one in found] == [(0, None, 6), (1, 0, 0)]
+
+
+async def test_what_is_behind_the_start_of_an_open_transaction_is_not_counted(tmp_path: Path) -> None:
+    """It was counted up to there, and that was said to be all."""
+    async with two_sites(tmp_path) as stage, transaction(stage.link.source.bootstrap_servers) as producer:
+        lacks = [
+            SourceParting(
+                *at, PartingKind.CUT, 3, RECORDS + 2, "", target_topic=at.topic, target_from=3, target_next=end
+            )
+            for at, end in zip(PARTITIONS, (RECORDS, RECORDS + 9), strict=True)
+        ]
+        for at in PARTITIONS:
+            await producer.send_and_wait(at.topic, b"open", partition=at.partition)
+        found = await count_lacked(stage.sites, lacks)
+        assert [(one.partition, one.records) for one in found] == [(0, 0), (1, None)]
+        await producer.abort_transaction()
+        assert [one.records for one in await count_lacked(stage.sites, lacks)] == [0, 0]
 
 
 async def test_what_could_not_be_compared_is_not_said_to_be_nothing(

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
+
+import pytest
 
 from broker.client.cluster import Cluster
 from broker.client.site import Site
@@ -13,6 +16,7 @@ from failover.observing.snapshot import GroupPartitionView, GroupView, Partition
 from failover.planning.moves import GroupMove, MoveKind
 from failover.planning.to_datetime import first_record_at, moves_to
 from tests.broker.running import running_broker
+from tests.failover.machines import VICTIM, Death, mortal
 from tests.mirror.harness import make_topic, write
 
 TOPIC = "flights"
@@ -38,6 +42,34 @@ async def test_the_first_record_of_a_time_or_later_from_an_offset_on(tmp_path: P
                 found = await first_record_at(target, FIRST, start, end, timestamp_ms)
                 assert found == next((at for at in range(start, end) if TIMES[at] >= timestamp_ms), end)
         assert await first_record_at(target, FIRST, NO_OFFSET, end, 8) == end
+
+
+async def test_a_record_that_comes_while_the_time_is_looked_for_is_not_skipped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """None of that time was there; then one came, and was before the end, which was asked for behind that."""
+    end = len(TIMES)
+    at = GroupPartitionView(TOPIC, 0, TOPIC, 7, 1, 3, "")
+    group = GroupView("analysts", "Empty", "Empty", 0, 0, 9, (at,))
+    view = PartitionView(TOPIC, 0, TOPIC, None, None, None, None, end, end)
+    snapshot = Snapshot("east-west", "east", "west", 0, SiteFinding.DEAD, "running", "", (view,), (group,))
+    async with (
+        running_broker(tmp_path) as address,
+        Cluster(Site("west", address)) as mirror,
+        Cluster(Site("west", address), client_id=VICTIM) as target,
+    ):
+        await filled(mirror)
+        with mortal(monkeypatch, there := Death()):
+            await moves_to(snapshot, target, max(TIMES) + 1)
+        for number in range(1, there.requests + 1):
+            timestamp_ms = max(TIMES) + number
+            death = Death(
+                arrives_at=number, arrives=partial(write, mirror, FIRST, [Record(0, timestamp_ms, None, b"v")])
+            )
+            with mortal(monkeypatch, death):
+                (move,) = await moves_to(snapshot, target, timestamp_ms)
+            assert move.target_offset == end, f"it came before request {number}"
+            end += death.arrives is None
 
 
 async def test_each_group_is_told_what_it_reads_again_and_what_it_skips(tmp_path: Path) -> None:
