@@ -222,7 +222,8 @@ async def reach(
     """The site's cluster, entered by a bootstrap server that answers, and what each said; None where none does, and
     all were silent for `silent_ms` (None: SOURCE_SILENT_MS). The calls go on until the stack is left.
 
-    Those that are in the file may be gone, and the site be alive: then it is entered by what was kept of its brokers.
+    Those that are in the file may be gone, or be starting, and the site be alive: then it is entered by what was kept
+    of its brokers.
     """
     within_ms = SOURCE_SILENT_MS if silent_ms is None else silent_ms
     calls = await stack.enter_async_context(aclosing(SourceCalls(now_ms)))
@@ -235,14 +236,14 @@ async def reach(
                 others.cancel()
     except BaseExceptionGroup as errors:
         raise first_of(errors) from None
-    if living or others is None:
-        return await _enter(stack, site, living), answers, calls
-    kept, more = others.result()
-    for server in _living(site, map(parse_address, kept.addresses), more):
-        cluster = await _enter(stack, site, [server])
-        if cluster is None or cluster.cluster_id == kept.cluster_id:
-            return cluster, (*answers, *more), calls
-    return None, answers, calls  # where its brokers were, others are by now
+    cluster = await _enter(stack, site, living)
+    is_refused = living and not any(answer.answered for answer in answers)  # so it would be by the others, too
+    if cluster is not None or kept_brokers is None or others is None or is_refused:
+        return cluster, answers, calls
+    found = _call_kept(site, calls, kept_brokers, within_ms) if others.cancelled() else others
+    kept, more = await found
+    cluster, elsewhere = await _enter_kept(stack, site, kept, more)
+    return cluster, (*answers, *(answer for answer in more if answer.address not in elsewhere)), calls
 
 
 def _living(site: Site, servers: Iterable[Address], answers: Iterable[BrokerAnswer]) -> list[Address]:
@@ -258,6 +259,24 @@ async def _enter(stack: AsyncExitStack, site: Site, living: Sequence[Address]) -
         return await stack.enter_async_context(Cluster(reached, client_id=CLIENT_ID, limits=SOURCE_LIMITS))
     except ClientError:
         return None
+
+
+async def _enter_kept(
+    stack: AsyncExitStack, site: Site, kept: SourceBrokers, answers: Iterable[BrokerAnswer]
+) -> tuple[Cluster | None, set[str]]:
+    """By whichever lets it be entered, and is of the cluster still; and the addresses at which others are by now."""
+    elsewhere: set[str] = set()
+    living = _living(site, map(parse_address, kept.addresses), answers)
+    for servers in (living, *([server] for server in living)):  # by itself where another cluster's is among them
+        cluster = await _enter(stack, site, servers)
+        if cluster is not None and cluster.cluster_id == kept.cluster_id:
+            return cluster, elsewhere
+        if cluster is not None:
+            await cluster.close()
+            elsewhere |= {str(site.dial(*server)) for server in servers if len(servers) == 1}
+        elif servers is living:
+            break
+    return None, elsewhere
 
 
 async def _call_kept(

@@ -19,6 +19,7 @@ from broker.client.groups import commit_offsets
 from broker.client.model import CommittedOffset
 from broker.client.security.settings import Access
 from broker.client.site import Site
+from broker.wire.api import ApiKey
 from broker.wire.vocabulary import TopicPartition
 from failover.observing import contact
 from failover.observing.contact import SiteFinding, call_brokers, reach
@@ -28,6 +29,7 @@ from failover.planning.links import enter_sites
 from mirror.link import Link
 from mirror.offsets.source_ends import SourceBrokers, load_observation
 from tests.broker.running import running_broker
+from tests.failover.observing.test_half_gone_source import deaf_to
 from tests.mirror.harness import eventually, make_topic, running
 
 TOPIC = "flights"
@@ -223,6 +225,40 @@ async def test_a_site_whose_brokers_in_the_file_are_gone_is_found_by_those_that_
         async with AsyncExitStack() as stack:
             snapshot = await (await enter_sites(stack, other, (), now_ms)).look_past_source()
         assert snapshot.source_finding is SiteFinding.DEAD, "where its broker was is another cluster's"
+
+
+async def test_a_broker_that_cannot_be_entered_and_one_of_another_cluster_stand_in_no_way(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, unused_tcp_port: int
+) -> None:
+    """One that starts, or ends, takes the call and tells nothing of its cluster: the source was given up at it."""
+    monkeypatch.setattr(contact, "REFUSED_MS", 0)
+    monkeypatch.setattr(contact, "SOURCE_LIMITS", replace(contact.SOURCE_LIMITS, bootstrap_timeout_ms=300))
+    nobody = f"127.0.0.1:{unused_tcp_port}"
+    async with (
+        running_broker(tmp_path / "east") as east,
+        running_broker(tmp_path / "west") as west,
+        deaf_to(ApiKey.METADATA, east) as starting,
+        deaf_to(ApiKey.METADATA, east) as ending,
+        Cluster(Site("east", east)) as source,
+    ):
+
+        async def found(named: str, *addresses: str) -> tuple[bool, set[str]]:
+            """Whether it is entered, and who is said to live."""
+
+            async def kept() -> SourceBrokers:
+                return SourceBrokers(source.cluster_id or "", addresses)
+
+            async with AsyncExitStack() as stack:
+                cluster, answers, _ = await reach(stack, Site("east", named), now_ms, kept)
+                assert cluster is None or cluster.cluster_id == source.cluster_id
+                return cluster is not None, {answer.address for answer in answers if answer.may_live}
+
+        assert await found(nobody, starting, east) == (True, {starting, east})
+        assert await found(nobody, west, starting, east) == (True, {starting, east})
+        assert await found(starting, east) == (True, {starting, east}), "nor one that the file names"
+        assert await found(nobody, starting, ending) == (False, {starting, ending})
+        assert await found(nobody, west, starting) == (False, {starting})
+        assert await found(nobody, west) == (False, set())
 
 
 async def test_while_a_dead_source_is_called_the_target_is_looked_at_and_only_the_first_look_is_that_one(
