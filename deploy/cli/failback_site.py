@@ -209,7 +209,7 @@ def _come_back(
 ) -> dict[str, Any]:
     link = one.link
     intent = Intent(Operation.FAILBACK, (link.name,), link.source.name, link.target.name, drain_timeout_s=patience_s)
-    step, operation_id = "", ""
+    step, operation_id, is_begun = "", "", False
     try:
         plan, log = run_async(look_at(app, link, one.folder, ""))
         if replace(one, plan=plan, log=log).outcome is Outcome.NOT_AWAY:
@@ -223,12 +223,12 @@ def _come_back(
         try:
             run_async(coming.go())
         finally:
-            step = coming.step
+            step, is_begun = coming.step, coming.is_begun
     except CommandRefused as error:
         error.show()
         if step:
             tell_cut_short(link, operation_id, step)
-        outcome = Outcome.REFUSED if not step and error.exit_code == ExitCode.REFUSED else Outcome.CUT_SHORT
+        outcome = Outcome.CUT_SHORT if is_begun else Outcome.REFUSED
         return _result(link, outcome, error.exit_code, operation_id=operation_id, error=error.message, hint=error.hint)
     code, result = told_end(app, link, plan, coming)
     ends = {ExitCode.DONE: Outcome.BACK, ExitCode.FINDINGS: Outcome.FINDINGS}

@@ -66,6 +66,11 @@ class Coming:
         return self._way.step if self._way is not None and not self._is_elsewhere else ""
 
     @property
+    def is_begun(self) -> bool:
+        """Whether this machine began a step, also of one that another machine carries on by now."""
+        return self._way is not None and bool(self._way.step)
+
+    @property
     def came_back(self) -> CameBack:
         return self._way.came_back if self._way is not None else CameBack()
 
