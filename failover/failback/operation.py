@@ -148,7 +148,7 @@ async def come_back(sites: Sites, back: Link, way: WayBack, beginning: Beginning
                 raise await who_begins(sites, _between(sites), known) from overtaken
             # Who begins another one fences this writer before he sees that it is under way, and gives up.
             log = (await load_operations(sites.target)).get(beginning.operation_id)
-            if log is None or not journal.wrote_all(log):
+            if log is None or not journal.wrote_all(log) or log.is_ended:
                 raise await told_who_went_on(overtaken, journal, sites) from overtaken
 
 

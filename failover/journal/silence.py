@@ -12,7 +12,7 @@ from broker.client.errors import ClientError
 from broker.client.fanout import side_by_side
 from failover.errors import FailoverError, OperationTakenUp
 from failover.journal.log import OperationJournal, load_operations
-from failover.journal.standing import standing_of
+from failover.journal.standing import OPEN_STATES, standing_of
 from failover.limits import SILENCE_S
 from failover.observing.sites import Sites
 from mirror.api import Link
@@ -57,10 +57,19 @@ async def told_who_went_on(lost: FailoverError, journal: OperationJournal, sites
             log = (await load_operations(sites.target)).get(journal.operation_id)
     except (ClientError, TimeoutError):
         return lost
-    if log is None or journal.wrote_all(log):
+    if log is None:
         return lost
     standing = standing_of(log, sites.now_ms())
-    if standing.who == journal.who:  # this machine's own last word, of which it was not told that it is there
-        return lost
     became = standing.state.value.replace("_", " ")
+    if journal.wrote_all(log) or standing.who == journal.who:  # it may not have been told that its last word is there
+        return lost if standing.state in OPEN_STATES or log.damage else _ended(journal, sites, became, standing.error)
     return OperationTakenUp(journal.operation_id, f" by {standing.who} ({became} by now)")
+
+
+def _ended(journal: OperationJournal, sites: Sites, became: str, why: str) -> FailoverError:
+    """By this machine's own word, so that nothing of it is to be resumed."""
+    return FailoverError(
+        f"{journal.operation_id} has ended: {became}{f' ({why})' if why else ''}, as its journal at "
+        f"{sites.link.target.name} says; this machine lost sight of it at the end",
+        hint=f"`farshore operation show {journal.operation_id}` says what it did",
+    )
