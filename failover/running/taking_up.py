@@ -201,7 +201,14 @@ async def resume(
     staying = staying_links(log.entries[0].detail, [*given_up, *refused])
     is_frozen, late = OperationStep.FREEZE in begun_steps(log), late_denials(log)
     opening = Opening(Event.TAKEN_UP, {"who": who}, refused, is_frozen, staying, late)
-    return await carry_out(moves, journal, opening, intent.drain_timeout_s, _done(log, moves), tell)
+    try:
+        return await carry_out(moves, journal, opening, intent.drain_timeout_s, _done(log, moves), tell)
+    except OperationTakenUp:
+        # Another one who wants it fences this writer before he sees that it is carried on here, and gives up.
+        now = await find_operation(target, log.operation_id)
+        if now is None or not journal.wrote_all(now):
+            raise
+        return await resume(now, sites, hooks, who, tell)
 
 
 def _refusals(move: LinkMove, operation_id: str) -> str:

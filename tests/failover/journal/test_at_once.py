@@ -62,11 +62,13 @@ async def test_one_of_them_moves_and_the_other_is_told_who(tmp_path: Path, monke
             await accept_all(stage.link, stage.target, f"resume-{turn}")
 
 
-@pytest.mark.parametrize("step", ["fence", "move_groups", "verify"])
+@pytest.mark.parametrize(("step", "times"), [("fence", 1), ("move_groups", 1), ("verify", 1), ("move_groups", 2)])
 async def test_who_is_fenced_amid_a_step_by_one_who_gives_up_then_goes_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str, times: int
 ) -> None:
-    """The other had looked before the first entry was there. Nobody moved: one was fenced, the other one refused."""
+    """The other had looked before the first entry was there, or before this machine, which had taken it up and then
+    stood still, was heard again. Nobody moved: one was fenced, the other one refused.
+    """
     quick(monkeypatch)
     real = OperationJournal.record_all
     fenced: list[object] = []
@@ -75,7 +77,7 @@ async def test_who_is_fenced_amid_a_step_by_one_who_gives_up_then_goes_on(
         async def record_all(self: OperationJournal, noted: list[tuple[str, Mapping[str, Any]]]) -> list[JournalEntry]:
             entries = await real(self, noted)
             begun = {str(detail["step"]) for event, detail in noted if event == Event.STARTED}
-            if step in begun and not fenced:
+            if step in begun and len(fenced) < times:
                 fenced.append(await claim(stage.target, ("east", "west"), lambda _: None))
             return entries
 
@@ -84,6 +86,6 @@ async def test_who_is_fenced_amid_a_step_by_one_who_gives_up_then_goes_on(
             move = await plan_link(INTENT, sites[0], Hooks())
             (result,) = await begin([move], INTENT, "move", "ann", {})
         assert result.verified, result.differences
-        assert fenced
+        assert len(fenced) == times
         assert await state_of(stage, "move") is OperationState.VERIFIED
-        assert [entry.event for entry in (await stage.log("move")).entries].count(Event.TAKEN_UP) == 1
+        assert [entry.event for entry in (await stage.log("move")).entries].count(Event.TAKEN_UP) == times
