@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from typing import TypeAlias
 
 from broker.client.cluster import Cluster
 from broker.client.errors import ClientError
@@ -16,8 +17,12 @@ from failover.observing.held_silence import HeldSilence
 from failover.observing.looking import is_asked
 from failover.observing.observe import observe
 from failover.observing.readers import Readers
+from failover.observing.seen_by_worker import WorkersSight, watching
 from failover.observing.snapshot import Lacked, Snapshot
 from mirror.api import Link, MirrorError, SourceParting
+
+_Called: TypeAlias = tuple[tuple[BrokerAnswer, ...], tuple[str, ...]]
+"""What the source's brokers said when they were called, and the links whose workers saw it meanwhile."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,23 +101,24 @@ class Sites:
             await asyncio.sleep(DRAIN_POLL_S)
 
     async def _look_past_source(self) -> Snapshot:
-        answers = self.answers
+        answers, seen_by = self.answers, self.seen_by
         if self.source is not None:
             if self.in_part:  # who was silent then is waited for no more
-                answers = await call_site(self.source, self.now_ms, answers)
+                answers, seen_by = await self._call(self.source, answers)
             else:
                 self.source.set_aside(())
                 whole, called = await self._wholly_or_called(self.source)
                 if whole is not None:
                     return self._with_evidence(whole, answers)
-                answers = called
+                answers, seen_by = called
             if any(answer.may_live for answer in answers):
                 self.source.set_aside(answer.address for answer in answers if not answer.may_live)
                 if seen := await self._observed(self.source, in_part=True):
                     return self._with_evidence(seen, answers)
-        return self._with_evidence(self.ahead or await self._observe(None, in_part=False), answers)
+        seen = self.ahead or await self._observe(None, in_part=False)
+        return replace(self, seen_by=seen_by)._with_evidence(seen, answers)
 
-    async def _wholly_or_called(self, source: Cluster) -> tuple[Snapshot | None, tuple[BrokerAnswer, ...]]:
+    async def _wholly_or_called(self, source: Cluster) -> tuple[Snapshot | None, _Called]:
         """A look at all of it, or, where it does not tell all, what its brokers say when they are called, which begins
         while the look takes long.
         """
@@ -125,12 +131,19 @@ class Sites:
             looked.set()
             if seen is not None:
                 calling.cancel()
-        return seen, () if seen is not None else calling.result()
+        return seen, ((), ()) if seen is not None else calling.result()
 
-    async def _called(self, source: Cluster, looked: asyncio.Event) -> tuple[BrokerAnswer, ...]:
+    async def _called(self, source: Cluster, looked: asyncio.Event) -> _Called:
         with suppress(TimeoutError):
             await asyncio.wait_for(looked.wait(), WHOLE_LOOK_S)
-        return await call_site(source, self.now_ms)
+        return await self._call(source)
+
+    async def _call(self, source: Cluster, before: Iterable[BrokerAnswer] = ()) -> _Called:
+        """It may be this machine's way to it that is gone since it was entered."""
+        sight = WorkersSight((self.link,), self.target)
+        async with watching(sight):
+            answers = await call_site(source, self.now_ms, before)
+        return answers, sight.links
 
     async def _observed(self, source: Cluster, *, in_part: bool) -> Snapshot | None:
         """None where it takes too long. Raises ClientError and MirrorError, as `observe` does."""
@@ -157,7 +170,8 @@ class Sites:
         """The sites as the looks that follow may rely on them."""
         found = snapshot.source_finding
         if found.is_gone:  # another cluster in its place told nothing of it
-            return replace(self, source=None, ahead=None, answers=() if found is SiteFinding.REPLACED else self.answers)
+            answers = () if found is SiteFinding.REPLACED else self.answers
+            return replace(self, source=None, ahead=None, answers=answers, seen_by=snapshot.seen_by)
         in_part = found is SiteFinding.PARTLY_THERE
         return replace(self, in_part=in_part, answers=snapshot.evidence if in_part else self.answers, ahead=None)
 

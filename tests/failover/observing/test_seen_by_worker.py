@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -27,7 +28,7 @@ from mirror.link import Link
 from mirror.offsets.ends_entries import ENDS_VERSION, dump_entry, ends_key
 from mirror.offsets.last_looks import LastLooks
 from mirror.worker.observing import entries_batch
-from tests.failover.observing.test_contact import mute
+from tests.failover.observing.test_contact import Far, mute, served
 from tests.failover.stage import mirrored, now_ms, two_sites
 from tests.mirror.harness import make_topic
 
@@ -56,6 +57,52 @@ async def test_a_source_that_the_worker_sees_is_left_by_consent_and_with_a_findi
         result = await stage.run(moved.plan, moved.sites)
     assert (result.verified, result.is_source_open, result.has_findings) == (True, True, True)
     assert result.seen_by == (link.name,)
+
+
+@dataclass
+class Breaking(Far):
+    """A way that leads nowhere once it `is_broken`."""
+
+    quiet_s: float = 0.0
+    is_broken: bool = False
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if self.is_broken:
+            writer.close()
+            return
+        await super().serve(reader, writer)
+
+    def _send(self) -> None:
+        if self.is_broken:
+            for before, _ in self._waiting:
+                before.close()
+            self._waiting.clear()
+        super()._send()
+
+
+@pytest.mark.parametrize("in_part", [False, True])
+@pytest.mark.parametrize("is_mirrored", [True, False])
+async def test_one_to_which_the_way_broke_behind_the_entering_is_dead_only_where_no_worker_sees_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_mirrored: bool, in_part: bool
+) -> None:
+    """Whether one sees it was watched only while the source was entered: a failover then asked for no consent."""
+    monkeypatch.setattr(contact, "SOURCE_LIMITS", replace(contact.SOURCE_LIMITS, retry_timeout_ms=3_000))
+    async with two_sites(tmp_path) as stage, AsyncExitStack() as stack:
+        real = stage.link.source.bootstrap_servers
+        way = Breaking(real)
+        address = await stack.enter_async_context(served(way))
+        link = replace(stage.link, source=Site("east", address, {real: address}))
+        async with mirrored(stage):
+            sites = replace(await enter_sites(stack, link, (), now_ms), in_part=in_part)
+            if is_mirrored:
+                way.is_broken = True
+                seen = await sites.look_past_source()
+        if not is_mirrored:
+            way.is_broken = True
+            seen = await sites.look_past_source()
+    wanted = (SiteFinding.UNREACHABLE, (link.name,)) if is_mirrored else (SiteFinding.DEAD, ())
+    assert (seen.source_finding, seen.seen_by) == wanted
+    assert sites.as_found(seen).seen_by == wanted[1], "the looks behind it, and the result, say so, too"
 
 
 async def test_a_source_that_no_worker_sees_is_dead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
