@@ -69,9 +69,9 @@ def _told(link: str, log: OperationLog) -> tuple[frozenset[str] | None, str] | N
         begun = done_moves(log, step, Event.STARTED) or done_moves(log, step)  # earlier versions wrote them at its end
         groups: frozenset[str] | None = frozenset()
         is_of_some = intent.groups or intent.left_groups or intent.left_partitions or intent.no_groups
-        if begun is not None and is_of_some:
+        if begun and is_of_some:
             groups = frozenset(move.group for move in begun.get(link, ()) if move.kind is not MoveKind.UNKNOWN)
-        elif begun is not None:
+        elif begun:
             groups = None
         seen = next(plan["snapshot"] for plan in log.entries[0].detail["plans"] if plan["snapshot"]["link"] == link)
         is_promoted = seen["link_state"] == RunState.PROMOTED.value

@@ -209,37 +209,40 @@ def is_behind_fence(log: OperationLog) -> bool:
     )
 
 
-def done_moves(
-    log: OperationLog, step: OperationStep, at: Event = Event.DONE
-) -> dict[str, tuple[GroupMove, ...]] | None:
-    """Per link the moves that this step ended with, or began with; None where it did not. Raises JournalDamaged where
-    they are none.
+def done_moves(log: OperationLog, step: OperationStep, at: Event = Event.DONE) -> dict[str, tuple[GroupMove, ...]]:
+    """Per link the moves that this step last ended with, or began with; none of a link of which it did not: a run names
+    the links that go in it, and one that goes without a link takes back nothing of what was done before. Raises
+    JournalDamaged where they are none.
     """
-    for entry in reversed(log.entries):
+    found: dict[str, tuple[GroupMove, ...]] = {}
+    for entry in log.entries:
         if entry.event == at and entry.detail["step"] == step.value and "moves" in entry.detail:
             try:
-                return {
+                found |= {
                     link: tuple(GroupMove(**{**move, "kind": MoveKind(move["kind"])}) for move in moves)
                     for link, moves in entry.detail["moves"].items()
                 }
             except NO_INTENT as error:
                 said = f"entry {entry.sequence} has moves that are none"
                 raise JournalDamaged(f"the journal of {log.operation_id} is damaged: {said}") from error
-    return None
+    return found
 
 
 def uncommitted_groups(log: OperationLog) -> dict[str, frozenset[str]]:
-    """Per link the groups that the step of their moves, as it last ended, does not know to be moved; none where an
-    earlier version wrote it. Raises JournalDamaged where they are none.
+    """Per link the groups that the step of their moves, as it last ended with that link, does not know to be moved;
+    none where an earlier version wrote it. Raises JournalDamaged where they are none.
     """
-    for entry in reversed(log.entries):
+    left: dict[str, frozenset[str]] = {}
+    for entry in log.entries:
         if entry.event == Event.DONE and entry.detail["step"] == OperationStep.MOVE_GROUPS.value:
-            match entry.detail.get("uncommitted", {}):
-                case dict(found) if all(_are_names(groups) for groups in found.values()):
-                    return {link: frozenset(groups) for link, groups in found.items()}
+            match entry.detail.get("uncommitted", {}), entry.detail.get("moves", {}):
+                case dict(found), dict(moved) if all(_are_names(groups) for groups in found.values()):
+                    left |= dict.fromkeys(moved, frozenset())
+                    left |= {link: frozenset(groups) for link, groups in found.items()}
+                    continue
             said = f"entry {entry.sequence} has groups that are none"
             raise JournalDamaged(f"the journal of {log.operation_id} is damaged: {said}")
-    return {}
+    return left
 
 
 def is_told_after(log: OperationLog, links: Collection[str]) -> bool:

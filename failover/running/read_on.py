@@ -41,20 +41,21 @@ def verified_document(moves: Iterable[GroupMove]) -> list[list[Any]]:
 
 
 def verified_offsets(log: OperationLog) -> dict[str, dict[GroupAt, int]]:
-    """Per link where its groups were verified, as the last run that came so far says; none where none did. Raises
-    JournalDamaged.
+    """Per link where its groups were verified, as the last run that came so far with it says; none where none did.
+    Raises JournalDamaged.
     """
-    for entry in reversed(log.entries):
+    found: dict[str, dict[GroupAt, int]] = {}
+    for entry in log.entries:
         if entry.event == Event.GROUPS_VERIFIED:
             try:
-                return {
+                found |= {
                     link: {(group, topic, partition): offset for group, topic, partition, offset in rows}
                     for link, rows in entry.detail["offsets"].items()
                 }
             except (TypeError, ValueError) as error:
                 said = f"entry {entry.sequence} has offsets that are none"
                 raise JournalDamaged(f"the journal of {log.operation_id} is damaged: {said}") from error
-    return {}
+    return found
 
 
 def offsets_at_target(snapshot: Snapshot) -> dict[GroupAt, int | None]:
