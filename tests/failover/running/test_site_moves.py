@@ -11,6 +11,8 @@ import pytest
 
 from broker.client.cluster import Cluster
 from broker.client.errors import KafkaError
+from broker.client.groups import commit_offsets, committed_offsets
+from broker.client.model import CommittedOffset
 from broker.client.site_role import site_standing
 from broker.wire.errors import ErrorCode
 from broker.wire.site_role import SiteRole
@@ -145,17 +147,8 @@ async def test_killed_in_each_step_and_taken_up_elsewhere_it_ends_the_same(
 ) -> None:
     quick(monkeypatch)
     async with two_links(tmp_path) as stage, both_mirrored(stage):
-        death, real = Death(), OperationJournal.record_all
-
-        async def record_all(self: OperationJournal, noted: list[tuple[str, Mapping[str, Any]]]) -> list[JournalEntry]:
-            entries = await real(self, noted)
-            if any(event == Event.STARTED and detail["step"] == step for event, detail in noted):
-                death.at = death.requests + 1
-            return entries
-
         with monkeypatch.context() as patched:
-            patched.setattr(OperationJournal, "record_all", record_all)
-            await until_death(stage, monkeypatch, death)
+            await until_death(stage, monkeypatch, dying_when_begun(patched, step))
         await take_up(stage)
         await expect_all_moved(stage)
 
@@ -211,11 +204,27 @@ async def test_killed_between_the_links_it_goes_on_without_one_that_is_refused_b
             await resume(await stage.log(ID), stage.sites, Hooks(), "a third")
 
 
-async def until_death(stage: SiteStage, monkeypatch: pytest.MonkeyPatch, death: Death) -> None:
+def dying_when_begun(monkeypatch: pytest.MonkeyPatch, step: str) -> Death:
+    """Of the machine that has said that it begins the step."""
+    death, real = Death(), OperationJournal.record_all
+
+    async def record_all(self: OperationJournal, noted: list[tuple[str, Mapping[str, Any]]]) -> list[JournalEntry]:
+        entries = await real(self, noted)
+        if any(event == Event.STARTED and detail["step"] == step for event, detail in noted):
+            death.at = death.requests + 1
+        return entries
+
+    monkeypatch.setattr(OperationJournal, "record_all", record_all)
+    return death
+
+
+async def until_death(
+    stage: SiteStage, monkeypatch: pytest.MonkeyPatch, death: Death, intent: Intent = SWITCHOVER
+) -> None:
     with mortal(monkeypatch, death):
         async with machine(VICTIM, *stage.links) as sites:
             try:
-                await operate(SWITCHOVER, sites, ID)
+                await operate(intent, sites, ID)
             except BaseException as error:  # a death is no Exception, so that nothing in between handles it
                 if not is_death(error):
                     raise
@@ -226,3 +235,34 @@ async def take_up(stage: SiteStage) -> None:
     async with machine(HEIR, *stage.links) as sites:
         results = await resume(await stage.log(ID), sites, Hooks(), "an heir")
     assert [(result.verified, result.differences) for result in results] == [(True, ())] * 2
+
+
+async def test_a_group_that_was_set_back_is_so_once_however_often_its_link_fails_at_the_fence_since(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of three runs the second moved the other link alone: the third set the group back over what it had read."""
+    quick(monkeypatch)
+
+    async def refused(link: Link, target: Cluster, operation_id: str, *known: Any) -> Fence:
+        if link.name == "east-west-orders":
+            raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, link.name)
+        return await promote_link(link, target, operation_id, *known)
+
+    async with two_links(tmp_path) as stage, both_mirrored(stage):
+        ahead = (await committed_offsets(stage.target, "analysts"))[ORDERS[0]].offset + 9
+        await commit_offsets(stage.target, "analysts", {ORDERS[0]: CommittedOffset(ahead)})
+        intent = replace(SWITCHOVER, set_back_groups=("analysts",))
+        with monkeypatch.context() as patched:
+            await until_death(stage, monkeypatch, dying_when_begun(patched, "hand_over"), intent)
+        moved = (await committed_offsets(stage.target, "analysts"))[ORDERS[0]].offset
+        assert moved == ahead - 9
+        await commit_offsets(stage.target, "analysts", {ORDERS[0]: CommittedOffset(moved + 3)})
+        with monkeypatch.context() as patched:
+            patched.setattr("failover.running.link_run.promote_link", refused)
+            async with machine(HEIR, *stage.links) as sites:
+                _, orders = await resume(await stage.log(ID), sites, Hooks(), "an heir")
+        assert orders.failure is not None
+        assert standing_of(await stage.log(ID), now_ms()).state is OperationState.CUT_SHORT
+        async with machine(HEIR, *stage.links) as sites:
+            await resume(await stage.log(ID), sites, Hooks(), "another heir")
+        assert (await committed_offsets(stage.target, "analysts"))[ORDERS[0]].offset == moved + 3
