@@ -21,7 +21,7 @@ from deploy.cli.deciding import are_clients_at_target, steps_behind_resume
 from deploy.cli.failover_tables import tell_next
 from deploy.cli.next_steps import look_at_links_back
 from deploy.cli.parameters import GapOption, PartitionName, StartOption, StartTime
-from deploy.cli.resuming import Resuming, amid_no_failback, note_partings
+from deploy.cli.resuming import Resuming, amid_no_operation, note_partings
 from deploy.cli.rights import rights_command
 from deploy.cli.status import tell_next_steps
 from deploy.cli.stranded_ways import StrandedWay, stranded_in_the_way, tell_tails
@@ -170,7 +170,7 @@ def _show_and_resume(
     (entries, plan), (dry_run, yes, output) = looked, manner
     is_stopped = plan.condition in (LinkCondition.PROMOTED, LinkCondition.PAUSED)
     if is_stopped and not dry_run:
-        run_async(with_both_sites(link, partial(amid_no_failback, link)))
+        run_async(with_both_sites(link, partial(amid_no_operation, link)))
     stays = stranded_in_the_way(link, plan, chosen)
     if is_stopped:
         note_partings(link)

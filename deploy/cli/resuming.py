@@ -16,6 +16,8 @@ from failover.errors import FailoverError, GateRefused, WorldChanged
 from failover.failback.operation import refuse_amid_failback
 from failover.failback.plan import LinkStands
 from failover.failback.stranding import leave_at_source
+from failover.journal.log import load_operations
+from failover.journal.standing import refuse_amid
 from failover.observing.partings import target_lacks
 from mirror.api import Link, StrandedTail
 from mirror.offsets.entries import Gap, LinkRun, RunState
@@ -53,10 +55,10 @@ class Resuming:
             raise FailoverError(f"{text}: {why}", hint=refused.hint) from refused
 
     async def check(self, source: Cluster | None, target: Cluster) -> None:
-        """Behind a fence of the link's state: since then nobody has moved or paused it, and no failback has begun.
-        Raises OperationUnderWay, WorldChanged.
+        """Behind a fence of the link's state: since then nobody has moved or paused it, and no operation along it has
+        begun. Raises OperationUnderWay, WorldChanged.
         """
-        await amid_no_failback(self.link, source, target)
+        await amid_no_operation(self.link, source, target)
         await self.as_seen(target)
 
     async def as_seen(self, target: Cluster) -> None:
@@ -69,9 +71,13 @@ class Resuming:
             raise WorldChanged(text, hint=f"farshore status --link {self.link.name}; then type the same again")
 
 
-async def amid_no_failback(link: Link, source: Cluster | None, target: Cluster) -> None:
-    """A failback lets the link run itself, and the link back, when that is due. Raises OperationUnderWay."""
-    await refuse_amid_failback(link, source, target, target.clock.now_ms())
+async def amid_no_operation(link: Link, source: Cluster | None, target: Cluster) -> None:
+    """A failback lets the link run itself, and the link back, when that is due; a switchover or a failover that is open
+    has fenced it, or is about to, and opens the target. Raises OperationUnderWay, NewerVersion.
+    """
+    now_ms = target.clock.now_ms()
+    await refuse_amid_failback(link, source, target, now_ms)
+    refuse_amid(link.name, await load_operations(target), now_ms)
 
 
 def note_partings(link: Link) -> None:

@@ -308,6 +308,16 @@ def refuse_second(operations: Mapping[str, OperationLog], sites: tuple[str, str]
         raise held_by(standing, f"{told_standing(standing, now_ms)}; nothing was changed")
 
 
+def refuse_amid(link: str, operations: Mapping[str, OperationLog], now_ms: int) -> None:
+    """As `refuse_second`, where an operation along the link has not ended: who would let that run interferes. One that
+    it gave up is not its own any more. Raises OperationUnderWay, NewerVersion.
+    """
+    for log in operations.values():
+        standing = standing_of(log, now_ms)
+        if link in standing.links and link not in given_up_links(as_told(log)):
+            refuse_second({log.operation_id: log}, (standing.source, standing.target), now_ms)
+
+
 def held_by(standing: OperationStanding, text: str) -> OperationUnderWay:
     """What is said to who would move what this one does, with its way on."""
     subject = ",".join(standing.links)

@@ -271,18 +271,21 @@ async def move_again(log: OperationLog, intent: Intent, sites: Sites, hooks: Hoo
     if denials is not None:
         denials = replace(denials, is_writable=was_writable_before(log))
     freezing = replace(freezing, before=role_before(log), source_denials=denials)
-    move = replace(move, plan=replace(move.plan, freezing=freezing), verified=verified_offsets(log).get(name))
+    move = replace(move, plan=replace(move.plan, freezing=freezing))
+    if not is_moved:  # or let run since by hand: what was done behind that fence is done behind the next one
+        return move
+    move = replace(move, verified=verified_offsets(log).get(name))
     made = done_moves(log, OperationStep.MOVE_GROUPS)
     if name in made:
         # Of one that was verified since, applications may have been told that it stands.
         left = uncommitted_groups(log).get(name, frozenset()) - {group for group, _, _ in move.verified or ()}
         return replace(move, moves=made[name], are_moved=True, uncommitted=left)
     begun = done_moves(log, OperationStep.MOVE_GROUPS, Event.STARTED).get(name)
-    if is_moved and begun is not None:
+    if begun is not None:
         is_decided = move.sites.source is None or not move.plan.by_offset_map
         return replace(move, moves=begun) if is_decided else replace(move, begun_moves=begun)
     drained = done_moves(log, OperationStep.DRAIN)
-    if is_moved and name in drained and move.sites.source is None:
+    if name in drained and move.sites.source is None:
         return replace(move, moves=drained[name])
     return move
 

@@ -6,13 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from deploy.cli.resuming import Resuming
-from failover.errors import FailoverError, WorldChanged
+from deploy.cli.resuming import Resuming, amid_no_operation
+from failover.errors import FailoverError, OperationUnderWay, WorldChanged
 from failover.failback.stranding import look_for_stranded
+from failover.freezing.hooks import Hooks
+from failover.running.taking_up import resume
 from mirror.offsets.entries import LinkRun
 from mirror.offsets.operations import pause_link, promote_link, resume_link
 from mirror.offsets.state import read_entries
 from tests.failover.failback.stage import Lost, lost_and_back
+from tests.failover.machines import HEIR, machine, quick
+from tests.failover.running.test_taking_up import ID, die_in, ready
 from tests.failover.stage import mirrored, two_sites
 
 
@@ -83,3 +87,25 @@ async def test_what_was_written_before_it_was_refused_is_not_said_to_be_nothing(
         assert not isinstance(told.value, WorldChanged), "its exit code would say that nothing was changed"
         assert "nothing was changed" not in str(told.value)
         assert (await look_for_stranded(lost.there, east, west)).undecided == ()
+
+
+async def test_a_link_of_an_operation_that_has_not_ended_is_not_let_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The operation behind its last look ended as verified beside a mirror that ran into the site just opened."""
+    quick(monkeypatch)
+    async with ready(tmp_path) as stage:
+        await die_in(stage, monkeypatch, "verify")
+        stood = (await read_entries(stage.link, stage.target)).run
+        assert stood is not None
+        for refused in (
+            amid_no_operation(stage.link, stage.source, stage.target),
+            Resuming(stage.link, stood, "resume-1").resume((), (), stage.source, stage.target),
+        ):
+            with pytest.raises(OperationUnderWay, match=f"{ID} moves .*nothing was changed") as told:
+                await refused
+            assert ID in told.value.hint
+        assert (await read_entries(stage.link, stage.target)).run == stood
+        async with machine(HEIR, stage.link) as sites:
+            await resume(await stage.log(ID), sites, Hooks(), "an heir")
+        await Resuming(stage.link, stood, "resume-2").resume((), (), stage.source, stage.target)
