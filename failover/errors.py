@@ -100,10 +100,11 @@ class SkipsMore(GateRefused):
     nothing was changed.
     """
 
-    def __init__(self, places: Mapping[str, int], target: str) -> None:
-        """`places`: group and partition, in words -> how many records it would skip."""
+    def __init__(self, places: Mapping[str, int | None], target: str) -> None:
+        """`places`: group and partition, in words -> how many records it would skip; None: nobody knows."""
         self.groups = tuple(sorted({place.split(" on ")[0] for place in places}))
-        told = ", ".join(f"{place} (at most {records})" for place, records in places.items())
+        counts = {place: "unknown" if n is None else f"at most {n}" for place, n in places.items()}
+        told = ", ".join(f"{place} ({count})" for place, count in counts.items())
         super().__init__(
             f"since the plan was made groups went on at {target}, or it lost what they read next, so that records "
             f"would be skipped: {told}; nothing was changed",

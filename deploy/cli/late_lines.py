@@ -74,7 +74,9 @@ def unplanned_skips_line(result: OperationResult) -> str:
     """Of groups that went on at the target since the plan, or whose records it lost, in one line."""
     found = result.unplanned_skips
     places = [
-        f"{one.group} on {one.topic}-{one.partition} at most {one.skipped_records:,}" for one in found[:OTHERS_SHOWN]
+        f"{one.group} on {one.topic}-{one.partition} "
+        + ("nobody knows how many" if one.skipped_records is None else f"at most {one.skipped_records:,}")
+        for one in found[:OTHERS_SHOWN]
     ]
     more = ", ..." if len(found) > OTHERS_SHOWN else ""
     since = f"since the plan was made groups went on at {result.target}, or it lost what they read next"

@@ -102,14 +102,14 @@ class GroupMove:
 
 @dataclass(frozen=True, slots=True)
 class UnplannedSkip:
-    """A group skips so many records, of which the plan said that it skips none: since then it went on at the target, or
-    that lost them.
+    """A group skips so many records (None: nobody knows how many), of which the plan said that it skips none: since then
+    it went on at the target, or that lost them.
     """
 
     group: str
     topic: str
     partition: int
-    skipped_records: int
+    skipped_records: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,10 +149,16 @@ def group_totals(moves: Iterable[GroupMove]) -> tuple[GroupTotal, ...]:
 
 
 def unplanned_skips(planned: Iterable[GroupMove], made: Iterable[GroupMove]) -> Iterable[UnplannedSkip]:
-    """What is skipped where the plan had a move that skips nothing at the target, or none."""
-    told = {(one.group, one.place): 0 if one.kind in AS_BROUGHT else one.skipped_records for one in planned}
+    """What is skipped where the plan had a move that skips nothing at the target, or none; and where a group stays ahead
+    that the plan had go elsewhere, if that was to a time, or nobody can count what it skips.
+    """
+    told = {(one.group, one.place): one for one in planned}
     for move in made:
-        if move.skipped_records and told.get((move.group, move.place), 0) == 0:
+        was = told.get((move.group, move.place))
+        is_none = was is None or was.kind in AS_BROUGHT or was.skipped_records == 0
+        stays_ahead = move.kind is MoveKind.AHEAD and (was is None or was.kind is not MoveKind.AHEAD)
+        is_not_made = was is not None and was.kind is MoveKind.BY_TIMESTAMP
+        if (move.skipped_records and is_none) or (stays_ahead and (is_not_made or move.skipped_records is None)):
             yield UnplannedSkip(move.group, move.topic, move.partition, move.skipped_records)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import datetime
 
 from broker.client.cluster import Cluster
@@ -11,7 +12,7 @@ from broker.wire.records import decode_records
 from broker.wire.vocabulary import NO_OFFSET, TopicPartition
 from failover.errors import FailoverError
 from failover.observing.snapshot import GroupPartitionView, GroupView, Snapshot
-from failover.planning.moves import GroupMove, MoveKind, read_again
+from failover.planning.moves import GroupMove, MoveKind, read_again, with_lacked_skips
 
 EXAMPLE = "2026-11-21T04:00:00+00:00"
 
@@ -56,14 +57,37 @@ async def moves_to(snapshot: Snapshot, target: Cluster, timestamp_ms: int) -> tu
     )
 
 
+def seen_again(planned: Iterable[GroupMove], snapshot: Snapshot) -> tuple[GroupMove, ...]:
+    """The moves by time as a later look has their groups: from where each stands by then, to where it was to go. Pure.
+
+    Between both the mirror carries groups on, which is no reading at the target. Behind the fence of the groups it does
+    not any more, so that who goes on from there has read.
+    """
+    groups = {group.group: group for group in snapshot.groups}
+    again = []
+    for move in planned:
+        group = groups.get(move.group)
+        if move.kind is not MoveKind.BY_TIMESTAMP or group is None or group.unanswered:
+            again.append(move)
+            continue
+        have = {(at.topic, at.partition): at for at in group.partitions}
+        at = have.get((move.topic, move.partition)) or _bare(move.topic, move.partition, move.target_topic)
+        again.append(with_lacked_skips(_move(group, at, move.target_offset), snapshot))
+    return tuple(again)
+
+
+def _bare(topic: str, partition: int, target_topic: str) -> GroupPartitionView:
+    """Of a group that has no offset there."""
+    return GroupPartitionView(topic, partition, target_topic, None, None, None, "")
+
+
 def _everywhere(group: GroupView, snapshot: Snapshot) -> list[GroupPartitionView]:
     """What the group has, and the other partitions of those topics: left out, a reader would begin there anywhere."""
     have = {(at.topic, at.partition): at for at in group.partitions}
     topics = {topic for topic, _ in have}
     for view in snapshot.partitions:
         if view.topic in topics and (view.target_end is not None or view.unanswered):
-            bare = GroupPartitionView(view.topic, view.partition, view.target_topic, None, None, None, "")
-            have.setdefault((view.topic, view.partition), bare)
+            have.setdefault((view.topic, view.partition), _bare(view.topic, view.partition, view.target_topic))
     return [at for _, at in sorted(have.items())]
 
 

@@ -26,6 +26,7 @@ from failover.observing.sites import Sites
 from failover.planning.left import LeftPartition, left_partitions, let_be
 from failover.planning.moves import GroupMove, MoveKind, plan_moves, unplanned_read_again, unplanned_skips, with_gone
 from failover.planning.plan import OperationPlan, active_at_source, not_movable
+from failover.planning.to_datetime import seen_again
 from failover.running.draining import drain, settle
 from failover.running.late_commits import LateCommit, SourceReader, late_commits
 from failover.running.moving import KeptGroups, committing, move_groups, promoted_again
@@ -156,7 +157,10 @@ class LinkRun:
 
     def choose_moves(self) -> None:
         """Behind the fence. A group that was to be set back, and may have been, is so once, whatever it read since."""
-        if not self.plan.by_offset_map or self._move.moves is not None:
+        if self._move.moves is not None:
+            return
+        if not self.plan.by_offset_map:
+            self.moves = seen_again(self.plan.moves, self.snapshot)
             return
         back = self.plan.set_back_groups
         begun = {(one.group, one.topic, one.partition): one for one in self._move.begun_moves if one.group in back}
@@ -284,11 +288,11 @@ def _refuse_unplanned(plan: OperationPlan, moves: Collection[GroupMove]) -> None
     if refused := not_movable(moves, plan.left_groups):
         raise NotMovable([refusal.subject for refusal in refused])
     if skips := list(unplanned_skips(plan.moves, moves)):
-        places = {f"{one.group} on {one.topic}-{one.partition}": one.skipped_records for one in skips}
-        raise SkipsMore(places, plan.snapshot.target)
+        skipped = {f"{one.group} on {one.topic}-{one.partition}": one.skipped_records for one in skips}
+        raise SkipsMore(skipped, plan.snapshot.target)
     if again := list(unplanned_read_again(plan.moves, moves)):
-        places = {f"{one.group} on {one.topic}-{one.partition}": one.read_again_records for one in again}
-        raise ReadsMore(places, plan.snapshot.source)
+        read_twice = {f"{one.group} on {one.topic}-{one.partition}": one.read_again_records for one in again}
+        raise ReadsMore(read_twice, plan.snapshot.source)
 
 
 async def _refuse_other(plan: OperationPlan, sites: Sites, own_id: str) -> None:
