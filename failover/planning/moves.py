@@ -102,8 +102,8 @@ class GroupMove:
 
 @dataclass(frozen=True, slots=True)
 class UnplannedSkip:
-    """A group skips so many records (None: nobody knows how many), of which the plan said that it skips none: since then
-    it went on at the target, or that lost them.
+    """A group skips so many records (None: nobody knows), of which the plan said that it skips none: since then it went
+    on at the target, or that lost them.
     """
 
     group: str
@@ -149,8 +149,8 @@ def group_totals(moves: Iterable[GroupMove]) -> tuple[GroupTotal, ...]:
 
 
 def unplanned_skips(planned: Iterable[GroupMove], made: Iterable[GroupMove]) -> Iterable[UnplannedSkip]:
-    """What is skipped where the plan had a move that skips nothing at the target, or none; and where a group stays ahead
-    that the plan had go elsewhere, if that was to a time, or nobody can count what it skips.
+    """What is skipped where the plan had a move that skips nothing at the target, or none; and where a group stays
+    ahead that the plan had go elsewhere, if that was to a time, or nobody can count what it skips.
     """
     told = {(one.group, one.place): one for one in planned}
     for move in made:

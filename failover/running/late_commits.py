@@ -5,7 +5,7 @@ that joined no group.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from broker.client.cluster import Cluster
 from broker.client.errors import ClientError
@@ -48,6 +48,23 @@ def source_readers(after: Snapshot) -> tuple[SourceReader, ...]:
     is_whole = after.source_finding is SiteFinding.ALIVE
     reading = [one for one in after.groups if one.source_members or (one.source_members is None and is_whole)]
     return tuple(SourceReader(one.group, one.source_members) for one in reading)
+
+
+def as_asked(moves: Iterable[GroupMove], behind_fence: Snapshot) -> tuple[GroupMove, ...]:
+    """The moves, as made from where that look saw groups at the source, of those that were made when it could not be
+    asked: it came back, and what groups had committed there before it went is no reading since. Pure.
+    """
+    found = {
+        (group.group, at.topic, at.partition): at.source_offset
+        for group in behind_fence.groups
+        for at in group.partitions
+    }
+    return tuple(
+        replace(move, source_offset=found.get((move.group, move.topic, move.partition)))
+        if move.source_offset is None
+        else move
+        for move in moves
+    )
 
 
 async def late_commits(

@@ -28,7 +28,7 @@ from failover.planning.moves import GroupMove, MoveKind, plan_moves, unplanned_r
 from failover.planning.plan import OperationPlan, active_at_source, not_movable
 from failover.planning.to_datetime import seen_again
 from failover.running.draining import drain, settle
-from failover.running.late_commits import LateCommit, SourceReader, late_commits
+from failover.running.late_commits import LateCommit, SourceReader, as_asked, late_commits
 from failover.running.moving import KeptGroups, committing, move_groups, promoted_again
 from failover.running.patience import patiently
 from failover.running.read_on import GroupAt, ReadOn
@@ -47,6 +47,7 @@ class LinkMove:
     decided on, after a drain or for good; `are_moved`: and made, but for those of the `uncommitted` groups, of which
     that is not known. `begun_moves`: those that it began to make. `verified`: where it had verified groups at the
     target, and, as a switchover, compared the sites; applications may have started there since. None: it had not.
+    `consented`: the moves that somebody said yes to, where the plan was made anew since; None: those of the plan.
     """
 
     plan: OperationPlan
@@ -56,6 +57,7 @@ class LinkMove:
     uncommitted: frozenset[str] = frozenset()
     begun_moves: tuple[GroupMove, ...] = ()
     verified: Mapping[GroupAt, int] | None = None
+    consented: tuple[GroupMove, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +82,7 @@ class LinkRun:
         self.sites = move.sites
         self.snapshot = move.plan.snapshot
         self.moves: tuple[GroupMove, ...] = move.plan.moves if move.moves is None else move.moves
+        self.consented: tuple[GroupMove, ...] = move.plan.moves if move.consented is None else move.consented
         self.differences: tuple[VerificationDifference, ...] = ()
         self.stranded: tuple[StrandedRange, ...] = ()
         self.late_commits: tuple[LateCommit, ...] = ()
@@ -139,8 +142,8 @@ class LinkRun:
                 self.snapshot = await draining(self.sites, self._drain_timeout_s)
                 if reading := active_at_source(self.snapshot.groups, plan.left_groups):
                     raise GroupsRead([refusal.subject for refusal in reading], self.sites.link.source.name)
-                self.moves = with_gone(plan.moves, plan_moves(self.snapshot, plan.set_back_groups))
-                _refuse_unplanned(plan, self.moves)
+                self.moves = with_gone(self.consented, plan_moves(self.snapshot, plan.set_back_groups))
+                _refuse_unplanned(plan, self.consented, self.moves)
             case OperationStep.FENCE:
                 await self._fence()
             case OperationStep.MOVE_GROUPS:
@@ -164,7 +167,7 @@ class LinkRun:
             return
         back = self.plan.set_back_groups
         begun = {(one.group, one.topic, one.partition): one for one in self._move.begun_moves if one.group in back}
-        planned = with_gone(self.plan.moves, plan_moves(self.snapshot, back))
+        planned = with_gone(self.consented, plan_moves(self.snapshot, back))
         self.moves = tuple(begun.get((one.group, one.topic, one.partition), one) for one in planned)
 
     def moves_document(self) -> list[dict[str, Any]]:
@@ -246,8 +249,8 @@ class LinkRun:
 
     @property
     def surprised_groups(self) -> frozenset[str]:
-        """Which skip, or read again, what their plan did not say."""
-        skips, again = unplanned_skips(self.plan.moves, self.moves), unplanned_read_again(self.plan.moves, self.moves)
+        """Which skip, or read again, what the plan that was consented to did not say."""
+        skips, again = unplanned_skips(self.consented, self.moves), unplanned_read_again(self.consented, self.moves)
         return frozenset({*(one.group for one in skips), *(one.group for one in again)})
 
     @property
@@ -269,7 +272,8 @@ class LinkRun:
             return
         left_s = self._fenced_at_s + LATE_WRITES_S - asyncio.get_running_loop().time()
         await asyncio.sleep(max(0.0, left_s))
-        named = (self.sites.link, (source, self.sites.target), self.sites.groups, self.moves, plan.left_groups)
+        moves = as_asked(self.moves, self.snapshot)
+        named = (self.sites.link, (source, self.sites.target), self.sites.groups, moves, plan.left_groups)
         if plan.operation is Operation.FAILOVER:  # what it wrote on is in the loss
             self._is_late_look_lost = True
             with suppress(FarshoreError, TimeoutError):  # it is left because it may go
@@ -283,14 +287,14 @@ class LinkRun:
         self.late_commits = await patiently(partial(late_commits, *named))
 
 
-def _refuse_unplanned(plan: OperationPlan, moves: Collection[GroupMove]) -> None:
+def _refuse_unplanned(plan: OperationPlan, consented: Collection[GroupMove], moves: Collection[GroupMove]) -> None:
     """Raise NotMovable, SkipsMore or ReadsMore where the moves are not those that were consented to."""
     if refused := not_movable(moves, plan.left_groups):
         raise NotMovable([refusal.subject for refusal in refused])
-    if skips := list(unplanned_skips(plan.moves, moves)):
+    if skips := list(unplanned_skips(consented, moves)):
         skipped = {f"{one.group} on {one.topic}-{one.partition}": one.skipped_records for one in skips}
         raise SkipsMore(skipped, plan.snapshot.target)
-    if again := list(unplanned_read_again(plan.moves, moves)):
+    if again := list(unplanned_read_again(consented, moves)):
         read_twice = {f"{one.group} on {one.topic}-{one.partition}": one.read_again_records for one in again}
         raise ReadsMore(read_twice, plan.snapshot.source)
 

@@ -22,6 +22,7 @@ from failover.errors import (
 )
 from failover.freezing.choice import Freezing, joined
 from failover.freezing.hooks import Hooks
+from failover.journal.consented import consented_moves
 from failover.journal.log import OperationJournal, claim, load_operations
 from failover.journal.noted_lacks import noted_lacks
 from failover.journal.silence import if_lost
@@ -271,7 +272,7 @@ async def move_again(log: OperationLog, intent: Intent, sites: Sites, hooks: Hoo
     if denials is not None:
         denials = replace(denials, is_writable=was_writable_before(log))
     freezing = replace(freezing, before=role_before(log), source_denials=denials)
-    move = replace(move, plan=replace(move.plan, freezing=freezing))
+    move = replace(move, plan=replace(move.plan, freezing=freezing), consented=consented_moves(log, name))
     if not is_moved:  # or let run since by hand: what was done behind that fence is done behind the next one
         return move
     move = replace(move, verified=verified_offsets(log).get(name))

@@ -186,10 +186,13 @@ async def operate(
     return await begin(moves, intent, operation_id, "a victim", {}, tell)
 
 
-async def until_death(intent: Intent, stage: Stage, operation_id: str, hooks: Hooks | None = None) -> None:
+async def until_death(
+    intent: Intent, stage: Stage, operation_id: str, hooks: Hooks | None = None, *, source_lives: bool = True
+) -> None:
     """Begin the operation on the mortal machine, and return when that is dead."""
     try:
         async with machine(VICTIM, stage.link) as sites:
+            sites = sites if source_lives else [replace(one, source=None) for one in sites]
             await operate(intent, sites, operation_id, hooks)
     except BaseException as error:  # a death is no Exception, so that nothing in between handles it
         if not is_death(error):

@@ -166,6 +166,7 @@ async def die_in(
     hooks: Hooks | None = None,
     *,
     when: Event = Event.STARTED,
+    source_lives: bool = True,
 ) -> None:
     """The machine dies when it has said that it begins the step, or when it would say that it has done it."""
     death = Death()
@@ -182,7 +183,7 @@ async def die_in(
 
     with mortal(monkeypatch, death), monkeypatch.context() as patched:
         patched.setattr(OperationJournal, "record_all", record_all)
-        await until_death(intent, stage, ID, hooks)
+        await until_death(intent, stage, ID, hooks, source_lives=source_lives)
     assert death.is_dead
 
 
