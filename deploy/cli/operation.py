@@ -15,6 +15,7 @@ from broker.base.documents import iso_time, to_document
 from broker.base.errors import FarshoreError
 from broker.client.cluster import Cluster
 from broker.client.site import Site
+from deploy.cli.consent_again import consent_again
 from deploy.cli.failback import resume_failback
 from deploy.cli.found_lines import found_in
 from deploy.cli.left_lines import not_let_in
@@ -159,7 +160,7 @@ def resume_command(context: AppContext, operation_id: str, dry_run: bool, yes: b
         if dry_run:
             _show(found, output)
             return ExitCode.DONE if found.standing().state in OPEN_STATES else ExitCode.REFUSED
-        confirm_plan(told_standing(found.standing(), now_ms()), yes, question="Go on with it?")
+        await consent_again(context, found.log, found.standing(), yes)
         return await tell_results(context, await take_up(context, found.log), output)
 
     raise SystemExit(run_async(main()))

@@ -154,6 +154,32 @@ def test_a_source_that_died_while_the_question_stood_there_is_not_resumed_withou
     own_shell.run(f"operation resume {operation_id} --yes", ExitCode.DONE)
 
 
+def test_who_resumes_a_failover_is_shown_what_is_lost_by_now_and_asked_again_where_that_grows(own_shell: Shell) -> None:
+    """It was cut short before its fence, and what the source took since was lost unsaid: an old line was shown."""
+    stall_mirror(own_shell)
+    waits, config = own_shell.folder / "waits", own_shell.folder / "farshore.toml"
+    waits.touch()
+    with config.open("a") as added:
+        hook = f"touch {own_shell.folder}/hooked; while test -e {waits}; do sleep 0.1; done"
+        added.write(f'[failover]\nbefore_hook = ["sh", "-c", "{hook}"]\n')
+    operation = own_shell.start(f"{FAILOVER} --yes")
+    wait_until((own_shell.folder / "hooked").exists, DEADLINE_S, "the hook")
+    operation.kill()
+    operation.communicate(timeout=DEADLINE_S)
+    waits.unlink()
+    (operation_id,) = own_shell.operations
+    append_records(own_shell.east, "late", 3)
+    line, go_on = f"operation resume {operation_id} -o json", "Go on with it?"
+    done = asked(own_shell, line, go_on, lambda: append_records(own_shell.east, "later", 2), questions=2)
+    assert done.returncode == ExitCode.DONE, done.stderr
+    told = " ".join(done.stderr.split())
+    for more, in_all in ((3, 3), (2, 5)):
+        assert f"{more} offsets more at east alone than when it was shown, and more than the pace" in told
+        assert f"only at the source: {in_all} offsets in 1 partition" in told
+    assert told.count(go_on) == 2
+    assert json.loads(done.stdout)["loss"]["records"] == 5
+
+
 def test_an_abort_says_what_stays_by_the_sites_as_they_are_behind_the_question(own_shell: Shell) -> None:
     """The source would have been thawed; by now it does not answer, and nobody knows how it will come back."""
     operation_id = kill_while_it_drains(own_shell)

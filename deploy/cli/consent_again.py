@@ -1,0 +1,97 @@
+"""Before a person lets an operation go on that was cut short: what it would do by now, beside what was consented to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import AsyncExitStack
+from dataclasses import replace
+
+import click
+
+from broker.client.fanout import side_by_side
+from deploy.cli.failover_tables import show_plan
+from deploy.cli.lines import filled
+from deploy.cli.loss_lines import growth_line
+from deploy.cli.moving import now_ms
+from deploy.cli.taking_up import enter_again
+from deploy.cli.terminal import AppContext, confirm_plan
+from failover.journal.consented import consented_loss
+from failover.journal.noted_lacks import noted_lacks
+from failover.journal.standing import (
+    OPEN_STATES,
+    OperationStanding,
+    given_up_links,
+    intent_of,
+    told_standing,
+    within,
+)
+from failover.journal.values import OperationLog
+from failover.losses.stated_losses import counted
+from failover.losses.statements import LossGrowth, LossTotal, growth
+from failover.observing.sites import Sites
+from failover.planning.links import plan_link
+from failover.planning.plan import OperationPlan
+from failover.running.link_run import LinkMove
+from failover.running.steps import Operation
+from failover.running.taking_up import is_promoted_by
+from mirror.api import read_entries
+
+QUESTION = "Go on with it?"
+
+
+async def consent_again(context: AppContext, log: OperationLog, standing: OperationStanding, yes: bool) -> None:
+    """Show what of it is not done yet, as it is now, and how it stands, and ask; again where more is lost by the time
+    of the answer than anything makes likely. With `yes` nobody is asked, and the sites are not called for it.
+
+    Raises CommandRefused where the answer is no, and what looking raises.
+    """
+    told = told_standing(standing, now_ms())
+    if yes or standing.state not in OPEN_STATES:
+        confirm_plan(told, yes, question=QUESTION)
+        return
+    plans = await _plans_now(context, log)
+    consented = {name: loss for name in plans if (loss := consented_loss(log, name)) is not None}
+    _tell_growth(consented, plans)
+    for plan in plans.values():
+        show_plan(plan)
+    confirm_plan(told, yes, question=QUESTION)
+    while any(plan.operation is Operation.FAILOVER for plan in plans.values()):  # a person has read it meanwhile
+        shown, plans = plans, await _plans_now(context, log)
+        if not _tell_growth({name: plan.loss for name, plan in shown.items()}, plans):
+            return
+        for plan in plans.values():
+            show_plan(plan)
+        confirm_plan(None, yes, question=QUESTION)
+
+
+async def _plans_now(context: AppContext, log: OperationLog) -> Mapping[str, OperationPlan]:
+    """By link, of those that it may yet fence. Changes nothing. Raises what looking raises."""
+    given_up = given_up_links(log)
+    async with AsyncExitStack() as stack:
+        sites = [replace(one, within=within(log)) for one in await enter_again(stack, context, log)]
+        going = [one for one in sites if one.link.name not in given_up]
+        found = await side_by_side(_plan_now(context, log, one) for one in going)
+    return {move.sites.link.name: move.plan for move in found if move is not None}
+
+
+async def _plan_now(context: AppContext, log: OperationLog, sites: Sites) -> LinkMove | None:
+    """None of a link that is promoted by it: of that all is decided."""
+    if is_promoted_by(log, (await read_entries(sites.link, sites.target, only=())).run):
+        return None
+    lacks, lacked = noted_lacks(log, sites.link.name)
+    move = await plan_link(intent_of(log), replace(sites, lacks=lacks, lacked=lacked), context.hooks())
+    return await counted(move, always=False)
+
+
+def _tell_growth(before: Mapping[str, LossTotal], now: Mapping[str, OperationPlan]) -> bool:
+    """Whether of any link more is lost than what was shown of it makes likely; what is, is told."""
+    is_beyond = False
+    for name, plan in now.items():
+        shown = before.get(name)
+        if shown is None or plan.operation is not Operation.FAILOVER:
+            continue
+        grown = growth(shown, plan.loss)
+        if grown is LossGrowth.BEYOND:
+            click.echo(filled(growth_line(shown, plan.loss, plan.snapshot.source, grown)), err=True)
+            is_beyond = True
+    return is_beyond
