@@ -262,7 +262,7 @@ _BY_COMMAND: Final[Mapping[str, tuple[Need, ...]]] = {
     ),
     "site standby": tuple(Need(at, Thing.CLUSTER, (ALTER_CONFIGS,)) for at in (At.SOURCE, At.TARGET)),
     "site freeze": (_source(Thing.CLUSTER, ALTER_CONFIGS),),
-    "site thaw": (_source(Thing.CLUSTER, ALTER_CONFIGS),),
+    "site thaw": (_source(Thing.CLUSTER, ALTER_CONFIGS), _target(Thing.STATE, READ)),
 }
 
 

@@ -16,7 +16,7 @@ from typing import Final
 
 from broker.client.site import Site
 from mirror.link import Link, TopicNames
-from mirror.names import all_of, may_have_any
+from mirror.names import all_of, any_of, matching, may_have_any, none_of
 from mirror.offsets.origin_entries import Way
 
 REGISTRY_VERSION: Final = 1
@@ -169,6 +169,12 @@ def direct_sites(link: Link, topic: str) -> frozenset[str]:
 def may_share_a_topic(link: Link, other: Link) -> bool:
     """Whether a topic of the same name may be selected by both."""
     return may_have_any(all_of([link.selected_names(), other.selected_names()]))
+
+
+def may_select(link: Link, expressions: Iterable[str], but: Iterable[str] = ()) -> bool:
+    """Whether the link may select a topic that one of these expressions has in full, and none of `but`."""
+    left = none_of(any_of(map(matching, but)))
+    return may_have_any(all_of([link.selected_names(), any_of(map(matching, expressions)), left]))
 
 
 def may_carry_on(link: Link, other: Link) -> bool:

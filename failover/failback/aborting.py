@@ -129,10 +129,8 @@ async def _frozen(sites: Sites) -> Sequence[AbortFinding]:
     denied, open_topics = await is_denied(sites.target, [sites.link])
     if denied is False and (standing is None or standing.takes_writes):
         return []
-    thaw = f"farshore site thaw --site {name}"
-    is_for_good = denied is not False or (standing is not None and bool(standing.closed_for_good))
-    if is_for_good:  # else it is refused, as nobody says of the other site that it takes none
-        thaw += " --even-if-other-active"
+    # The other site does not say that no client went there, and somebody has to.
+    thaw = f"farshore site thaw --site {name} --even-if-other-active"
     finding = _stays(AbortKind.SOURCE_REFUSES_WRITES, name, thaw)
     return [replace(finding, open_topics=open_topics)]
 

@@ -22,7 +22,7 @@ from failover.journal.standing import under_way
 from failover.limits import BACK_S, ELSEWHERE_S
 from failover.observing.contact import CLIENT_ID
 from failover.planning.plan import Elsewhere
-from mirror.api import STATUS_LIMITS, Link, RunState, StateEntries, is_later, read_entries
+from mirror.api import STATUS_LIMITS, Link, RunState, StateEntries, is_later, promotion_of, read_entries
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +125,18 @@ async def look_along(link: Link, topics: frozenset[str], others: Sequence[Link],
             return Hop(link, topics, is_moved=True, takes_writes=told, operation_id=operation_id, is_sure=is_sure)
     except (FarshoreError, TimeoutError):  # what is unknown is said to be
         return Hop(link, topics, is_told=False)
+
+
+async def moved_by(link: Link, topics: frozenset[str], others: Sequence[Link]) -> str:
+    """The operation that took the link's clients to its target, from where they have not come back, or may not have;
+    "": none did. `topics`: as in `look_along`. Raises FarshoreError, TimeoutError where its target does not say.
+    """
+    async with asyncio.timeout(ELSEWHERE_S), _called(link.target) as target:
+        entries = await read_entries(link, target, only=())
+        run = promotion_of(entries)
+        if run is None or await _is_back(link, topics, others, entries):
+            return ""
+        return run.operation_id
 
 
 def _called(site: Site) -> Cluster:

@@ -121,7 +121,7 @@ async def test_where_the_source_is_gone_again_it_can_be_given_up(
         found = [(one.kind, one.subject) for one in planned]
         unknown, frozen = (AbortKind.SWITCHOVER_UNKNOWN, lost.back.name), (AbortKind.SOURCE_REFUSES_WRITES, "west")
         assert found == [TAIL, GROUPS, unknown, frozen]
-        assert planned[-1].command == "farshore site thaw --site west"
+        assert planned[-1].command == "farshore site thaw --site west --even-if-other-active"
 
 
 async def test_where_the_source_is_gone_behind_the_hand_over_the_command_that_is_named_opens_the_other_site(
@@ -134,9 +134,9 @@ async def test_where_the_source_is_gone_behind_the_hand_over_the_command_that_is
             sites, log = replace(sites, source=None), await log_of(lost)
             thaw = (await abort_failback(log, sites, lost.back, "an heir"))[-1]
         assert thaw.command == "farshore site thaw --site west --even-if-other-active"
-        silent = replace(lost.there.source, bootstrap_servers="127.0.0.1:1")
+        silent = replace(lost.there, source=replace(lost.there.source, bootstrap_servers="127.0.0.1:1"))
         with pytest.raises(GateRefused, match="west is a standby site"):
-            await changed(lost.there.target, SiteRole.ACTIVE, "", dry_run=False, yes=True, others=[silent])
+            await changed(lost.there.target, SiteRole.ACTIVE, "", dry_run=False, yes=True, links=[silent])
         await changed(lost.there.target, SiteRole.ACTIVE, "", dry_run=False, yes=True)
         standing = await site_standing(lost.stage.target)
         assert standing is not None

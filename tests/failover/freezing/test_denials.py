@@ -10,7 +10,7 @@ import pytest
 from broker.client.acls import KnownDenials, WriteDenial
 from broker.client.errors import RequestTimedOut
 from broker.client.site import Site
-from deploy.cli.site_roles import row_by_denials
+from deploy.cli.site_rows import row_by_denials
 from failover.freezing.choice import Freezing
 from failover.freezing.denials import Denials, SiteDenials, is_named, leaving_mark_of, mark_of, read_denials
 

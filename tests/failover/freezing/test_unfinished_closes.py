@@ -14,7 +14,8 @@ import pytest
 from broker.client.acls import WriteDenial, create_denials, known_denials
 from broker.client.cluster import Cluster
 from broker.wire.site_role import SiteRole
-from deploy.cli.site_roles import changed, row_of
+from deploy.cli.site_roles import changed
+from deploy.cli.site_rows import row_of
 from failover.freezing.acl_freeze import AclFreeze
 from failover.freezing.denials import Denials, SiteDenials, leaving_mark_of, mark_of, read_denials
 from tests.failover.freezing.test_acl_freeze import BEFORE, locked

@@ -16,7 +16,7 @@ from broker.client.acls import DenialsNotEverywhere, WriteDenial
 from broker.client.cluster import Cluster
 from broker.wire.site_role import SiteRole
 from deploy.cli.site_denials import change_denials
-from deploy.cli.site_roles import row_by_denials
+from deploy.cli.site_rows import row_by_denials
 from failover.errors import LockedOut
 from failover.freezing.acl_freeze import AclFreeze, open_again
 from failover.freezing.acl_rights import look
