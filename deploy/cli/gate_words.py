@@ -33,6 +33,13 @@ _REASONS: dict[RefusalReason, tuple[str, str]] = {
         "`farshore operation show {detail}` says what it did; where groups stayed behind, name them with --group; to "
         "mirror again, run `farshore link resume --link {subject}`",
     ),
+    RefusalReason.MOVE_UNTOLD: (
+        "the link {subject} is promoted by {detail}, and the journal at {target} has nothing of it, as where it was "
+        "deleted: whether its groups were moved is not known, nor whether {target} was to take writes",
+        "`farshore group list --site {target}` has where groups stand there, `farshore site role` who takes writes; to "
+        "move groups, name each with --group GROUP: what stands at {target} already, or read on there, is left so; to "
+        "mirror again from {source} instead, run `farshore link resume --link {subject}`",
+    ),
     RefusalReason.TARGET_WAS_LEFT: (
         "the link {subject} is promoted from an earlier move, and its target {detail} was left since and refuses "
         "writes; what came to its source behind that was not mirrored",

@@ -93,6 +93,11 @@ _REFUSALS: dict[RefusalReason, tuple[str, str]] = {
         "the link was already moved: its target is promoted",
         "farshore link describe --link {link}",
     ),
+    RefusalReason.MOVE_UNTOLD: (
+        "the link is promoted by {detail}, of which its target's journal has nothing: whether its groups were moved is "
+        "not known",
+        "farshore group list --site {target}",
+    ),
     RefusalReason.TARGET_WAS_LEFT: (
         "the link is promoted from an earlier move, and {detail} was left since and refuses writes: what came to its "
         "source behind that was not mirrored",

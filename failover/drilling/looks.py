@@ -97,7 +97,9 @@ async def _looks(link: Link, links: Sequence[Link], now_ms: Callable[[], int]) -
             entries, few = await both(read_entries(link, target), look_for_few_replicas(link, target))
             gates, held = await both(_gates(link, links, target, blind, now_ms), _held_at_target(target, blind))
             if blind.is_promoted:
-                blind = replace(blind, moved_back_by=await moved_back_by(Sites(link, None, target, (), now_ms)))
+                is_untold = blind.operation_id not in await load_operations(target)
+                back_by = await moved_back_by(Sites(link, None, target, (), now_ms))
+                blind = replace(blind, is_untold=is_untold, moved_back_by=back_by)
             mirrored = {view.target_topic for view in blind.partitions if view.mirrored_source_next is not None}
             back = carried_back(link, links, mirrored)
             seen = _Looks(blind, None, entries.groups, "", gates, few_replicas=few, back=back, held=held)

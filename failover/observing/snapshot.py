@@ -193,6 +193,8 @@ class Snapshot:
     """Of those that were asked for such as have offsets at the source in other topics alone."""
     groups_carried_before: tuple[str, ...] = ()
     """That the link's passes have carried, and that it does not select any more, as its state at the target says."""
+    is_untold: bool = False
+    """Of the operation that promoted the link the target's journal has nothing: how far it came nobody knows."""
     moved_back_by: tuple[str, ...] = ()
     """Of a promoted link the links back by which its clients went back to the source since."""
     lacked: tuple[Lacked, ...] = ()

@@ -14,6 +14,8 @@ class RefusalReason(StrEnum):
     SOURCE_PARTLY_THERE = "source_partly_there"
     SOURCE_SEEN_BY_WORKER = "source_seen_by_worker"
     LINK_NOT_RUNNING = "link_not_running"
+    MOVE_UNTOLD = "move_untold"
+    """The link is promoted, and the journal of the operation that did it was lost."""
     MOVED_BACK = "moved_back"
     """The link was moved before, and not let run again since its clients went back."""
     TARGET_WAS_LEFT = "target_was_left"

@@ -46,8 +46,8 @@ from mirror.api import Link, MirrorError, SourceBrokers, SourceParting
 
 async def mark_interrupted(snapshot: Snapshot, sites: Sites) -> Snapshot:
     """The snapshot, marked where the operation that promoted the link never came to a verified end that its journal
-    tells of; one that is damaged tells of none. Of one that did, where its clients went back since. Raises
-    NewerVersion, ClientError, StateDamaged.
+    tells of; one that is damaged tells of none. Of one that did, or of which the journal has nothing, where its clients
+    went back since. Raises NewerVersion, ClientError, StateDamaged.
     """
     if not snapshot.is_promoted:
         return snapshot
@@ -56,7 +56,8 @@ async def mark_interrupted(snapshot: Snapshot, sites: Sites) -> Snapshot:
         log.check_version()
     if log is not None and not is_verified(log):
         return replace(snapshot, interrupted=True)
-    return replace(snapshot, interrupted=False, moved_back_by=await moved_back_by(sites))
+    back_by = await moved_back_by(sites)
+    return replace(snapshot, interrupted=False, is_untold=log is None, moved_back_by=back_by)
 
 
 def this_process() -> str:

@@ -303,11 +303,13 @@ def _moved_before(snapshot: Snapshot, *, is_target_left: bool) -> GateRefusal:
     """Of a promoted link, what became of its clients since. Where its target takes no writes somebody came back from
     it, and with the source lost anew there is another way on than where it is the active site, whoever came back how.
     """
-    if is_target_left:
+    is_untold = snapshot.is_untold and not snapshot.moved_back_by
+    if is_target_left and not is_untold:
         return GateRefusal(RefusalReason.TARGET_WAS_LEFT, snapshot.link, snapshot.target)
     if snapshot.moved_back_by:
         return GateRefusal(RefusalReason.MOVED_BACK, snapshot.link, ", ".join(snapshot.moved_back_by))
-    return GateRefusal(RefusalReason.LINK_NOT_RUNNING, snapshot.link, snapshot.operation_id)
+    reason = RefusalReason.MOVE_UNTOLD if is_untold else RefusalReason.LINK_NOT_RUNNING
+    return GateRefusal(reason, snapshot.link, snapshot.operation_id)
 
 
 def _is_target_left(snapshot: Snapshot, freezing: Freezing) -> bool:

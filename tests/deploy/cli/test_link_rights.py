@@ -50,6 +50,7 @@ LINES = {
     "canary run": "canary run --duration 1s",
 }
 UNDO = {
+    "site thaw": LINES["site freeze"],
     "link pause": LINES["link resume"],
     "link resume": LINES["link pause"],
     "link restart": LINES["link resume"],

@@ -77,6 +77,7 @@ TO_BE_SET = replace(GROUP.partitions[0], target_offset=None, brought_offset=43)
 FORESEEN: dict[RefusalReason, tuple[dict[str, Any], str]] = {
     RefusalReason.SOURCE_UNREACHABLE: ({"live": None, "seen": status(answers=(False, True))}, "site_lost"),
     RefusalReason.LINK_NOT_RUNNING: ({"blind": PROMOTED}, "link_not_running"),
+    RefusalReason.MOVE_UNTOLD: ({"blind": replace(PROMOTED, is_untold=True)}, "move_untold"),
     RefusalReason.TARGET_WAS_LEFT: ({"blind": PROMOTED, "gates": CLOSED}, "target_was_left"),
     RefusalReason.MOVED_BACK: ({"blind": replace(PROMOTED, moved_back_by=("back",))}, "moved_back"),
     RefusalReason.LINK_PAUSED: ({"seen": paused(run=RUN)}, "paused"),
