@@ -24,7 +24,7 @@ from deploy.cli.parameters import GapOption, PartitionName, StartOption, StartTi
 from deploy.cli.resuming import Resuming, amid_no_operation, note_partings
 from deploy.cli.rights import rights_command
 from deploy.cli.status import tell_next_steps
-from deploy.cli.stranded_ways import StrandedWay, stranded_in_the_way, tell_tails
+from deploy.cli.stranded_ways import StrandedWay, TailsGoing, stranded_in_the_way, tell_tails
 from deploy.cli.terminal import (
     AppContext,
     CommandRefused,
@@ -181,7 +181,7 @@ def _show_and_resume(
         return
     tell_tails(link, stays, output, to_stderr=True)
     confirm_plan(plan, yes, question=f"Let link {link.name} write to {link.target.name} again?")
-    if not yes and stranded_in_the_way(link, plan, chosen).leaves != stays.leaves:  # a person has read it meanwhile
+    if not yes and _is_other(stays, stranded_in_the_way(link, plan, chosen)):  # a person has read it meanwhile
         text = f"what only {link.source.name} has is not what it was. Nothing was changed"
         raise CommandRefused(text, "type the same again, and look at it as it is now", ExitCode.REFUSED)
     at_target = run_async(with_both_sites(link, partial(are_clients_at_target, link, context.links())))
@@ -197,6 +197,17 @@ def _show_and_resume(
     tell_that_it_may_run(link)
     if output == Output.TABLE:
         tell_next(steps)
+
+
+def _is_other(told: TailsGoing, now: TailsGoing) -> bool:
+    """Whether other records stay than was told, or more come behind newer ones; where they could not be counted it was
+    told that all do.
+    """
+    if told.leaves != now.leaves:
+        return True
+    ends = {tail.where: tail.end_offset for tail in told.brings or () if tail.target_wrote}
+    come = [tail for tail in now.brings or () if tail.target_wrote]
+    return told.brings is not None and any(tail.end_offset > ends.get(tail.where, 0) for tail in come)
 
 
 def _refusal(link: Link, entries: StateEntries, blocker: ResumeBlocker) -> CommandRefused:

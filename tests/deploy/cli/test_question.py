@@ -280,3 +280,20 @@ def test_nothing_is_left_at_the_source_of_a_link_that_was_moved_anew(own_shell: 
     assert refused.returncode == ExitCode.REFUSED, refused.stderr
     assert "the plan holds no more: promoted by failover-east-west-" in " ".join(refused.stderr.split())
     assert "east has no record that west lacks" in own_shell.run("stranded list", ExitCode.DONE).stdout
+
+
+def test_more_than_was_told_is_not_appended_behind_newer_records(own_shell: Shell) -> None:
+    """It was asked about 2 records, and 5 came behind those of the active site."""
+    own_shell.run("failover --allow-data-loss --even-if-source-answers --yes", ExitCode.DONE)
+    append_records(own_shell.east, "tail", 2)
+    append_records(own_shell.west, "newer", 1)
+    line, question = "link resume --stranded append", "Let link east-west write to west again?"
+    refused = asked(own_shell, line, question, lambda: append_records(own_shell.east, "more", 3))
+    assert "2 records of 1 partition are appended at west" in refused.stderr
+    assert refused.returncode == ExitCode.REFUSED, refused.stderr
+    assert "what only east has is not what it was. Nothing was changed" in " ".join(refused.stderr.split())
+    assert "promoted" in own_shell.ask("status").stdout
+    assert values_at(own_shell.west) == ["newer"]
+    done = asked(own_shell, line, question, lambda: None)
+    assert "5 records of 1 partition are appended at west" in done.stderr
+    assert done.returncode == ExitCode.DONE, done.stderr
