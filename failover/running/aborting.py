@@ -31,6 +31,7 @@ from failover.journal.log import OperationJournal, claim
 from failover.journal.standing import intent_of, late_denials, role_before
 from failover.journal.values import Event, OperationLog
 from failover.limits import SOURCE_ROLE_S
+from failover.observing.elsewhere import look_elsewhere
 from failover.observing.sites import Sites
 from failover.running.patience import uncounted
 from failover.running.steps import OperationStep
@@ -126,7 +127,9 @@ def _link_finding(log: OperationLog, name: str, run: LinkRun | None) -> AbortFin
 
 
 async def _role_finding(operation_id: str, each: Sequence[Sites], *, is_behind: bool) -> AbortFinding:
-    """Behind the fence the source is not thawed: what it took would be carried nowhere."""
+    """Behind the fence the source is not thawed: what it took would be carried nowhere; nor beside a third site that
+    is, or may be, the active one by now.
+    """
     sites = each[0]
     name = sites.link.source.name
     thaw = f"farshore site thaw --site {name}"
@@ -150,7 +153,23 @@ async def _role_finding(operation_id: str, each: Sequence[Sites], *, is_behind: 
         return _stays(AbortKind.SOURCE_REFUSES_WRITES, name, thaw)
     if is_behind:
         return _stays(AbortKind.SOURCE_UNKNOWN if role is None else AbortKind.SOURCE_TAKES_WRITES, name, "")
+    if role is not None and not role.takes_writes and await _may_be_elsewhere(each):
+        return _stays(AbortKind.SOURCE_REFUSES_WRITES, name, thaw)
     return AbortFinding(AbortKind.SOURCE_THAWED, name, stays=False)
+
+
+async def _may_be_elsewhere(each: Sequence[Sites]) -> bool:
+    """Whether a third site has taken over topics of the links meanwhile, and takes writes to them, or one does not say:
+    the source would be a second active one. Nobody is asked where the file has no other link that may have them.
+    """
+    for sites in each:
+        link = sites.link
+        if any(link.source in (one.source, one.target) and one.name != link.name for one in sites.links):
+            mirrored = (await read_entries(link, sites.target)).mirrored_topics()
+            found = await look_elsewhere(link, sites.links, mirrored | link.named_topics)
+            if any(one.is_active is not False for one in found):
+                return True
+    return False
 
 
 async def is_denied(

@@ -7,11 +7,15 @@ from pathlib import Path
 
 import pytest
 
+from broker.client.cluster import Cluster
+from broker.client.site import Site
 from broker.client.site_role import site_standing
 from failover.freezing.hooks import Hooks
 from failover.running.aborting import AbortKind, abort, plan_abort
 from mirror.api import promote_link
+from mirror.link import Link
 from mirror.offsets.operations import pause_link
+from tests.broker.running import running_server
 from tests.failover.freezing.test_acl_freeze import ID as BY_ACLS
 from tests.failover.freezing.test_acl_freeze import die_at, locked
 from tests.failover.machines import HEIR, machine, quick
@@ -55,6 +59,31 @@ async def test_a_link_that_another_operation_promoted_is_told_so_and_its_source_
         assert [(one.kind, one.stays, one.by, one.command) for one in planned] == [
             (AbortKind.LINK_PROMOTED_ELSEWHERE, True, "failover-7", "farshore operation show failover-7"),
             (AbortKind.SOURCE_REFUSES_WRITES, True, "", "farshore site thaw --site east"),
+        ]
+        standing = await site_standing(stage.source)
+        assert standing is not None
+        assert not standing.takes_writes
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+async def test_a_source_whose_clients_a_third_site_took_over_meanwhile_is_not_opened_beside_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_there: bool
+) -> None:
+    """Both took writes; nor is it where that site does not say whether it did."""
+    quick(monkeypatch)
+    async with ready(tmp_path) as stage, running_server(tmp_path / "north") as server:
+        await die_in(stage, monkeypatch, "drain")
+        onward = Link("east-north", stage.link.source, Site("north", server.address), stage.link.topics)
+        async with Cluster(onward.target) as north:
+            await promote_link(onward, north, "failover-9")
+        declared = onward if is_there else replace(onward, target=Site("north", "127.0.0.1:9"))
+        async with machine(HEIR, stage.link) as sites:
+            sites = [replace(one, links=(stage.link, declared)) for one in sites]
+            log = await stage.log(ID)
+            planned = await plan_abort(log, sites)
+            assert await abort(log, sites, planned, Hooks(), "an heir") == planned
+        assert (AbortKind.SOURCE_REFUSES_WRITES, True, "farshore site thaw --site east") in [
+            (one.kind, one.stays, one.command) for one in planned
         ]
         standing = await site_standing(stage.source)
         assert standing is not None
