@@ -214,7 +214,8 @@ def _since_promotion(
         else:  # it was not there when the source last told what was
             start, at_ms, how = 0, kept_at_ms, EndSeen.TOLD if is_told else EndSeen.LAST_SEEN
         is_judged_by_time = how is not EndSeen.TOLD and not is_of_the_future
-        found[where] = _Since(max(position, start), (at_ms, run.at_ms) if is_judged_by_time else (0, 0), how)
+        before_ms = (at_ms - CLOCK_DIFFERENCE_MAX_MS, run.at_ms) if is_judged_by_time else (0, 0)
+        found[where] = _Since(max(position, start), before_ms, how)
     return found
 
 

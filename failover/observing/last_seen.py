@@ -8,7 +8,7 @@ from mirror.api import Ceased, Checkpoint, SeenEnd
 
 
 class LastSeen(NamedTuple):
-    """A source log [start, end) at `at_ms`; `start` None: it was not told.
+    """A source log [start, end) at `at_ms`, or later; `start` None: it was not told.
 
     `is_another`: it is the log of another topic than the mirrored one: that was recreated. `ceased`: since
     then it did not tell its end, and others did.
@@ -24,8 +24,10 @@ class LastSeen(NamedTuple):
 def last_seen(checkpoint: Checkpoint | None, observed: SeenEnd | None) -> LastSeen | None:
     """None: nobody ever saw it. Two machines may have written the times.
 
-    A checkpoint's time is that of its writing: the end in it is from the last fetch, which may have been long before.
-    So the end that was told apart from the records is not held back by a newer checkpoint.
+    A checkpoint's time is that of its writing: the end in it is from the last fetch, which may have been long before,
+    as of a worker that hung in between. So the end that was told apart from the records is not held back by a newer
+    checkpoint; and where the checkpoint has the further end, it is from behind the look that did not have it: the time
+    of that look is one at which the log had ended there or before, and the only one that is known to be.
     """
     if checkpoint is None:
         return None if observed is None else _as_observed(observed)
@@ -37,7 +39,7 @@ def last_seen(checkpoint: Checkpoint | None, observed: SeenEnd | None) -> LastSe
         return _as_observed(observed)._replace(is_another=True)
     if observed.at_ms >= checkpoint.observed_at_ms or observed.end >= checkpoint.source_end_offset:
         return _as_observed(observed)
-    return known._replace(start=observed.start, ceased=observed.ceased)
+    return known._replace(start=observed.start, at_ms=observed.at_ms, ceased=observed.ceased)
 
 
 def _as_observed(observed: SeenEnd) -> LastSeen:

@@ -189,6 +189,15 @@ async def test_what_was_stamped_between_the_last_look_and_the_promotion_is_of_th
         assert (here.first_offset, here.records) == (MIRRORED + 1, 6)
 
 
+async def test_what_was_stamped_right_before_the_last_look_was_on_its_way_then(tmp_path: Path) -> None:
+    """A producer stamps a record before it sends it: what waited to be sent at the look was taken for written since."""
+    async with pair(tmp_path) as both:
+        await write(both.east, WHERE, some_records(0, 3, await both.last_look_ms() - 2_000))
+        await promote_link(both.link, both.west, "a failover")
+        await write(both.west, WHERE, some_records(5_000, 7))
+        assert (await both.found()).at_source == ()
+
+
 async def test_what_a_mirror_brings_back_is_no_sites_own_and_after_the_way_back_the_other_link_is_asked(
     tmp_path: Path,
 ) -> None:
