@@ -21,14 +21,20 @@ class LastSeen(NamedTuple):
     ceased: Ceased | None = None
 
 
-def last_seen(checkpoint: Checkpoint | None, observed: SeenEnd | None) -> LastSeen | None:
-    """None: nobody ever saw it. Two machines may have written the times.
+def last_seen(checkpoint: Checkpoint | None, observed: SeenEnd | None, read_to: int = 0) -> LastSeen | None:
+    """None: nobody ever saw it. Two machines may have written the times. `read_to`: so far a group has read in the log,
+    at a time that nobody knows.
 
     A checkpoint's time is that of its writing: the end in it is from the last fetch, which may have been long before,
     as of a worker that hung in between. So the end that was told apart from the records is not held back by a newer
     checkpoint; and where the checkpoint has the further end, it is from behind the look that did not have it: the time
     of that look is one at which the log had ended there or before, and the only one that is known to be.
     """
+    seen = _last_seen(checkpoint, observed)
+    return seen if seen is None or seen.is_another else seen._replace(end=max(seen.end, read_to))
+
+
+def _last_seen(checkpoint: Checkpoint | None, observed: SeenEnd | None) -> LastSeen | None:
     if checkpoint is None:
         return None if observed is None else _as_observed(observed)
     known = LastSeen(None, checkpoint.source_end_offset, checkpoint.observed_at_ms)

@@ -25,7 +25,7 @@ from broker.client.offsets import list_each_offset, list_offsets, log_end_offset
 from broker.client.topics import list_each_topic, list_topics
 from broker.wire.coordinator_keys import OFFSETS_TOPIC
 from broker.wire.errors import ErrorCode
-from broker.wire.vocabulary import EARLIEST, LATEST, NO_LEADER, TopicPartition
+from broker.wire.vocabulary import EARLIEST, LATEST, NO_LEADER, NO_LEADER_EPOCH, TopicPartition
 from failover.limits import TARGET_ANSWER_MS
 from mirror.api import Link, LinkState, MirrorError, StateReader, load_link_state, load_partial_state
 
@@ -59,11 +59,12 @@ class Asking:
 
 @dataclass(frozen=True, slots=True)
 class LogsSeen:
-    """Topics by name, and where their logs begin and end."""
+    """Topics by name, and where their logs begin and end. `read_to`: how far groups have read in some."""
 
     topics: Mapping[str, Topic] = field(default_factory=dict)
     ends: Mapping[TopicPartition, int] = field(default_factory=dict)
     starts: Mapping[TopicPartition, int] = field(default_factory=dict)
+    read_to: Mapping[TopicPartition, int] = field(default_factory=dict)
 
 
 OffsetsByGroup: TypeAlias = Mapping[str, Mapping[TopicPartition, CommittedOffset]]
@@ -89,13 +90,28 @@ class NamesSeen:
     error: str = ""
 
 
-async def look_at_logs(cluster: Cluster | None, topics: Mapping[str, Topic], asking: Asking) -> LogsSeen:
-    """The logs of these topics. Raises ClientError."""
+async def look_at_logs(
+    cluster: Cluster | None, topics: Mapping[str, Topic], groups: OffsetsByGroup, asking: Asking
+) -> LogsSeen:
+    """The logs of these topics, in which these groups read. Raises ClientError."""
     if cluster is None:
         return LogsSeen()
     partitions = partitions_of(topics)
     ends, starts = await both(_at(cluster, partitions, LATEST, asking), _at(cluster, partitions, EARLIEST, asking))
-    return LogsSeen(topics, ends, starts)
+    return LogsSeen(topics, ends, starts, _read_to(groups))
+
+
+def _read_to(groups: OffsetsByGroup) -> dict[TopicPartition, int]:
+    """The furthest offset in each partition that a group committed with the leader epoch of what it had read: so far
+    that log went. Kafka takes any offset from who sets one by hand, also beyond the log's end, but such a one comes
+    without an epoch (as do those of some clients), and proves nothing. Pure.
+    """
+    found: dict[TopicPartition, int] = {}
+    for offsets in groups.values():
+        for at, committed in offsets.items():
+            if committed.leader_epoch != NO_LEADER_EPOCH:
+                found[at] = max(committed.offset, found.get(at, 0))
+    return found
 
 
 async def _at(

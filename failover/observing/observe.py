@@ -89,7 +89,7 @@ async def observe(
     (at_source, of_groups), (groups_there, at_target) = await both(here, there_now)
     unmapped = await unmapped_partitions(link, state, target, at_target)
     logs, target_ends = await both(  # behind groups' offsets, so that none can seem to be beyond
-        look_at_logs(source, at_source, of_source),
+        look_at_logs(source, at_source, of_groups.offsets, of_source),
         _target_ends(link, _told_partitions(link, state, at_source, kept) | unmapped, at_target, of_target),
     )
     in_doubt = await doubted(link, state, (source, target), logs, of_source, parted)
@@ -225,7 +225,7 @@ def _partitions(
         end = state.map.mirrored_end(at.topic, at.partition)
         if end is None and why is not None and checkpoint is not None:
             end = End(max(checkpoint.end.source_next, checkpoint.position), checkpoint.end.target_next)
-        seen = last_seen(checkpoint, observation.ends.get(at))
+        seen = last_seen(checkpoint, observation.ends.get(at), logs.read_to.get(at, 0))
         target_end = ends.get(TopicPartition(target_topic, at.partition)) if why is None else None
         is_told = whole and link.selects_topic(at.topic)
         source_end = logs.ends.get(at, end.source_next if end and is_told else None)

@@ -52,6 +52,21 @@ def test_the_last_that_was_seen(
     assert last_seen(checkpoint, observed) == expected
 
 
+@pytest.mark.parametrize(
+    ("observed", "read_to", "end"),
+    [
+        (OBSERVED, 11_500, 11_500),
+        (OBSERVED, 11_400, 11_464),
+        (OBSERVED._replace(topic_id="new"), 11_500, 11_464),  # of which of the two topics it was nobody knows
+    ],
+)
+def test_so_far_as_a_group_has_read_the_log_went(observed: SeenEnd, read_to: int, end: int) -> None:
+    found = last_seen(CHECKPOINT, observed, read_to)
+    assert found is not None
+    assert (found.end, found.at_ms) == (end, NOW_MS + 200), "when that was nobody knows"
+    assert last_seen(None, None, read_to) is None
+
+
 @given(
     st.integers(0, 5_000),
     st.integers(0, 100_000),

@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from broker.client.cluster import Cluster
+from broker.client.groups import commit_offsets
 from broker.client.limits import ClientLimits
-from broker.client.model import Partition
+from broker.client.model import CommittedOffset, Partition
 from broker.wire.api import ApiKey
 from broker.wire.errors import ErrorCode
 from broker.wire.vocabulary import NO_LEADER
@@ -25,7 +26,7 @@ from mirror.offsets.histories import EpochStart
 from mirror.offsets.intervals import End
 from mirror.offsets.state import load_link_state, read_entries
 from tests.broker.faults import Faults, injected
-from tests.failover.stage import PARTITIONS, RARE, RECORDS, Stage, commit_group, mirrored, two_sites
+from tests.failover.stage import GROUP, PARTITIONS, RARE, RECORDS, Stage, commit_group, mirrored, two_sites
 from tests.mirror.harness import eventually, some_records, write
 
 IMPATIENT = ClientLimits(retry_backoff_max_ms=100, retry_timeout_ms=500, partition_patience_ms=300)
@@ -101,6 +102,21 @@ async def test_the_loss_of_the_part_that_is_gone_is_what_the_worker_last_saw(
     total = total_loss(plan.losses, plan.snapshot.taken_at_ms, plan.snapshot.last_look)
     assert (total.certainty, total.unseen_partitions) == (Certainty.AT_LEAST, 0)
     assert total.pace_at_ms is not None, "what is likely is told by the same looks"
+
+
+@pytest.mark.parametrize(("leader_epoch", "offsets"), [(0, 36), (-1, 0)], ids=["read", "set by hand"])
+async def test_how_far_a_group_has_read_proves_that_the_log_went_so_far(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, leader_epoch: int, offsets: int
+) -> None:
+    """The table of its groups had 651 beside an end of 615 and a loss of 0."""
+    async with half_gone(tmp_path, monkeypatch, has_leader=False) as stage:
+        read = CommittedOffset(RECORDS + 36, leader_epoch=leader_epoch)
+        await commit_offsets(stage.source, GROUP, {GONE: read})
+        plan = await plan_of(stage)
+    here, gone = plan.losses
+    assert (here.certainty, here.offsets) == (Certainty.EXACT, 0)
+    assert (gone.certainty, gone.offsets, gone.end_offset) == (Certainty.AT_LEAST, offsets, RECORDS + offsets)
+    assert plan.loss.offsets == offsets
 
 
 @pytest.mark.parametrize(
