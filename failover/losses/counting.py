@@ -50,19 +50,21 @@ async def count_losses(
                         counted[where] = counted_to(loss, stable[where], await carried.count(where, *span))
 
     stated = {TopicPartition(loss.topic, loss.partition): loss for loss in losses}
-    stable = await _ends(source, list(stated), IsolationLevel.READ_COMMITTED)
+    stable = await ends_told(source, list(stated), IsolationLevel.READ_COMMITTED)
     stated = {where: with_stable_end(loss, stable.get(where)) for where, loss in stated.items()}
     with suppress(TimeoutError):
         async with asyncio.timeout(COUNT_MS / 1000), asyncio.TaskGroup() as tasks:
             for where, loss in stated.items():
                 if loss.offsets and where in stable:
                     tasks.create_task(count(where, loss))
-    ends = await _ends(source, list(stated), IsolationLevel.READ_UNCOMMITTED)
+    ends = await ends_told(source, list(stated), IsolationLevel.READ_UNCOMMITTED)
     return tuple(with_end(counted.get(where, loss), ends.get(where)) for where, loss in stated.items())
 
 
-async def _ends(source: Cluster, wheres: list[TopicPartition], isolation: IsolationLevel) -> dict[TopicPartition, int]:
-    """Those that are told within the limit."""
+async def ends_told(
+    source: Cluster, wheres: list[TopicPartition], isolation: IsolationLevel
+) -> dict[TopicPartition, int]:
+    """Where these logs end, of those that are told within COUNT_MS."""
     with suppress(ClientError, TimeoutError):
         async with asyncio.timeout(COUNT_MS / 1000):
             found = await list_each_offset(source, dict.fromkeys(wheres, LATEST), isolation)

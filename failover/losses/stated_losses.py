@@ -9,14 +9,14 @@ from dataclasses import replace
 
 from broker.client.errors import ClientError
 from broker.client.offsets import log_spans
-from broker.wire.vocabulary import TopicPartition
+from broker.wire.vocabulary import IsolationLevel, TopicPartition
 from failover.limits import BORN_ROUNDS, COUNT_MS
-from failover.losses.counting import count_losses, with_edges
+from failover.losses.counting import count_losses, ends_told, with_edges
 from failover.losses.lacked_of import with_lacked
 from failover.losses.statements import Certainty, PartitionLoss, state_loss, with_end, with_returns
 from failover.losses.stranded import carried_counter, source_partitions
 from failover.observing.sites import Sites
-from failover.observing.snapshot import Snapshot
+from failover.observing.snapshot import PartitionView, Snapshot
 from failover.running.link_run import LinkMove
 from mirror.api import CarriedCounter
 
@@ -26,6 +26,27 @@ async def stated_losses(sites: Sites, snapshot: Snapshot) -> tuple[PartitionLoss
     partitions that were born there since the snapshot, too; and what it lost of its own.
     """
     return with_lacked(await _of_source(sites, snapshot), snapshot.lacked)
+
+
+async def losses_by_now(sites: Sites, snapshot: Snapshot) -> tuple[PartitionLoss, ...]:
+    """As `stated_losses`, of a source that took records until it was closed, behind the look. What that look did not
+    tell is not asked for: nobody has compared it with what was mirrored.
+    """
+    told = {TopicPartition(view.topic, view.partition) for view in snapshot.partitions if view.source_end is not None}
+    if sites.source is None or not told:
+        return await stated_losses(sites, snapshot)
+    now_ms = sites.now_ms()
+    ends = await ends_told(sites.source, sorted(told), IsolationLevel.READ_UNCOMMITTED)
+    views = tuple(_with_end(view, ends.get(TopicPartition(view.topic, view.partition))) for view in snapshot.partitions)
+    taken_at_ms = now_ms if ends.keys() == told else snapshot.taken_at_ms
+    return await stated_losses(sites, replace(snapshot, partitions=views, taken_at_ms=taken_at_ms))
+
+
+def _with_end(view: PartitionView, end: int | None) -> PartitionView:
+    """A log that has lost its end since is as it was seen."""
+    if view.source_end is None or end is None:
+        return view
+    return replace(view, source_end=max(view.source_end, end))
 
 
 async def _of_source(sites: Sites, snapshot: Snapshot) -> tuple[PartitionLoss, ...]:

@@ -33,7 +33,7 @@ from failover.freezing.hooks import run_hook
 from failover.journal.log import OperationJournal
 from failover.journal.silence import cut_short_hint, silent_of, told_who_went_on
 from failover.journal.values import Event
-from failover.losses.stated_losses import stated_losses
+from failover.losses.stated_losses import losses_by_now, stated_losses
 from failover.planning.staying import StayingLink
 from failover.running.link_run import NOTHING_CHANGED, LinkMove, LinkRun
 from failover.running.outcome import SourceEnd, result_of
@@ -374,9 +374,10 @@ class _Run:
     async def _results(self, started_s: float) -> tuple[OperationResult, ...]:
         seconds = asyncio.get_running_loop().time() - started_s
         losses = {}
+        stating = losses_by_now if self._operation is Operation.FAILOVER else stated_losses
         for link in self._live:
             try:
-                losses[link.sites.link.name] = await stated_losses(link.sites, link.snapshot)
+                losses[link.sites.link.name] = await stating(link.sites, link.snapshot)
             except FarshoreError as error:
                 link.fail(OperationStep.VERIFY, error)
                 if not self._live:

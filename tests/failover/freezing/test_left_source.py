@@ -5,11 +5,14 @@ nobody consented to.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
 
+from broker.client.cluster import Cluster
 from broker.client.site_role import set_site_role, site_standing
 from broker.wire.errors import ErrorCode
 from broker.wire.site_role import SiteRole
@@ -25,13 +28,22 @@ from failover.running.result import OperationResult
 from failover.running.steps import OperationStep
 from tests.broker.faults import Faults, injected
 from tests.failover.freezing.test_taken_up_frozen import without_roles
-from tests.failover.stage import GROUP, PARTITIONS, TOPIC, Stage, commit_group, mirrored, reading, two_sites
+from tests.failover.observing.test_leaderless_source import IMPATIENT
+from tests.failover.stage import GROUP, PARTITIONS, RECORDS, TOPIC, Stage, commit_group, mirrored, reading, two_sites
 from tests.mirror.harness import make_topic, some_records, write
 
 
-async def planned(sites: Sites, *, allow_data_loss: bool = True, freezing: Freezing = UNFROZEN) -> OperationPlan:
+async def planned(
+    sites: Sites, *, allow_data_loss: bool = True, partly: bool = False, freezing: Freezing = UNFROZEN
+) -> OperationPlan:
     seen = await sites.look_past_source()
-    return plan_failover(seen, allow_data_loss=allow_data_loss, even_if_source_answers=True, freezing=freezing)
+    return plan_failover(
+        seen,
+        allow_data_loss=allow_data_loss,
+        even_if_source_answers=True,
+        even_if_source_partly_there=partly,
+        freezing=freezing,
+    )
 
 
 async def roles_of(stage: Stage) -> Freezing:
@@ -129,6 +141,44 @@ async def test_a_loss_that_nobody_consented_to_is_one(tmp_path: Path) -> None:
     assert (result.verified, result.is_loss_unconsented, result.has_findings) == (True, True, True)
 
 
+def behind_the_fence(monkeypatch: pytest.MonkeyPatch, do: Callable[[], Awaitable[object]]) -> None:
+    real = LinkRun.take
+
+    async def take(self: LinkRun, step: OperationStep) -> None:
+        await real(self, step)
+        if step is OperationStep.FENCE:
+            await do()
+
+    monkeypatch.setattr(LinkRun, "take", take)
+
+
+@pytest.mark.parametrize("is_whole", [True, False])
+async def test_what_came_until_it_was_closed_is_in_its_loss(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_whole: bool
+) -> None:
+    """The result had 5 offsets of the look at the fence; 281 more records were acknowledged until the source was
+    closed two seconds later.
+    """
+    here, other = PARTITIONS
+    async with two_sites(tmp_path) as stage:
+        async with mirrored(stage):
+            pass
+        east = Faults(leaderless=set() if is_whole else {other})
+        with injected(monkeypatch, {stage.brokers[0]: east}):
+            async with Cluster(stage.link.source, client_id="farshore-test", limits=IMPATIENT) as source:
+                sites = replace(stage.sites, source=source)
+                await write(stage.source, here, some_records(5_000, 5))
+                plan = await planned(sites, partly=True, freezing=await roles_of(stage))
+                behind_the_fence(monkeypatch, partial(write, stage.source, here, some_records(6_000, 281)))
+                result = await stage.run(plan, sites.as_found(plan.snapshot))
+    known, left = sorted(result.losses, key=lambda loss: loss.partition)
+    assert plan.loss.offsets == 5
+    assert (known.records, known.certainty, known.end_offset) == (286, Certainty.EXACT, RECORDS + 286)
+    assert (result.loss.offsets, left.certainty is Certainty.EXACT) == (286, is_whole)
+    assert known.seen_at_ms is not None
+    assert known.seen_at_ms > plan.snapshot.taken_at_ms
+
+
 @pytest.mark.parametrize("is_empty", [True, False])
 async def test_a_topic_that_is_born_amid_it_is_in_its_loss(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_empty: bool
@@ -139,17 +189,14 @@ async def test_a_topic_that_is_born_amid_it_is_in_its_loss(
         async with mirrored(stage):
             pass
         plan = await planned(stage.sites)
-        real = LinkRun.take
 
-        async def take(self: LinkRun, step: OperationStep) -> None:
-            await real(self, step)
-            if step is OperationStep.FENCE:
-                await make_topic(stage.source, "flights.new", 2)
-                await make_topic(stage.source, "others", 1)
-                if not is_empty:
-                    await write(stage.source, TopicPartition("flights.new", 1), some_records(0, 9))
+        async def make() -> None:
+            await make_topic(stage.source, "flights.new", 2)
+            await make_topic(stage.source, "others", 1)
+            if not is_empty:
+                await write(stage.source, TopicPartition("flights.new", 1), some_records(0, 9))
 
-        monkeypatch.setattr(LinkRun, "take", take)
+        behind_the_fence(monkeypatch, make)
         result = await stage.run(plan, stage.sites)
     records = 0 if is_empty else 9
     assert (result.loss.records, result.loss.certainty) == (records, Certainty.EXACT)
