@@ -23,6 +23,7 @@ from failover.journal.values import OperationLog
 from failover.observing.sites import Sites
 from failover.planning.intent import Intent
 from failover.planning.links import this_process
+from failover.planning.staying import NONE_AWAY, Away
 from mirror.api import Link
 
 
@@ -67,13 +68,14 @@ def coming_back(
     log: OperationLog | None,
     intent: Intent,
     together: Sequence[str] = (),
+    away: Away = NONE_AWAY,
 ) -> Coming:
     """The operation that carries the plan out, or goes on with that of the `log`. `together`: all links that are to
-    come back by the same command.
+    come back by the same command; `away`: what is not back yet when this one is.
     """
     own_id = log.operation_id if log is not None else f"failback-{link.name}-{datetime.now(UTC):%Y%m%dT%H%M%S%f}"
     who = this_process()
-    detail = first_entry(intent.document(), who, plan.link_back, to_document(plan), together)
+    detail = first_entry(intent.document(), who, plan.link_back, to_document(plan), together, away)
     return Coming(app, link, plan, Beginning(own_id, who, detail, log), intent.drain_timeout_s)
 
 
@@ -84,6 +86,7 @@ def told_end(app: AppContext, link: Link, plan: FailbackPlan, coming: Coming) ->
         is_run = run_async(is_taken_up(link))
         stands = run_async(standing_still(link, is_run=is_run))
         back = app.link(plan.link_back) if plan.link_back else None
-        steps = steps_at_end(link, stands, back, is_run=is_run, stays_paused=plan.stays_paused)
+        paused, away = plan.stays_paused, coming.away
+        steps = steps_at_end(link, stands, back, is_run=is_run, stays_paused=paused, away=away)
         result |= {"link_is_run": is_run, "stands_still": stands, "next": steps}
     return tell_end(link, plan, result), result

@@ -7,7 +7,7 @@ in its turn. Behind one that was cut short none begins, as that one keeps both s
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
@@ -18,7 +18,7 @@ import click
 from broker.base.documents import to_document
 from broker.client.fanout import side_by_side
 from deploy.cli.coming_back import coming_back, folder_of, look_at, refuse_other_files, told_end
-from deploy.cli.failback_words import refuse, show, tell_cut_short
+from deploy.cli.failback_words import refuse, show, start_at, tell_cut_short
 from deploy.cli.failover_tables import tell_next
 from deploy.cli.lines import filled
 from deploy.cli.moving import AGAIN, links_between
@@ -28,6 +28,7 @@ from failover.errors import OperationUnderWay
 from failover.failback.plan import FailbackPlan, FailbackRefusal
 from failover.journal.values import OperationLog
 from failover.planning.intent import Intent
+from failover.planning.staying import Away, StayingLink
 from failover.running.steps import Operation
 from mirror.api import Link
 
@@ -61,6 +62,11 @@ class LinkBack:
     plan: FailbackPlan | None
     log: OperationLog | None
     refused: CommandRefused | None
+
+    @property
+    def groups(self) -> tuple[str, ...]:
+        """Those that come back along it, as far as that is known."""
+        return self.plan.groups_back if self.plan is not None else ()
 
     @property
     def outcome(self) -> Outcome:
@@ -105,7 +111,7 @@ def come_back_all(
         show(one.plan, one.log)
     _tell_refused(found)
     confirm_plan(None, yes, question=f"Come back to {source} along {', '.join(one.link.name for one in coming)}?")
-    results = _come_back_in_turn(app, coming, patience_s, yes=yes)
+    results = _come_back_in_turn(app, found, patience_s, yes=yes)
     _tell_results(source, target, found, results, output)
 
 
@@ -187,10 +193,25 @@ def _none_comes(found: Sequence[LinkBack], source: str, target: str) -> CommandR
     return CommandRefused(text, hint, ExitCode.REFUSED)
 
 
+def still_away(found: Sequence[LinkBack], home: Container[str], groups: Iterable[str]) -> Away:
+    """What is away of all that was `found` when the links at `home` are back, and these groups with them. Pure."""
+    left = [one for one in found if one.link.name not in home and one.outcome is not Outcome.NOT_AWAY]
+    counts = [None if one.refused is not None and not one.groups else len(one.groups) for one in left]
+    links = tuple(StayingLink(one.link.name, count) for one, count in zip(left, counts, strict=True))
+    reading = {group for one in left for group in one.groups}
+    return Away(links, tuple(sorted(reading.intersection(groups))))
+
+
+def _home(results: Sequence[Mapping[str, Any]]) -> set[str]:
+    """The links whose applications are back, whatever else is to be seen to."""
+    return {one["link"] for one in results if one["outcome"] in (Outcome.BACK, Outcome.FINDINGS, Outcome.NOT_AWAY)}
+
+
 def _come_back_in_turn(
-    app: AppContext, coming: Sequence[LinkBack], patience_s: float, *, yes: bool
+    app: AppContext, found: Sequence[LinkBack], patience_s: float, *, yes: bool
 ) -> list[dict[str, Any]]:
     """The results, of links that are not begun, too."""
+    coming = _are_coming(found)
     together, results = [one.link.name for one in coming], list[dict[str, Any]]()
     is_stopped = False
     for one in coming:
@@ -198,14 +219,15 @@ def _come_back_in_turn(
             results.append(_result(one.link, Outcome.NOT_BEGUN, ExitCode.REFUSED))
             continue
         click.echo(f"link {one.link.name}:", err=True)
-        result = _come_back(app, one, patience_s, together, yes=yes)
+        away = still_away(found, {*_home(results), one.link.name}, one.groups)
+        result = _come_back(app, one, patience_s, together, away, yes=yes)
         is_stopped = result["outcome"] == Outcome.CUT_SHORT
         results.append(result)
     return results
 
 
 def _come_back(
-    app: AppContext, one: LinkBack, patience_s: float, together: Sequence[str], *, yes: bool
+    app: AppContext, one: LinkBack, patience_s: float, together: Sequence[str], away: Away, *, yes: bool
 ) -> dict[str, Any]:
     link = one.link
     intent = Intent(Operation.FAILBACK, (link.name,), link.source.name, link.target.name, drain_timeout_s=patience_s)
@@ -218,7 +240,7 @@ def _come_back(
         refuse(app, link, plan, log)
         if not yes and one.plan is not None and _consented(plan) != _consented(one.plan):
             raise CommandRefused(f"the plan of {link.name} holds no more", AGAIN, ExitCode.REFUSED)
-        coming = coming_back(app, link, plan, log, intent, together)
+        coming = coming_back(app, link, plan, log, intent, together, away)
         operation_id = coming.operation_id
         try:
             run_async(coming.go())
@@ -262,6 +284,7 @@ def _tell_results(
         if one.refused is not None
     ]
     at_home = [_result(one.link, Outcome.NOT_AWAY, ExitCode.DONE) for one in found if one.outcome is Outcome.NOT_AWAY]
+    results = _but_what_is_away(target, found, results)
     links = [*results, *refused, *at_home]
     steps = [*merged([tuple(one.get("next", ())) for one in results])]
     stay = [one["link"] for one in links if one["outcome"] not in (Outcome.BACK, Outcome.NOT_AWAY)]
@@ -274,6 +297,23 @@ def _tell_results(
     else:
         emit({"source": source, "target": target, "links": links, "next": steps}, output)
     raise SystemExit(worst_of([one["exit_code"] for one in links]))
+
+
+def _but_what_is_away(
+    target: str, found: Sequence[LinkBack], results: Sequence[Mapping[str, Any]]
+) -> list[Mapping[str, Any]]:
+    """The results, whose next steps have no application start that uses a link which is not back by now: others came
+    back behind them.
+    """
+    home = _home(results)
+    groups = [group for one in found if one.link.name in home for group in one.groups]
+    site, away = found[0].link.source, still_away(found, home, groups)
+    plain, start = start_at(site), start_at(site, target, away)
+
+    def by_now(steps: Sequence[NextStep]) -> tuple[NextStep, ...]:
+        return tuple(start if step.what.startswith(plain.what) else step for step in steps)
+
+    return [{**one, "next": by_now(one["next"])} if "next" in one else one for one in results]
 
 
 def worst_of(codes: Sequence[int]) -> int:

@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from broker.base.documents import to_document
+from broker.client.site import Site
 from deploy.cli.gate_words import reason_of
 from deploy.cli.lines import filled, with_command
 from deploy.cli.next_steps import NextStep, held_rights, name_back, table_back
@@ -18,6 +19,7 @@ from failover.failback.plan import FailbackPlan, FailbackRefusal, StandsStill
 from failover.failback.stranding import RoleInTheWay, count_in, open_starts
 from failover.journal.values import OperationLog
 from failover.observing.transaction_ends import how_they_end, told_starts
+from failover.planning.staying import NONE_AWAY, Away
 from mirror.api import Link, SourceParting, StrandedTail
 
 NAMES_SHOWN = 10
@@ -220,12 +222,14 @@ def steps_at_end(
     *,
     is_run: bool | None,
     stays_paused: Sequence[str] = (),
+    away: Away = NONE_AWAY,
 ) -> tuple[NextStep, ...]:
     """Where all is back along `back`, and the link may run. `is_run` None: it is not known whether a worker does that.
     `stands`: where its source is another log than was mirrored, so that it asks. `stays_paused`: topics of the link.
+    `away`: what is to come back yet along others.
     """
     start = [*(held_rights(back) if back is not None else ())]
-    start += [NextStep(f"start producers and consumers at {link.source.name}: {link.source.bootstrap_servers}")]
+    start += [start_at(link.source, link.target.name, away)]
     asks = []
     if stands:
         gaps = " ".join(f"--gap {one.topic}:{one.partition}" for one in stands[:NAMES_SHOWN])
@@ -243,6 +247,17 @@ def steps_at_end(
     if is_run is None:
         what = f"{link.target.name} does not say whether a worker runs {brings}: unless one does"
     return (*start, NextStep(what, f"farshore mirror run --link {link.name}"), *asks)
+
+
+def start_at(site: Site, other: str = "", away: Away = NONE_AWAY) -> NextStep:
+    """`away`: what is not back, and stays at the `other` site."""
+    but = f"; but not {told_away(away)}: that stays at {other}" if away.links else ""
+    return NextStep(f"start producers and consumers at {site.name}: {site.bootstrap_servers}{but}")
+
+
+def told_away(away: Away) -> str:
+    groups = f", groups {_names(away.groups)} among it" if away.groups else ""
+    return f"what reads or writes along {', '.join(one.link for one in away.links)}{groups}"
 
 
 def _resume_paused(link: Link, topics: Sequence[str]) -> NextStep:

@@ -38,7 +38,7 @@ from failover.planning.links import enter_links, plan_link, plan_links, source_n
 from failover.planning.plan import OperationPlan
 from failover.planning.plan_file import ANEW, PlanFile, check_holds, write_plan
 from failover.planning.site_plan import plan_site
-from failover.planning.staying import StayReason
+from failover.planning.staying import Away, StayReason, away_of
 from failover.planning.world import ChangeKind, world_of
 from failover.running.result import OperationResult
 from failover.running.steps import Operation
@@ -123,7 +123,8 @@ async def _begin(looked: Looked, begun: Begun, plan_digest: str = "", of: Step |
         f"{looked.intent.operation.value}-{looked.name}-{datetime.now(UTC):%Y%m%dT%H%M%S%f}"
     )
     said = {**looked.extra, "plan_digest": plan_digest} if plan_digest else looked.extra
-    said = {**said, "within": of.operation_id} if of is not None else said
+    if of is not None:
+        said = {**said, "within": of.operation_id, "away": to_document(of.away)}
     tell, still_wanted = link_tables.tell_groups_stand, of.renew if of is not None else None
     results = await begin(looked.moves, looked.intent, operation_id, this_process(), said, tell, still_wanted)
     return Ended(looked.intent, results, said)
@@ -140,10 +141,13 @@ class LinkMoved:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """The failback that a move is a step of; `renew` raises where that is another machine's by now."""
+    """The failback that a move is a step of; `renew` raises where that is another machine's by now. `away`: what is
+    still to come back behind it.
+    """
 
     operation_id: str
     renew: Callable[[], Awaitable[None]]
+    away: Away
 
 
 async def move_link(app: AppContext, intent: Intent, of: Step) -> LinkMoved:
@@ -170,7 +174,8 @@ async def move_link(app: AppContext, intent: Intent, of: Step) -> LinkMoved:
 async def link_moved(app: AppContext, ended: Ended) -> LinkMoved:
     """Of one link."""
     (result,) = ended.results
-    document = link_tables.result_document(result, await steps_after(result, app))
+    staying = [one.link for one in away_of(ended.said).links]
+    document = link_tables.result_document(result, await steps_after(result, app, staying))
     return LinkMoved(document, exit_code(ended.intent, ended.results))
 
 

@@ -19,7 +19,7 @@ from failover.journal.standing import given_up_links, intent_of, within
 from failover.journal.values import OperationLog
 from failover.observing.sites import Sites
 from failover.planning.links import enter_links, this_process
-from failover.planning.staying import Stay, StayKind, StayReason
+from failover.planning.staying import Stay, StayKind, StayReason, away_of
 from failover.running.result import OperationResult
 from failover.running.taking_up import find_operation, resume
 
@@ -60,7 +60,8 @@ def _ended(log: OperationLog, reasons: Mapping[str, str], results: Sequence[Oper
     left = [link for link in intent.links if link not in has_result]
     given_up = {link: reasons.get(link, f"{UNREAD_REASON}: {log.operation_id}") for link in left}
     stays = [Stay(StayKind.LINK, link, StayReason.REFUSED, why) for link, why in given_up.items()]
-    said = {"stays": [*log.entries[0].detail.get("stays", []), *to_document(stays)]}
+    begun_by = log.entries[0].detail
+    said = {"stays": [*begun_by.get("stays", []), *to_document(stays)], "away": to_document(away_of(begun_by))}
     intent = replace(intent, refused_links=(*intent.refused_links, *given_up))
     return Ended(intent, results, said)
 

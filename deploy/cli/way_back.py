@@ -28,6 +28,7 @@ from failover.journal.values import OperationLog
 from failover.observing.observe import observe
 from failover.observing.sites import Sites
 from failover.planning.intent import Intent
+from failover.planning.staying import Away, away_of
 from failover.running.steps import Operation
 from mirror.api import STATUS_LIMITS, Link, Pulse, SourceParting, judge_heartbeat, read_entries
 from mirror.worker.parted import source_partings
@@ -42,7 +43,7 @@ _ENDS: Mapping[ExitCode, SwitchoverEnd] = {
 
 
 class Coming:
-    """The steps, and in `result` what has come of them so far."""
+    """The steps, and in `result` what has come of them so far. `away`: what is not back when the link is."""
 
     def __init__(
         self, app: AppContext, link: Link, plan: FailbackPlan, beginning: Beginning, patience_s: float
@@ -50,6 +51,8 @@ class Coming:
         self._app, self._link, self._plan = app, link, plan
         self._back = app.link(plan.link_back)
         self._beginning = beginning
+        log = beginning.log
+        self.away = away_of(beginning.detail if log is None else log.entries[0].detail)
         self._patience_s = patience_s
         self._exit_code = ExitCode.DONE
         self._switchover: Mapping[str, Any] | None = None
@@ -107,7 +110,7 @@ class Coming:
         """As the same command of a person, consented to by this one's plan."""
         bars.stop()
         try:
-            moved = await _switch_over(self._app, self._link, self._back, journal)
+            moved = await _switch_over(self._app, self._link, self._back, journal, self.away)
         except FarshoreError as error:
             self._exit_code = exit_code_of(error)
             raise
@@ -159,7 +162,7 @@ def _left(report: Report) -> Report:
     return lambda left, there: report(there - left, there)
 
 
-async def _switch_over(app: AppContext, link: Link, back: Link, journal: OperationJournal) -> LinkMoved:
+async def _switch_over(app: AppContext, link: Link, back: Link, journal: OperationJournal, away: Away) -> LinkMoved:
     """What was cut short is brought to its end; it may have been of some groups only, and then the others follow."""
     ended: LinkMoved | None = None
     cut_short = await _cut_short(back)
@@ -174,7 +177,7 @@ async def _switch_over(app: AppContext, link: Link, back: Link, journal: Operati
         return ended
     sites = (back.source.name, back.target.name)
     intent = Intent(Operation.SWITCHOVER, (back.name,), *sites, groups=groups.named, no_groups=groups.is_none)
-    return await move_link(app, intent, Step(journal.operation_id, journal.renew))
+    return await move_link(app, intent, Step(journal.operation_id, journal.renew, away))
 
 
 async def _cut_short(back: Link) -> OperationLog | None:

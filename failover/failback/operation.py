@@ -12,6 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
+from broker.base.documents import to_document
 from broker.base.ending import to_its_end
 from broker.base.errors import FarshoreError
 from broker.client.cluster import Cluster
@@ -33,6 +34,7 @@ from failover.journal.standing import (
 from failover.journal.values import Event, OperationLog
 from failover.observing.sites import Sites
 from failover.planning.declared import check_declared, declared
+from failover.planning.staying import NONE_AWAY, Away
 from failover.running.taking_up import begun_steps, still, until_unheard, who_begins
 from mirror.api import Link
 
@@ -48,13 +50,19 @@ class Beginning:
 
 
 def first_entry(
-    intent: Mapping[str, Any], who: str, link_back: str, plan: object, together: Sequence[str] = ()
+    intent: Mapping[str, Any],
+    who: str,
+    link_back: str,
+    plan: object,
+    together: Sequence[str] = (),
+    away: Away = NONE_AWAY,
 ) -> dict[str, Any]:
     """What `Beginning.detail` says. `together`: the links of a site that one command brings back, this one among them;
-    each has an operation of its own.
+    each has an operation of its own. `away`: what is not back when this one is.
     """
     entry = {"intent": intent, "who": who, "link_back": link_back, "way_back": plan}
-    return {**entry, "together": list(together)} if together else entry
+    entry |= {"together": list(together)} if together else {}
+    return {**entry, "away": to_document(away)} if away != NONE_AWAY else entry
 
 
 async def open_failback(sites: Sites) -> OperationLog | None:

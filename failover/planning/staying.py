@@ -83,13 +83,36 @@ class StayingLink:
     groups: int | None
 
 
-def staying_links(planned: Mapping[str, Any], given_up: Iterable[str]) -> tuple[StayingLink, ...]:
-    """Those that were refused by the plan, which the first entry of a journal has (`planned`), and those `given_up`
-    since. Of a link of which it says nothing that can be read nothing is known.
+@dataclass(frozen=True, slots=True)
+class Away:
+    """Of a site that comes back link by link, when one of them is back: the `links` that are not yet, and the `groups`
+    of that one which read along these, too. Their applications are to wait.
     """
-    counts: dict[str, int | None] = {}
+
+    links: tuple[StayingLink, ...] = ()
+    groups: tuple[str, ...] = ()
+
+
+NONE_AWAY: Final = Away()
+
+
+def away_of(planned: Mapping[str, Any]) -> Away:
+    """As the first entry of a journal has it; none where it has nothing that can be read."""
+    with suppress(KeyError, TypeError, AttributeError):
+        found = planned["away"]
+        links = tuple(StayingLink(str(one["link"]), one["groups"]) for one in found["links"])
+        return Away(links, tuple(map(str, found["groups"])))
+    return NONE_AWAY
+
+
+def staying_links(planned: Mapping[str, Any], given_up: Iterable[str]) -> tuple[StayingLink, ...]:
+    """Those that were refused by the plan, which the first entry of a journal has (`planned`), those that are still
+    away, and those `given_up` since. Of a link of which it says nothing that can be read nothing is known.
+    """
+    away = away_of(planned).links
+    counts: dict[str, int | None] = {one.link: one.groups for one in away}
     with suppress(KeyError, TypeError, AttributeError):
         counts |= {str(one["link"]): one["groups"] for one in planned.get("staying_links", [])}
         counts |= {plan["snapshot"]["link"]: len(plan["snapshot"]["groups"]) for plan in planned.get("plans", [])}
-    names = dict.fromkeys([*planned["intent"]["refused_links"], *given_up])
+    names = dict.fromkeys([*planned["intent"]["refused_links"], *(one.link for one in away), *given_up])
     return tuple(StayingLink(name, counts.get(name)) for name in names)

@@ -78,6 +78,8 @@ class Opening:
     given_up: Mapping[str, str] = field(default_factory=dict)
     is_freeze_begun: bool = False
     staying: tuple[StayingLink, ...] = ()
+    groups_away: tuple[str, ...] = ()
+    """That read along a link which is still to come back, too."""
     late_denials: tuple[str, ...] = ()
     """Topics whose denials an earlier run may have asked for that come yet."""
 
@@ -143,7 +145,7 @@ class _Run:
         self._hook_error = ""
         self.still_frozen: StillFrozen | None = None
         """Where the freeze could not be undone, since the target does not answer."""
-        self._staying = opening.staying
+        self._staying, self._groups_away = opening.staying, opening.groups_away
         self._tell = tell
         self._done: list[tuple[Event, dict[str, Any]]] = []
         """What the journal does not say yet: it does with its next entry."""
@@ -226,7 +228,7 @@ class _Run:
         """Applications may start from here on: the journal says so before anybody is told."""
         offsets = {link.sites.link.name: verified_document(link.moves) for link in self._live}
         kept_back = ((*link.left_groups, *link.surprised_groups, *link.plan.not_named) for link in self._live)
-        left = sorted({group for groups in kept_back for group in groups})
+        left = sorted({*self._groups_away, *(group for groups in kept_back for group in groups)})
         given_up = [
             StayingLink(link.sites.link.name, len(link.plan.snapshot.groups))
             for link in self._links

@@ -53,7 +53,7 @@ from failover.planning.gates import RefusalReason
 from failover.planning.intent import Intent
 from failover.planning.links import plan_link
 from failover.planning.site_plan import found_together
-from failover.planning.staying import staying_links
+from failover.planning.staying import away_of, staying_links
 from failover.running.link_run import LinkMove
 from failover.running.operation import Opening, Tell, carry_out, tell_nobody
 from failover.running.read_on import verified_offsets
@@ -96,7 +96,7 @@ async def begin(
     journal = OperationJournal(sites.target, operation_id, who, writer, between)
     freezing = joined([move.plan.freezing for move in moves])
     detail = planned(moves, intent, who, freezing, extra)
-    opening = Opening(Event.PLANNED, detail, staying=staying_links(detail, ()))
+    opening = Opening(Event.PLANNED, detail, staying=staying_links(detail, ()), groups_away=away_of(detail).groups)
     try:
         results = await carry_out(moves, journal, opening, intent.drain_timeout_s, tell=tell)
     except OperationTakenUp as overtaken:
@@ -199,9 +199,10 @@ async def resume(
     between = (intent.source, intent.target)
     writer, log = await claim(target, between, partial(still, log))
     journal = OperationJournal(target, log.operation_id, who, writer, between, log)
-    staying = staying_links(log.entries[0].detail, [*given_up, *refused])
+    begun_by = log.entries[0].detail
+    staying, groups_away = staying_links(begun_by, [*given_up, *refused]), away_of(begun_by).groups
     is_frozen, late = OperationStep.FREEZE in begun_steps(log), late_denials(log)
-    opening = Opening(Event.TAKEN_UP, {"who": who}, refused, is_frozen, staying, late)
+    opening = Opening(Event.TAKEN_UP, {"who": who}, refused, is_frozen, staying, groups_away, late)
     try:
         return await carry_out(moves, journal, opening, intent.drain_timeout_s, _done(log, moves), tell)
     except OperationTakenUp:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
@@ -10,9 +11,11 @@ import pytest
 
 from broker.client.errors import ClusterUnreachable
 from deploy.cli import failback_site
-from deploy.cli.failback_site import LinkBack, Outcome
-from deploy.cli.terminal import AppContext, ExitCode
+from deploy.cli.failback_site import LinkBack, Outcome, _result, _tell_results, still_away
+from deploy.cli.failback_words import start_at
+from deploy.cli.terminal import AppContext, CommandRefused, ExitCode, Output
 from failover.failback.plan import FailbackPlan, FailbackRefusal
+from failover.planning.staying import NONE_AWAY, Away, StayingLink
 from mirror.link import Link
 from tests.mirror.harness import link_between
 
@@ -21,6 +24,42 @@ LINK = link_between("127.0.0.1:1", "127.0.0.1:2", ["flights"], name="east-west")
 
 def planned(*refusals: FailbackRefusal) -> FailbackPlan:
     return FailbackPlan(LINK.name, "west-east", "east", "west", (), refusals, 0, "", ())
+
+
+def found(name: str, *groups: str, refused: bool = False) -> LinkBack:
+    plan = replace(planned(), link=name, groups_back=groups)
+    why = CommandRefused("a consumer at east", "stop it", ExitCode.REFUSED) if refused else None
+    return LinkBack(replace(LINK, name=name), Path(name), plan, None, why)
+
+
+FLIGHTS, ORDERS = found("east-west", "analysts", "billing"), found("orders-ew", "billing", "packers")
+
+
+def test_what_reads_along_a_link_that_is_not_back_yet_is_not_to_start_with_the_others() -> None:
+    """Behind the first link all were told to start: billing read at east while west's orders were not there."""
+    away = still_away([FLIGHTS, ORDERS], {"east-west"}, FLIGHTS.groups)
+    assert away == Away((StayingLink("orders-ew", 2),), ("billing",))
+    assert still_away([FLIGHTS, ORDERS], {"east-west", "orders-ew"}, ORDERS.groups) == NONE_AWAY
+    assert still_away([FLIGHTS, found("bills", refused=True)], {"east-west"}, FLIGHTS.groups) == Away(
+        (StayingLink("bills", None),), ()
+    )
+    at_home = replace(ORDERS, plan=planned(FailbackRefusal.NOT_PROMOTED))
+    assert still_away([FLIGHTS, at_home], {"east-west"}, FLIGHTS.groups) == NONE_AWAY
+
+
+@pytest.mark.parametrize("outcome", [Outcome.BACK, Outcome.FINDINGS])
+def test_the_last_word_leaves_out_what_did_not_come_back(outcome: Outcome, capsys: pytest.CaptureFixture[str]) -> None:
+    start = start_at(LINK.source)
+    then = start_at(LINK.source, "west", Away((StayingLink("orders-ew", 2), StayingLink("bills", 0)), ()))
+    results = [
+        {**_result(FLIGHTS.link, outcome, 0), "next": (then,)},
+        _result(ORDERS.link, Outcome.REFUSED, ExitCode.REFUSED, error="billing has consumers at east"),
+    ]
+    with pytest.raises(SystemExit):
+        _tell_results("east", "west", [FLIGHTS, ORDERS], results, Output.JSON)
+    told = json.loads(capsys.readouterr().out)
+    but = "; but not what reads or writes along orders-ew, groups billing among it: that stays at west"
+    assert told["next"][0]["what"] == told["links"][0]["next"][0]["what"] == f"{start.what}{but}"
 
 
 def test_a_link_that_somebody_else_brought_back_meanwhile_is_not_told_as_not_back(
@@ -32,7 +71,8 @@ def test_a_link_that_somebody_else_brought_back_meanwhile_is_not_told_as_not_bac
     monkeypatch.setattr(failback_site, "look_at", look)
     seen = LinkBack(LINK, tmp_path, planned(), None, None)
     assert seen.outcome is Outcome.COMES_BACK
-    came: dict[str, Any] = failback_site._come_back(cast(AppContext, None), seen, 1.0, [LINK.name], yes=True)
+    asked = cast(AppContext, None), seen, 1.0, [LINK.name], NONE_AWAY
+    came: dict[str, Any] = failback_site._come_back(*asked, yes=True)
     assert (came["outcome"], came["exit_code"]) == (Outcome.NOT_AWAY, ExitCode.DONE)
     assert "not away any more" in capsys.readouterr().err
 

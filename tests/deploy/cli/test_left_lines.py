@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import json
+from typing import Any
+
 import pytest
 
+from broker.base.documents import to_document
 from deploy.cli.left_lines import but_not
-from failover.planning.staying import StayingLink, staying_links
+from failover.planning.staying import NONE_AWAY, Away, StayingLink, away_of, staying_links
 
 GROUPS = [f"g{number:02}" for number in range(12)]
 TEN = ", ".join(GROUPS[:10])
@@ -41,3 +45,13 @@ def test_links_that_stay_are_counted_as_the_plan_had_them() -> None:
     assert list(staying_links(planned, ["c", "d"])) == found
     older = {"intent": {"refused_links": ["a"]}}
     assert staying_links(older, []) == (StayingLink("a", None),)
+
+
+def test_links_that_are_still_to_come_back_stay_also_by_the_journal() -> None:
+    away = Away((StayingLink("orders-ew", 2), StayingLink("bills", None)), ("billing",))
+    planned = {"intent": {"refused_links": []}, "plans": [], "away": json.loads(json.dumps(to_document(away)))}
+    assert away_of(planned) == away
+    assert staying_links(planned, ["c"]) == (*away.links, StayingLink("c", None))
+    unreadable: tuple[Any, ...] = (None, [], {"links": [{}]})
+    assert [away_of({"away": one}) for one in unreadable] == [NONE_AWAY] * len(unreadable)
+    assert away_of({}) == NONE_AWAY

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -204,7 +205,11 @@ def come_back(shell: Shell) -> None:
     planned = json.loads(shell.run(f"{dry_run} -o json", ExitCode.DONE).stdout)
     told = [(one["link"], one["link_back"], one["outcome"], one["stranded_records"]) for one in planned["links"]]
     assert told == [(there, back, "comes_back", 3) for there, back in zip(THERE, BACK, strict=True)]
-    came = json.loads(shell.run(f"{line} --yes -o json", ExitCode.DONE).stdout)
+    done = shell.run(f"{line} --yes -o json", ExitCode.DONE)
+    came = json.loads(done.stdout)
+    first, second = re.findall(r"applications may start there(.*?); watching", " ".join(done.stderr.split()))
+    assert first.startswith(", but not: g2; nor along links that stay at west: orders-ew (2 groups)"), first
+    assert second == "", "all is back"
     assert [(one["link"], one["outcome"], one["exit_code"]) for one in came["links"]] == [
         (link, "back", 0) for link in THERE
     ]
