@@ -112,8 +112,8 @@ def describe_command(context: AppContext, link_name: str | None, output: str) ->
     "--stranded",
     "way",
     type=click.Choice([way.value for way in StrandedWay]),
-    help="Of a promoted link: what becomes of records that only its source has, while its target has newer ones. "
-    "leave: they stay there alone; append: they are mirrored behind the newer ones.",
+    help="Of a promoted link: what becomes of all records that only its source has; to be said where its target has "
+    "newer ones. leave: they stay there alone, and none is mirrored; append: they are mirrored behind what is there.",
 )
 @dry_run_option("what would be written")
 @yes_option

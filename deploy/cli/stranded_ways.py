@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -21,6 +22,7 @@ class StrandedWay(StrEnum):
     """What becomes of stranded records when their link goes on."""
 
     LEAVE = "leave"
+    """All of them stay at the source, also where the target has nothing newer."""
     APPEND = "append"
 
 
@@ -35,27 +37,39 @@ class TailsGoing:
 
 
 def stranded_in_the_way(link: Link, plan: ResumePlan, way: StrandedWay | None) -> TailsGoing:
-    """What becomes of the tails when the promoted link goes on. Raises CommandRefused (exit 3) where nobody said what
-    becomes of records that would come behind newer ones, StrandedUnknown.
+    """What becomes of the tails when the promoted link goes on. Whoever said that they stay gets none appended, also
+    none where the target has nothing newer. Raises CommandRefused (exit 3) where nobody said what becomes of records
+    that would come behind newer ones, StrandedUnknown.
     """
     if plan.condition is not LinkCondition.PROMOTED:
         return TailsGoing()
     if way is StrandedWay.APPEND:
         return TailsGoing(brings=_to_append(link))
     found = look_or_refuse(link)
-    behind = found.behind_newer
-    brings = tuple(tail for tail in found.undecided if tail not in behind)
     if way is StrandedWay.LEAVE:
-        check_settled(behind, link.source)
-        return TailsGoing(behind, brings)
-    if behind:
-        records, partitions = sum(tail.records or 0 for tail in behind), counted(len(behind), "partition")
-        has = f"{link.source.name} has {counted(records, 'record')} in {partitions} that {link.target.name} lacks"
-        has = in_words(found) if found.not_compared else has
-        newer = f"{link.target.name} has newer ones: link {link.name} would append them there"
-        text = f"{has}, and {newer}. Nothing was changed"
-        raise CommandRefused(text, _ways(link), ExitCode.REFUSED)
-    return TailsGoing(brings=brings)
+        check_settled(found.undecided, link.source)
+        return TailsGoing(found.undecided)
+    if found.behind_newer:
+        raise CommandRefused(f"{_asked_about(link, found)}. Nothing was changed", _ways(link), ExitCode.REFUSED)
+    return TailsGoing(brings=found.undecided)
+
+
+def _asked_about(link: Link, found: Stranded) -> str:
+    """What would come behind newer records; and the rest, which the answer is about, too."""
+    source, target, behind = link.source.name, link.target.name, found.behind_newer
+    has = f"{source} has {_in_partitions(behind)} that {target} lacks"
+    has = in_words(found) if found.not_compared else has
+    text = f"{has}, and {target} has newer ones: link {link.name} would append them there"
+    others = [tail for tail in found.undecided if tail not in behind]
+    return (
+        f"{text}; {_in_partitions(others)} more, where it has nothing newer, go the way you choose" if others else text
+    )
+
+
+def _in_partitions(tails: Sequence[StrandedTail]) -> str:
+    count, where = count_in(tails), counted(len({tail.where for tail in tails}), "partition")
+    told = "records, how many is not known," if count is None else counted(count, "record")
+    return f"{told} in {where}"
 
 
 def _to_append(link: Link) -> tuple[StrandedTail, ...] | None:

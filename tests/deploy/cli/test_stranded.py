@@ -115,6 +115,49 @@ def test_a_resumed_link_appends_nothing_behind_newer_records_unasked(operator: O
     assert asyncio.run(go_on()) == [*before, *later]
 
 
+def test_whoever_says_that_they_stay_gets_none_appended_also_where_the_target_has_nothing_newer(
+    operator: Operator,
+) -> None:
+    """It was shown as appended, and appended, for good: only what stood behind newer records stayed."""
+    both = [TopicPartition("flights", partition) for partition in range(2)]
+
+    async def lose_east() -> None:
+        async with Cluster(operator.link.source) as east, Cluster(operator.link.target) as west:
+            await make_topic(east, WHERE.topic, 2)
+            for where in both:
+                await write(east, where, some_records(0, SHARED))
+            async with running(operator.link):
+                for where in both:
+                    await wait_for_records(west, where, SHARED)
+            await promote_link(operator.link, west, "failover-1")
+            await write(west, both[1], some_records(2_000, NEWER))
+            for where in both:
+                await write(east, where, some_records(1_000, STRANDED))
+
+    asyncio.run(lose_east())
+    leave = "link resume --link east-west --stranded leave"
+    dry = json.loads(operator.run(f"{leave} --dry-run -o json").stdout)
+    assert ([tail["partition"] for tail in dry["leaves_at_source"]], dry["brings"]) == ([0, 1], [])
+    told = operator.run(f"{leave} --dry-run").stdout
+    assert "14 records of 2 partitions stay at east alone" in told
+    assert "appended" not in told
+    refused = " ".join(operator.run("link resume --link east-west --yes", ExitCode.REFUSED).stderr.split())
+    assert "east has 7 records in 1 partition that west lacks, and west has newer ones" in refused
+    assert "7 records in 1 partition more, where it has nothing newer, go the way you choose" in refused
+    operator.run(f"{leave} --yes")
+    later = contents(some_records(3_000, 2))
+
+    async def go_on() -> list[tuple[object, ...]]:
+        async with Cluster(operator.link.source) as east:
+            for where in both:
+                await write(east, where, some_records(3_000, 2))
+        async with Cluster(operator.link.target) as west, running(operator.link):
+            await wait_for_records(west, both[1], SHARED + NEWER + 2)
+            return contents(await wait_for_records(west, both[0], SHARED + 2))
+
+    assert asyncio.run(go_on()) == [*contents(some_records(0, SHARED)), *later]
+
+
 def test_what_is_not_there_to_be_decided_or_replayed_is_said(operator: Operator) -> None:
     async def mirror() -> None:
         async with Cluster(operator.link.source) as east, Cluster(operator.link.target) as west:
