@@ -96,13 +96,20 @@ def _headline(total: LossTotal, source: str) -> str:
 
 def behind_line(total: LossTotal, source: str, target: str, *, is_promoted: bool, lacks: int = 0) -> str:
     """Of a switchover, which loses nothing, what its drain is to wait for, as it is now. Of one that is refused since
-    the target lacks records of its own, or may, in so many partitions: no more than that.
+    the target lacks records of its own, or may, in so many partitions: no more than that. Of a source that does not
+    answer, or not wholly, what was last seen of it, and what is likely, as a failover says it: there is no now.
     """
     if lacks:
         return (
             f"not all that {source} has would come to {target}: of {counted(lacks, 'partition')} {target} lacks what "
             "it had before, or may, and no link brings that"
         )
+    if not total.is_source_there or total.ceased_partitions:
+        moved = "the link was moved before, and brings nothing more; " if is_promoted else ""
+        what = f"what {source} alone has" if is_promoted else f"how far {target} is behind {source}"
+        answers = "does not answer wholly" if total.is_source_there else "does not answer"
+        is_missing = headline(total, source).removeprefix("lost: ").removeprefix("only at the source: ")
+        return f"{moved}{what} is not known now, as {source} {answers}. Missing at {target}: {is_missing}"
     seen_offsets = total.offsets + total.unclear_offsets
     missing = counted(seen_offsets, "offset") if total.records is None else counted(total.records, "record")
     missing += f" in {counted(total.partitions_with_loss, 'partition')}" if total.partitions_with_loss else ""

@@ -63,7 +63,7 @@ def test_a_list_says_what_the_target_alone_has_as_status_does() -> None:
 
 
 def test_a_switchover_that_is_refused_for_it_does_not_say_that_nothing_is_lost() -> None:
-    total = LossTotal(0, 0, 0, Certainty.EXACT)
+    total = LossTotal(0, 0, 0, Certainty.EXACT, is_source_there=True)
     assert "nothing is lost" in behind_line(total, "west", "east", is_promoted=False)
     said = behind_line(total, "west", "east", is_promoted=False, lacks=1)
     assert "nothing is lost" not in said

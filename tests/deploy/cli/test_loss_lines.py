@@ -143,8 +143,40 @@ def test_a_loss_that_is_not_exact_says_since_when_nothing_is_known(total: LossTo
 def test_what_an_open_transaction_holds_is_a_clause_of_its_own(offsets: int, has: str) -> None:
     """It stood in the middle of another one: "4 offsets more ... before it ends behind west"."""
     total = replace(LOSS, offsets=offsets, records=offsets, partitions_with_loss=int(offsets > 0), open_offsets=4)
+    total = replace(total, is_source_there=True)
     held = "4 offsets more stand there behind the start of a transaction that is open, and how many of them are records"
     told = behind_line(total, "east", "west", is_promoted=False)
     assert told.startswith(f"nothing is lost: {has}, now; {held} that count nobody can tell before it ends. The drain")
     has = "east alone has nothing that is committed" if not offsets else "3 records in 1 partition are at east alone"
     assert f"; {has}, now; {held}" in behind_line(total, "east", "west", is_promoted=True)
+
+
+GONE = LossTotal(
+    *(0, 0, 0, Certainty.AT_LEAST, SEEN_AT_MS, 0, SEEN_AT_MS + 4_200),
+    likely_offsets=2_550,
+    seen_seconds=0.0,
+    unanswered_at_ms=SEEN_AT_MS + 300,
+    fastest_per_s=4_786.4,
+)
+
+
+@pytest.mark.parametrize("is_promoted", [False, True])
+def test_of_a_source_that_does_not_answer_a_switchover_says_what_a_failover_does(is_promoted: bool) -> None:
+    """It was "nothing is lost: west has all that east has", as of now, where 394 records were missing."""
+    said = behind_line(GONE, "east", "west", is_promoted=is_promoted)
+    assert "nothing is lost" not in said
+    assert "has all" not in said
+    assert "has nothing" not in said
+    what = "what east alone has" if is_promoted else "how far west is behind east"
+    assert f"{what} is not known now, as east does not answer. Missing at west: likely 0 to 2,550 offsets." in said
+    assert "Seen at east (2023-11-14T22:13:20.000Z, 4.2 s ago): 0 records; 300 ms later it did not answer" in said
+    never = LossTotal(0, None, 0, Certainty.UNKNOWN)
+    said = behind_line(never, "east", "west", is_promoted=is_promoted)
+    assert said.endswith("Missing at west: how much is unknown: nothing was ever seen of what east has")
+
+
+def test_of_a_source_of_which_a_part_answers_the_rest_is_said_to_be_likely() -> None:
+    partly = replace(GONE, is_source_there=True, ceased_partitions=1, ceased_per_s=40.0)
+    said = behind_line(partly, "east", "west", is_promoted=False)
+    assert said.startswith("how far west is behind east is not known now, as east does not answer wholly. Missing at")
+    assert "300 ms later 1 partition did not answer any more" in said
