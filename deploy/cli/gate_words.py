@@ -20,7 +20,8 @@ _REASONS: dict[RefusalReason, tuple[str, str]] = {
     ),
     RefusalReason.SOURCE_PARTLY_THERE: (
         "the source site {subject} is there in part: it answers, but not everything that was asked",
-        "see which brokers answer; to leave it as it is, add --even-if-source-partly-there",
+        "see which brokers answer, and bring the others back; to leave it as it is, which may lose records: `farshore "
+        "failover` with --even-if-source-partly-there (docs/runbook.md, Partial loss)",
     ),
     RefusalReason.SOURCE_SEEN_BY_WORKER: (
         "no broker of the source site {subject} answers here, and meanwhile it answered the worker of {detail}: it is "

@@ -34,7 +34,7 @@ from failover.losses.statements import LossGrowth, growth
 from failover.observing.sites import Sites
 from failover.planning.gates import GateRefusal, RefusalReason
 from failover.planning.intent import Intent
-from failover.planning.links import enter_links, plan_link, plan_links, source_names, this_process
+from failover.planning.links import enter_links, plan_links, plan_or_refuse, source_names, this_process
 from failover.planning.plan import OperationPlan
 from failover.planning.plan_file import ANEW, PlanFile, check_holds, write_plan
 from failover.planning.site_plan import plan_site
@@ -220,7 +220,7 @@ async def _look(app: AppContext, intent: Intent, sites: Sequence[Sites], *, coun
     offsets would say too much.
     """
     if not intent.is_site:
-        move = await plan_link(intent, sites[0], app.hooks())
+        move = await plan_or_refuse(intent, sites[0], app.hooks())
         found = [await counted(move, always=counting)]
         return LookedAtLink(found, found, intent)
     moves, failed = await plan_links(intent, sites, app.hooks())

@@ -172,9 +172,32 @@ async def plan_links(
 
 async def _plan_or_error(intent: Intent, sites: Sites, hooks: Hooks) -> LinkMove | FarshoreError:
     try:
-        return await plan_link(intent, sites, hooks)
+        return await plan_or_refuse(intent, sites, hooks)
     except FarshoreError as error:
         return error
+
+
+async def plan_or_refuse(intent: Intent, sites: Sites, hooks: Hooks) -> LinkMove:
+    """As `plan_link`, of a move that has not begun: a switchover whose source does not answer wholly is refused as
+    that, whatever of it was asked for in vain. Raises as `plan_link` for all else.
+    """
+    try:
+        return await plan_link(intent, sites, hooks)
+    except ClientError as error:
+        if intent.operation is not Operation.SWITCHOVER or not error.retriable:  # what is not answers, and says no
+            raise
+        seen = await sites.look_past_source(patience_s=0)
+        if seen.source_answers:  # by now; or it is the target that does not
+            raise
+        named = sites.link.named_topics | {view.topic for view in seen.partitions}
+        freezing = await _freezing_source(sites, hooks, named, intent.whole_site)
+        plan = plan_switchover(
+            seen,
+            left_groups=intent.left_groups,
+            set_back_groups=intent.set_back_groups,
+            freezing=replace(freezing, freezes=intent.freezes, hooks=hooks),
+        )
+        return LinkMove(plan, sites.as_found(seen))
 
 
 async def source_names(source: Cluster | None) -> SourceNames:

@@ -97,7 +97,7 @@ def plan_switchover(
         refusals.append(GateRefusal(RefusalReason.LINK_PAUSED, snapshot.link))
     if not snapshot.is_promoted:
         refusals += [GateRefusal(RefusalReason.TOPIC_PAUSED, topic) for topic in snapshot.paused_topics]
-    why_not = {**_ANSWERED, SiteFinding.UNREACHABLE: RefusalReason.SOURCE_SEEN_BY_WORKER}
+    why_not = {**_ANSWERED, **_THERE_IN_PART}
     if not snapshot.source_answers:
         said = why_not.get(snapshot.source_finding, RefusalReason.SOURCE_UNREACHABLE)
         refusals.append(GateRefusal(said, snapshot.source, ", ".join(snapshot.seen_by)))

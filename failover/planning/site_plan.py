@@ -147,8 +147,11 @@ def _sort(judged: _Sorted, intent: Intent, move: LinkMove) -> None:
         judged.moved_before += [one for one in plan.refusals if one.reason is RefusalReason.LINK_NOT_RUNNING]
         judged.stays.append(Stay(StayKind.LINK, link, StayReason.ALREADY_MOVED, plan.snapshot.operation_id))
     else:
-        judged.site_wide += [one for one in plan.refusals if one.reason in SITE_WIDE | NOT_FOUND]
-        own = tuple(one for one in plan.refusals if one.reason not in SITE_WIDE | NOT_FOUND)
+        wide = SITE_WIDE | NOT_FOUND
+        if intent.operation is Operation.SWITCHOVER:  # of the other links all is told that they need
+            wide -= {RefusalReason.SOURCE_PARTLY_THERE}
+        judged.site_wide += [one for one in plan.refusals if one.reason in wide]
+        own = tuple(one for one in plan.refusals if one.reason not in wide)
         if own:
             judged.refused[link] = own
             said = ", ".join(dict.fromkeys(f"{one.reason.value} {one.subject}" for one in own))
