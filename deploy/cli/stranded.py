@@ -39,7 +39,7 @@ from failover.failback.stranding import Stranded, check_settled, leave_at_source
 from failover.observing.partings import target_lacks
 from mirror.api import TailReader
 from mirror.link import Link
-from mirror.offsets.entries import LinkRun, RunState
+from mirror.offsets.entries import LinkRun
 from mirror.offsets.state import read_entries
 from mirror.worker.declared import complete_link
 from mirror.worker.parted import PartingKind, that_are_missing
@@ -59,21 +59,21 @@ def stranded_group() -> None:
 def list_command(context: AppContext, link_name: str | None, output: str) -> None:
     """List per partition what stands at the source behind the last mirrored record, counted by reading it.
 
-    Transactions' markers, aborted records and what came from the target do not count. Exit code 4 where it is not known
+    Transactions' markers, aborted records and what came from the target do not count. Of a link that is not promoted it
+    has what was left before: what else its source has is lag. Exit code 4 where it is not known
     whether there are more, as the logs could not be compared, and where the target lacks records of its own that the
     source has from it, and no link brings.
     """
     link = context.link(link_name)
-    found, run = with_lacks(link, look(link)), run_async(_run_of(link))
+    found = with_lacks(link, look(link))
     looking = look_at_links_back(link, context.links(), are_asked=bool(found.undecided))
     back, conditions = run_async(looking)
-    is_promoted = run is not None and run.state is RunState.PROMOTED
-    steps = steps_to_decide(link, found, back.links, conditions, context.links(), is_promoted=is_promoted)
+    steps = steps_to_decide(link, found, back.links, conditions, context.links(), is_promoted=found.is_promoted)
     if output != Output.TABLE:
         emit({**to_document(found), "next": steps}, output)
     else:
         print_table(to_document(found.tails), COLUMNS, "")
-        click.echo(filled(in_words(found)) if found.target_lacks else in_words(found))
+        click.echo(filled(in_words(found)))
         for line in parting_lines(found):
             click.echo(filled(line))
         tell_next(steps)
@@ -112,6 +112,8 @@ def export(link: Link, folder: Path, *, left: bool) -> Manifest:
     async def job(source: Cluster | None, target: Cluster) -> Manifest:
         reader, found = await read_shown(link, source, target)
         tails = [tail for tail in found.tails if tail.left] if left else found.undecided
+        if not tails and not found.is_promoted:
+            raise CommandRefused(in_words(found), "only what a promoted link left behind is saved", ExitCode.REFUSED)
         if not tails and found.tails:
             decided, hint = ("never", "leave out --left") if left else ("already", "add --left to save it")
             raise CommandRefused(
@@ -143,7 +145,7 @@ def leave_command(context: AppContext, link_name: str | None, dry_run: bool, yes
             emit(tails, output, columns=COLUMNS)
         if output == Output.TABLE:
             found = with_lacks(link, found)
-            click.echo(in_words(found) + ("" if tails else ": there is nothing to decide"))
+            click.echo(filled(in_words(found) + ("" if tails else ": there is nothing to decide")))
         return
     question = f"Let link {link.name} never bring them to {link.target.name}?"
     confirm_plan(tails, yes, question=question, columns=COLUMNS)
@@ -255,6 +257,12 @@ def in_words(found: Stranded) -> str:
     if found.not_compared:
         places = "; ".join(f"{one.where}: {one.in_words(found.source)}" for one in found.not_compared)
         return f"what {found.source} alone has is not known: {places}{f'; {lacks}' if lacks else ''}"
+    if not found.is_promoted:
+        stay = f"; {counted(total, 'range')} of before stay at {found.source}, as was decided" if total else ""
+        return (
+            f"link {found.link} is not promoted: what {found.source} has beyond what was mirrored is its lag, of which "
+            f"`farshore status` tells, and not this{stay}{f'; {lacks}' if lacks else ''}"
+        )
     if not total:
         return lacks or f"{found.source} has no record that {found.target} lacks"
     count = "records, how many is not known (an open transaction, or no known end)," if found.records is None else ""

@@ -240,7 +240,7 @@ def plan_failback(
         target=found.target,
         steps=steps,
         refusals=tuple(refusals),
-        stranded_records=found.undecided_records,
+        stranded_records=found.undecided_records if found.is_promoted else None,
         left_records=found.left_records,
         open_tails=tuple(tail for tail in tails if tail.open_from is not None),
         export_to=export_to if saves else "",

@@ -13,7 +13,7 @@ from broker.wire.vocabulary import TopicPartition
 from failover.errors import StrandedUnknown, TailEndUnknown
 from failover.freezing.choice import Freezing
 from failover.observing.transaction_ends import how_they_end, told_starts
-from mirror.api import Link, SourceParting, StrandedTail, TailReader, leave_stranded, resume_link
+from mirror.api import Link, RunState, SourceParting, StrandedTail, TailReader, leave_stranded, resume_link
 
 Report: TypeAlias = Callable[[int, int], None]
 Check: TypeAlias = Callable[[], Awaitable[None]]
@@ -25,6 +25,8 @@ class Stranded:
     """What only the source has. `records`: of all tails, None where those of one are not known, or there may be more.
     `partings`: where the source has not what was mirrored from it. `target_lacks`: records of the target's own that it
     has no more, and the source has from it, by who asked for them: no tail has these, and no link brings them.
+    Not `is_promoted`: `tails` are those that were left once; what else the source has beyond what was mirrored is lag,
+    and was not looked at.
     """
 
     link: str
@@ -34,6 +36,7 @@ class Stranded:
     tails: tuple[StrandedTail, ...]
     partings: tuple[SourceParting, ...] = ()
     target_lacks: tuple[SourceParting, ...] = ()
+    is_promoted: bool = True
 
     @property
     def not_compared(self) -> tuple[SourceParting, ...]:
@@ -73,10 +76,11 @@ async def read_stranded(
     found; `report` gets the offsets that were read and those there are. Raises ClientError, MirrorError, CorruptBatch.
     """
     reader = TailReader(link, source, target)
-    await reader.look()
+    run = await reader.look()
     tails = await reader.tails(report)
     found = Stranded(link.name, link.source.name, link.target.name, count_in(tails), tails, reader.partings)
-    return reader, replace(found, records=None) if found.not_compared else found
+    found = replace(found, is_promoted=run is not None and run.state is RunState.PROMOTED)
+    return reader, found if found.is_promoted and not found.not_compared else replace(found, records=None)
 
 
 def count_in(tails: Iterable[StrandedTail]) -> int | None:

@@ -165,10 +165,25 @@ def test_what_is_not_there_to_be_decided_or_replayed_is_said(operator: Operator)
             await write(east, WHERE, some_records(0, 1))
             async with running(operator.link):
                 await wait_for_records(west, WHERE, 1)
+            await write(east, WHERE, some_records(1, STRANDED))
 
     asyncio.run(mirror())
-    told = operator.run("stranded leave --link east-west --yes")
-    assert told.stdout == "east has no record that west lacks: there is nothing to decide\n"
+    for paused in (False, True):
+        if paused:
+            operator.run("link pause --link east-west")
+        told = operator.run("stranded leave --link east-west --yes").stdout
+        assert "link east-west is not promoted" in told
+        assert "there is nothing to decide" in " ".join(told.split())
+        told = operator.run("stranded list --link east-west").stdout
+        assert "link east-west is not promoted: what east has beyond what was mirrored is its lag" in " ".join(
+            told.split()
+        )
+        assert "has no record" not in told, "it was said of a paused link with hundreds behind"
+        listed = json.loads(operator.run("stranded list --link east-west -o json").stdout)
+        assert (listed["is_promoted"], listed["records"], listed["tails"]) == (False, None, [])
+        export = f"stranded export --link east-west --to {operator.folder}/none"
+        assert "is not promoted" in operator.run(export, ExitCode.REFUSED).stderr
+        assert not (operator.folder / "none").exists()
     wrong = operator.run("stranded replay --link east-west --from nowhere --policy append --yes", ExitCode.USAGE)
     assert "nowhere has no manifest.json: it is no export" in " ".join(wrong.stderr.split())
     wrong = operator.run("link resume --link east-west --gap flights:7 --yes", ExitCode.USAGE)
