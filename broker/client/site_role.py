@@ -24,7 +24,10 @@ from broker.wire.vocabulary import BROKER_RESOURCE, ConfigOperation
 class SiteHasNoRoles(ClientError):
     """The site's brokers are not farshore's own."""
 
-    hint = "refuse its clients there by ACLs (freeze_principals in farshore.toml), or by a hook (docs/operating.md)"
+    hint = (
+        "stop its clients, or refuse them there by ACLs (freeze_principals in farshore.toml, docs/operating.md); in a "
+        "move a freeze_hook can do it (docs/configuration.md)"
+    )
 
 
 class SiteRoleChanged(ClientError):

@@ -123,12 +123,12 @@ def read_on_line(result: OperationResult) -> str:
 
 
 def not_compared_line(result: OperationResult) -> str:
-    """Of which partitions a switchover compared no record, in one line."""
+    """Of which partitions a switchover compared no record, in one line: the last was gone, or there never was one."""
     names = result.not_compared_partitions
     shown = ", ".join(names[:OTHERS_SHOWN]) + (", ..." if len(names) > OTHERS_SHOWN else "")
     return (
-        f"{counted(len(names), 'partition')} compared by offsets alone, as the last mirrored record is gone at a site, "
-        f"or nobody can say where exactly it is: {shown}"
+        f"{counted(len(names), 'partition')} compared by offsets alone, as there never was a record, or the last "
+        f"mirrored one is gone at a site, or nobody can say where exactly it is: {shown}"
     )
 
 

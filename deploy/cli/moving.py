@@ -25,7 +25,7 @@ from deploy.cli.loss_lines import growth_line
 from deploy.cli.next_steps import NextStep, back_at_once, for_refused, merged, steps_after
 from deploy.cli.refusals import refusals_of
 from deploy.cli.terminal import AppContext, ExitCode
-from deploy.cli.unknown_groups import refuse_unknown_groups
+from deploy.cli.unknown_groups import refuse_unknown_groups, refuse_unknown_topics
 from failover.errors import GateRefused, OperationUnderWay, WorldChanged
 from failover.journal.opposite import refuse_opposite
 from failover.journal.standing import refuse_second
@@ -72,6 +72,7 @@ async def decide(
             looked, not_alone = await _look_beside(app, intent, sites)
         else:
             looked = await _look_alone(app, intent, sites)
+        refuse_unknown_topics(intent, names, [move.plan for move in looked.looked_at])
         await refuse_unknown_groups(looked.refusals, sites[0].source, sites[0].target)
         if applied is not None:
             _check(applied, looked, output)

@@ -35,6 +35,7 @@ from deploy.cli.terminal import (
     run_async,
     yes_option,
 )
+from failover.errors import OperationEnded
 from failover.failback.aborting import abort_failback, plan_failback_abort
 from failover.failback.operation import link_back_of
 from failover.journal.hearing import Hearing, is_carried_on, is_doubtful, is_heard
@@ -113,7 +114,7 @@ def list_command(context: AppContext, names: Sequence[str], only_open: bool, out
     standings = sorted((one.standing() for one in found), key=lambda one: one.started_at_ms, reverse=True)
     shown = [one for one in standings if one.state in OPEN_STATES or not only_open]
     if output == Output.TABLE:
-        emit(shown, output, columns=LIST_COLUMNS, title=f"not of {', '.join(silent)}" if silent else "")
+        emit(shown, output, columns=LIST_COLUMNS, title=f"without those to {', '.join(silent)}" if silent else "")
     else:
         emit({"items": shown, "sites_not_known": silent}, output)
     raise SystemExit(ExitCode.FINDINGS if silent else ExitCode.DONE)
@@ -160,10 +161,19 @@ def resume_command(context: AppContext, operation_id: str, dry_run: bool, yes: b
         if dry_run:
             _show(found, output)
             return ExitCode.DONE if found.standing().state in OPEN_STATES else ExitCode.REFUSED
+        _refuse_ended(found.standing())
         await consent_again(context, found.log, found.standing(), yes)
         return await tell_results(context, await take_up(context, found.log), output)
 
     raise SystemExit(run_async(main()))
+
+
+def _refuse_ended(standing: OperationStanding) -> None:
+    """Before anybody is asked whether to go on with it, as if it had been cut short. Raises OperationEnded."""
+    if standing.state not in OPEN_STATES:
+        name = standing.operation_id
+        hint = f"`farshore operation show {name}`; what is left to be moved, a new operation moves"
+        raise OperationEnded(f"{name} has ended: {standing.state.value}", hint=hint)
 
 
 @operation_group.command("abort")

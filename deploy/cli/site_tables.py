@@ -76,9 +76,10 @@ def show_plan(plan: SitePlan, *, to_stderr: bool = True) -> None:
         tell_pending(one, to_stderr=to_stderr)
         tell_unanswered(one, to_stderr=to_stderr)
         tell_lacks(one.lacks, plan.target, to_stderr=to_stderr)
-    if plan.operation is Operation.FAILOVER:
+    is_any_asked = all(one.reason is not RefusalReason.NOTHING_SELECTED for one in plan.refusals)
+    if is_any_asked and plan.operation is Operation.FAILOVER:
         tell_loss(plan.loss, plan.source, to_stderr=to_stderr)
-    else:
+    elif is_any_asked:
         is_promoted = all(one.snapshot.is_promoted for one in going)
         lacks = sum(len(one.lacks) for one in going)
         line = behind_line(plan.loss, plan.source, plan.target, is_promoted=is_promoted, lacks=lacks)

@@ -1,9 +1,10 @@
-"""Names of groups that nobody knows: typing errors, where both sites say which groups they have."""
+"""Names that nobody knows, of groups and of topics: typing errors, where the sites say what they have."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 
 from broker.client.cluster import Cluster
@@ -13,6 +14,8 @@ from broker.client.groups import list_groups
 from deploy.cli.terminal import CommandRefused, ExitCode
 from failover.limits import SOURCE_ROLE_S
 from failover.planning.gates import GateRefusal, RefusalReason
+from failover.planning.intent import Intent
+from failover.planning.plan import OperationPlan
 
 
 async def refuse_unknown_groups(refusals: Iterable[GateRefusal], source: Cluster | None, target: Cluster) -> None:
@@ -34,3 +37,23 @@ async def refuse_unknown_groups(refusals: Iterable[GateRefusal], source: Cluster
                 ExitCode.USAGE,
                 unknown,
             )
+
+
+def refuse_unknown_topics(intent: Intent, links: Sequence[str], plans: Sequence[OperationPlan]) -> None:
+    """Raises CommandRefused (exit 2) where no link between the sites carries a topic that --topic names. Where it is
+    not known what one carries, that is left to the gates. `links`: all between them; `plans`: of those that could be
+    looked at.
+    """
+    carried = [{view.topic for view in plan.snapshot.partitions} for plan in plans]
+    if len(plans) < len(links) or not all(carried):
+        return
+    topics = set[str]().union(*carried)
+    unknown = [one for one in intent.topics if not any(re.fullmatch(one, topic) for topic in topics)]
+    if unknown:
+        link = f"no link from {intent.source} to {intent.target}"
+        raise CommandRefused(
+            f"{link} carries a topic that --topic {' or '.join(unknown)} names",
+            "correct the name: `farshore status --all` has the topics of each link",
+            ExitCode.USAGE,
+            [GateRefusal(RefusalReason.NOTHING_SELECTED, intent.source, one) for one in unknown],
+        )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from typing import Final
 
 from broker.client.acls import WriteDenial, cluster_operations, known_denials, writable_topics
 from broker.client.cluster import Cluster
@@ -14,6 +15,8 @@ from broker.wire.vocabulary import CLUSTER_OPERATIONS, EVERYBODY, AclOperation
 from failover.errors import FreezeNotAllowed, LockedOut
 from failover.freezing.denials import Denials, SiteDenials, is_named, read_denials
 from mirror.api import named_literally
+
+BY_HOOK: Final = "in a move a freeze_hook can do it otherwise (docs/configuration.md)"
 
 
 async def denials_to_make(cluster: Cluster, topics: Sequence[str], known: Collection[str] = ()) -> SiteDenials | None:
@@ -66,7 +69,7 @@ async def look(cluster: Cluster, behind: Collection[WriteDenial] = ()) -> Denial
         if error.code is ErrorCode.SECURITY_DISABLED:
             raise FreezeNotAllowed(
                 f"{cluster.site.name} has no authorizer, so that no ACL keeps anybody from writing there",
-                hint=f"take freeze_principals out of [sites.{cluster.site.name}]; a freeze_hook can do it otherwise",
+                hint=f"take freeze_principals out of [sites.{cluster.site.name}]; {BY_HOOK}",
             ) from error
         if error.code is ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
             raise _not_allowed(cluster.site, "may not see ACLs", "Describe and Alter on the cluster") from error
@@ -77,7 +80,7 @@ def _not_allowed(site: Site, what: str, right: str) -> FreezeNotAllowed:
     return FreezeNotAllowed(
         f"{principal_of(site)} {what} at {site.name}",
         hint=f"give it {right} (`kafka-acls --add --cluster`); or take freeze_principals out of [sites.{site.name}]: "
-        "a freeze_hook can do it otherwise",
+        f"{BY_HOOK}",
     )
 
 

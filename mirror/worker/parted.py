@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from typing import Final
 
 from broker.client.cluster import Cluster
 from broker.client.fanout import both
@@ -17,7 +18,7 @@ from broker.wire.vocabulary import TopicPartition
 from mirror.limits import PARTED_LOOK_MS
 from mirror.link import Link
 from mirror.offsets.fenced_logs import LogsFenced
-from mirror.offsets.hold_entries import Hold
+from mirror.offsets.hold_entries import Hold, HoldReason
 from mirror.offsets.offset_map import PartitionMap
 from mirror.offsets.promotions import promotion_of
 from mirror.offsets.state import read_entries
@@ -124,7 +125,8 @@ async def partings_by(
             continue  # what was brought is at neither site
         if where not in evidence and str(topic.topic_id or "") != entries.checkpoints[where].topic_ids.target:
             continue
-        parting = _judge(where, entries, evidence.get(where), holds.get(where), is_brought=is_brought)
+        told = evidence.get(where), holds.get(where)
+        parting = _judge(where, entries, *told, (link.source.name, link.target.name), is_brought=is_brought)
         if parting is not None:
             found.append(replace(parting, target_topic=link.target_topic(where.topic)))
     return tuple(found)
@@ -178,13 +180,27 @@ async def gather_now(
     return evidence, {where: holds.current[where] for where in wanted if where in holds.current}
 
 
+_UNTOLD: Final = {
+    HoldReason.NO_LEADER_AT_SOURCE: "it has no leader at {1}",
+    HoldReason.NO_LEADER_AT_TARGET: "it has no leader at {2}",
+}
+
+
 def _judge(
-    where: TopicPartition, entries: StateEntries, found: Evidence | None, hold: Hold | None, *, is_brought: bool
+    where: TopicPartition,
+    entries: StateEntries,
+    found: Evidence | None,
+    hold: Hold | None,
+    sites: tuple[str, str],
+    *,
+    is_brought: bool,
 ) -> SourceParting | None:
+    """`sites`: the link's source and target, by name: whoever is told may ask the other way round."""
     checkpoint = entries.checkpoints[where]
     mirrored_next = max(checkpoint.position, checkpoint.end.source_next)
     if hold is not None:
-        return SourceParting(*where, PartingKind.NOT_COMPARED, 0, mirrored_next, hold.detail or hold.reason.value)
+        why = hold.detail or _UNTOLD.get(hold.reason, "{0}").format(hold.reason.value, *sites)
+        return SourceParting(*where, PartingKind.NOT_COMPARED, 0, mirrored_next, why)
     if found is None:
         gone = SourceParting(*where, PartingKind.GONE, 0, mirrored_next, "the source has it no more", not is_brought)
         return replace(gone, target_from=0, target_next=checkpoint.end.target_next)

@@ -73,6 +73,9 @@ def test_a_switchover_that_is_killed_while_it_drains_is_said_and_resumed_with_an
     assert own_shell.operations == [operation_id]
     events = [entry["event"] for entry in own_shell.shown(operation_id)["entries"]]
     assert (events[0], events[-1], events.count("taken_up")) == ("planned", "finished", 1)
+    over = own_shell.run(f"operation resume {operation_id} --yes", ExitCode.REFUSED).stderr
+    assert f"{operation_id} has ended: verified" in over
+    assert "cut short" not in over, "it was said to be, in its step verify"
 
 
 @pytest.mark.parametrize("what", ["--link east-west", "--from east --to west"])
@@ -115,7 +118,7 @@ def test_a_site_that_does_not_tell_is_no_site_without_open_operations(own_shell:
         config.write('[[links]]\nname = "back"\nsource = "west"\ntarget = "east"\ntopics = ["flights"]\n')
     own_shell.east.kill9()
     told = own_shell.run("operation list --open", ExitCode.FINDINGS)
-    assert "not of east: none" in told.stdout
+    assert "without those to east: none" in told.stdout
     assert "note: operations to east are not known: " in told.stderr
     assert json.loads(own_shell.run("operation list -o json", ExitCode.FINDINGS).stdout)["sites_not_known"] == ["east"]
 

@@ -178,8 +178,13 @@ def test_a_filter_by_topics_takes_whole_links_or_is_refused(shell: Shell) -> Non
         ("group", "analysts", "in_part"),
         ("group", "billing", "link_stays"),
     }
-    none = shell.run("switchover --from east --to west --topic nope --dry-run -o json", ExitCode.REFUSED)
-    assert [one["reason"] for one in json.loads(none.stdout)["refusals"]] == ["nothing_selected"]
+    for more in ("", "--topic fl.* "):
+        asked = f"switchover --from east --to west {more}--topic nope --dry-run"
+        none = shell.run(f"{asked} -o json", ExitCode.USAGE)
+        assert [one["reason"] for one in json.loads(none.stdout)["refusals"]] == ["nothing_selected"]
+        said = shell.run(asked, ExitCode.USAGE)
+        assert "no link from east to west carries a topic that --topic nope names" in " ".join(said.stderr.split())
+        assert "nothing is lost" not in said.stdout, "it stood above a table with records behind"
 
 
 def test_a_filter_by_groups_takes_the_links_that_they_read(shell: Shell) -> None:
