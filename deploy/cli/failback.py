@@ -121,9 +121,11 @@ def show_only(app: AppContext, link: Link, folder: Path, output: str) -> NoRetur
             return replace(plan, refusals=refusals, under_way=held.operation_id), None, held
 
     plan, log, not_alone = run_async(look())
-    emit(plan, output)
     if output == Output.TABLE:
+        show(plan, log, to_stderr=False)
         tell_refusals(app, link, plan, log)
+    else:
+        emit(plan, output)
     if not_alone is not None:
         with told():
             raise not_alone

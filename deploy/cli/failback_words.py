@@ -86,6 +86,8 @@ _ROLES = {
     ),
 }
 
+TAIL_COLUMNS = ("topic", "partition", "first_offset", "end_offset", "records")
+
 
 def tell_end(link: Link, plan: FailbackPlan, result: Mapping[str, Any]) -> int:
     """What is left to be seen to -> the exit code."""
@@ -306,42 +308,45 @@ def tell_cut_short(link: Link, operation_id: str, step: str) -> None:
         click.echo(filled(f"{said} {ways}; `farshore operation abort {operation_id}` gives it up"), err=True)
 
 
-def show(plan: FailbackPlan, log: OperationLog | None) -> None:
-    """`log`: of the failback that is gone on with."""
+def show(plan: FailbackPlan, log: OperationLog | None, *, to_stderr: bool = True) -> None:
+    """`log`: of the failback that is gone on with. On stdout where it is what was asked for."""
+    along = f", along {plan.link_back}" if plan.link_back else ""
+    click.echo(filled(f"failback of {plan.link}: {plan.target} -> {plan.source}{along}"), err=to_stderr)
     if log is not None:
-        click.echo(filled(f"goes on with {log.operation_id}, which was cut short"), err=True)
+        click.echo(filled(f"goes on with {log.operation_id}, which was cut short"), err=to_stderr)
     if plan.tails:
-        print_table(
-            to_document(plan.tails), ("topic", "partition", "first_offset", "end_offset", "records"), "", to_stderr=True
-        )
+        print_table(to_document(plan.tails), TAIL_COLUMNS, "", to_stderr=to_stderr)
         records = counted(sum(tail.records or 0 for tail in plan.tails), "record")
         text = f"{records} that {plan.source} alone has stay in its log, before what {plan.target} wrote"
-        click.echo(filled(f"{text}, and are saved to {plan.export_to}"), err=True)
+        click.echo(filled(f"{text}, and are saved to {plan.export_to}"), err=to_stderr)
     if plan.left_records:
         left = counted(plan.left_records, "record")
         text = f"{left} that {plan.source} alone has stay in its log, too, as was decided before"
-        click.echo(filled(text), err=True)
+        click.echo(filled(text), err=to_stderr)
     if not plan.groups_known:
         text = (
             f"which groups went along {plan.link}, or came back, the journals do not tell: all are taken to have gone"
         )
-        click.echo(filled(text), err=True)
+        click.echo(filled(text), err=to_stderr)
     if plan.groups_back:
-        click.echo(filled(f"come back to {plan.source}: {_names(plan.groups_back)}"), err=True)
+        click.echo(filled(f"come back to {plan.source}: {_names(plan.groups_back)}"), err=to_stderr)
     if plan.groups_stay:
         click.echo(
-            filled(f"were not moved to {plan.target}, and stay as they are: {_names(plan.groups_stay)}"), err=True
+            filled(f"were not moved to {plan.target}, and stay as they are: {_names(plan.groups_stay)}"), err=to_stderr
         )
     if plan.reads_tail:
         groups = tuple(dict.fromkeys(one.group for one in plan.reads_tail))
         text = f"stand before what {plan.source} alone has, and come to it: {_names(groups)}"
-        click.echo(filled(f"{text} (-o json has how many records of each partition)"), err=True)
+        click.echo(filled(f"{text} (-o json has how many records of each partition)"), err=to_stderr)
     if plan.groups_gone:
         text = f"have no offset at {plan.target} any more; what they have at {plan.source} stays as it is"
-        click.echo(filled(f"{text}: {_names(plan.groups_gone)}"), err=True)
+        click.echo(filled(f"{text}: {_names(plan.groups_gone)}"), err=to_stderr)
     if plan.stays_paused:
-        click.echo(filled(f"paused along {plan.link}, and stay so: {_names(plan.stays_paused)}"), err=True)
-    click.echo(filled(f"steps: {', '.join(plan.steps) or 'none is left'}"), err=True)
+        click.echo(filled(f"paused along {plan.link}, and stay so: {_names(plan.stays_paused)}"), err=to_stderr)
+    steps = f"steps: {', '.join(plan.steps) or 'none is left'}"
+    if plan.refusals:
+        steps = f"refused; it would be: {', '.join(plan.steps)}" if plan.steps else "refused"
+    click.echo(filled(steps), err=to_stderr)
 
 
 def _names(groups: Sequence[str]) -> str:

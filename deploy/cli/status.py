@@ -51,7 +51,12 @@ CLEAR_SCREEN = "\x1b[H\x1b[2J"
 @click.option("--link", "link_name", metavar="LINK", help="Only this link.")
 @click.option("--all", "every_partition", is_flag=True, help="Show partitions without a finding, and past gaps, too.")
 @click.option("--watch", is_flag=True, help="Show it again every two seconds, until interrupted.")
-@click.option("--until", "goal", type=GoalOption(), help="Wait until every link is `healthy`, or its `lag<5s`.")
+@click.option(
+    "--until",
+    "goal",
+    type=GoalOption(),
+    help="Wait until every link is `healthy` (no finding; a lag is none), or its `lag<5s`.",
+)
 @click.option(
     "--timeout", "timeout_ms", type=Duration(1), default="60s", show_default=True, help="How long --until waits."
 )

@@ -46,6 +46,8 @@ from mirror.worker.parted import PartingKind, that_are_missing
 
 COLUMNS = ("topic", "partition", "first_offset", "end_offset", "records", "first_timestamp", "last_timestamp", "left")
 
+RANGE_COLUMNS = ("topic", "partition", "first_offset", "end_offset", "records", "size_bytes")
+
 
 @click.group("stranded")
 def stranded_group() -> None:
@@ -101,7 +103,13 @@ def export_command(context: AppContext, link_name: str | None, folder: Path, lef
     When it returns they are on the disk. Nothing changes at either site.
     """
     link = context.link(link_name)
-    emit(export(link, folder, left=left), output)
+    manifest = export(link, folder, left=left)
+    if output != Output.TABLE:
+        emit(manifest, output)
+        return
+    print_table(to_document(manifest.ranges), RANGE_COLUMNS, "")
+    count, where = counted(manifest.records, "record"), counted(len(manifest.ranges), "range")
+    click.echo(filled(f"{count} in {where} saved to {folder}; {MANIFEST} there has the SHA-256 of each"))
 
 
 def export(link: Link, folder: Path, *, left: bool) -> Manifest:
@@ -196,10 +204,15 @@ def replay_command(
 
     run_async(check())
     plan = {"policy": policy, "target": link.target.name, "records": manifest.records, "ranges": manifest.ranges}
-    if dry_run:
+    if dry_run and output != Output.TABLE:
         emit(plan, output)
         return
-    confirm_plan(plan, yes, question=f"Append {counted(manifest.records, 'record')} at {link.target.name}?")
+    count = counted(manifest.records, "record")
+    print_table(to_document(manifest.ranges), RANGE_COLUMNS, "", to_stderr=not dry_run)
+    if dry_run:
+        click.echo(f"{count} would be appended at {link.target.name}, but for those that an earlier run brought")
+        return
+    confirm_plan(None, yes, question=f"Append {count} at {link.target.name}?")
     with progress() as bars:
         bar = bars.add_task("replayed", total=manifest.records)
 

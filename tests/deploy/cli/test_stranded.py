@@ -206,7 +206,10 @@ def test_whoever_asks_for_it_has_them_appended(operator: Operator) -> None:
 def test_saved_left_and_replayed_each_stranded_record_is_at_both_sites_once(operator: Operator) -> None:
     asyncio.run(operator.lose_east())
     saved = operator.folder / "saved"
-    operator.run(f"stranded export --link east-west --to {saved}")
+    told = operator.run(f"stranded export --link east-west --to {saved}").stdout
+    digests = [one["sha256"] for one in json.loads((saved / "manifest.json").read_text())["ranges"]]
+    assert not [one for one in digests if one[:8] in told], "each range was a block of its own, with its SHA-256"
+    assert "7 records in 1 range saved to " in " ".join(told.split())
     replay = f"stranded replay --link east-west --from {saved} --policy append"
     assert "was not told to leave flights-0" in operator.run(f"{replay} --yes", ExitCode.REFUSED).stderr
     operator.run("stranded leave --link east-west --dry-run")
@@ -214,7 +217,9 @@ def test_saved_left_and_replayed_each_stranded_record_is_at_both_sites_once(oper
     operator.run("stranded leave --link east-west", ExitCode.REFUSED)
     operator.run("stranded leave --link east-west --yes")
     assert json.loads(operator.run("stranded list --link east-west -o json").stdout)["tails"][0]["left"] is True
-    assert "7" in operator.run(f"{replay} --dry-run").stdout
+    told = operator.run(f"{replay} --dry-run").stdout
+    assert "7 records would be appended at west" in told
+    assert digests[0][:8] not in told
     operator.run(replay, ExitCode.REFUSED)
     for expected in ({"records": STRANDED, "records_before": 0}, {"records": 0, "records_before": STRANDED}):
         done = json.loads(operator.run(f"{replay} --yes -o json").stdout)
