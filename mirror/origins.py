@@ -16,7 +16,7 @@ from typing import Final
 
 from broker.client.site import Site
 from mirror.link import Link, TopicNames
-from mirror.names import all_of, any_of, matching, may_have_any, none_of
+from mirror.names import all_of, any_of, is_exact, matching, may_have_any, none_of
 from mirror.offsets.origin_entries import Way
 
 REGISTRY_VERSION: Final = 1
@@ -173,7 +173,7 @@ def may_share_a_topic(link: Link, other: Link) -> bool:
 
 def may_select(link: Link, expressions: Iterable[str], but: Iterable[str] = ()) -> bool:
     """Whether the link may select a topic that one of these expressions has in full, and none of `but`."""
-    left = none_of(any_of(map(matching, but)))
+    left = none_of(any_of(map(matching, filter(is_exact, but))))  # of another one is known what it may have at most
     return may_have_any(all_of([link.selected_names(), any_of(map(matching, expressions)), left]))
 
 

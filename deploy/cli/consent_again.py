@@ -18,7 +18,6 @@ from deploy.cli.terminal import AppContext, confirm_plan
 from failover.journal.consented import consented_loss
 from failover.journal.noted_lacks import noted_lacks
 from failover.journal.standing import (
-    OPEN_STATES,
     OperationStanding,
     given_up_links,
     intent_of,
@@ -46,7 +45,7 @@ async def consent_again(context: AppContext, log: OperationLog, standing: Operat
     Raises CommandRefused where the answer is no, and what looking raises.
     """
     told = told_standing(standing, now_ms())
-    if yes or standing.state not in OPEN_STATES:
+    if yes:
         confirm_plan(told, yes, question=QUESTION)
         return
     plans = await _plans_now(context, log)

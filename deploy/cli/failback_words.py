@@ -252,8 +252,8 @@ def steps_at_end(
 
 
 def start_at(site: Site, other: str = "", away: Away = NONE_AWAY) -> NextStep:
-    """`away`: what is not back, and stays at the `other` site."""
-    but = f"; but not {told_away(away)}: that stays at {other}" if away.links else ""
+    """`away`: what is not back, and was at the `other` site."""
+    but = f"; but not {told_away(away)}: that was at {other}, and is not back yet" if away.links else ""
     return NextStep(f"start producers and consumers at {site.name}: {site.bootstrap_servers}{but}")
 
 

@@ -201,9 +201,9 @@ def _show_and_resume(
 
 def _is_other(told: TailsGoing, now: TailsGoing) -> bool:
     """Whether other records stay than was told, or more come behind newer ones; where they could not be counted it was
-    told that all do.
+    told that all do, which is more than any number. Pure.
     """
-    if told.leaves != now.leaves:
+    if told.leaves != now.leaves or (told.brings is not None and now.brings is None):
         return True
     ends = {tail.where: tail.end_offset for tail in told.brings or () if tail.target_wrote}
     come = [tail for tail in now.brings or () if tail.target_wrote]

@@ -35,7 +35,6 @@ from deploy.cli.terminal import (
     run_async,
     yes_option,
 )
-from failover.errors import OperationEnded
 from failover.failback.aborting import abort_failback, plan_failback_abort
 from failover.failback.operation import link_back_of
 from failover.journal.hearing import Hearing, is_carried_on, is_doubtful, is_heard
@@ -55,6 +54,7 @@ from failover.limits import HEARTBEAT_S
 from failover.observing.contact import CLIENT_ID
 from failover.planning.links import this_process
 from failover.running.aborting import AbortFinding, AbortKind, abort, plan_abort
+from failover.running.taking_up import refuse_ended
 from mirror.api import STATUS_LIMITS, Link
 
 LIST_COLUMNS = ("operation_id", "state", "started_at", "who")
@@ -161,19 +161,11 @@ def resume_command(context: AppContext, operation_id: str, dry_run: bool, yes: b
         if dry_run:
             _show(found, output)
             return ExitCode.DONE if found.standing().state in OPEN_STATES else ExitCode.REFUSED
-        _refuse_ended(found.standing())
-        await consent_again(context, found.log, found.standing(), yes)
+        standing = refuse_ended(found.log, now_ms())
+        await consent_again(context, found.log, standing, yes)
         return await tell_results(context, await take_up(context, found.log), output)
 
     raise SystemExit(run_async(main()))
-
-
-def _refuse_ended(standing: OperationStanding) -> None:
-    """Before anybody is asked whether to go on with it, as if it had been cut short. Raises OperationEnded."""
-    if standing.state not in OPEN_STATES:
-        name = standing.operation_id
-        hint = f"`farshore operation show {name}`; what is left to be moved, a new operation moves"
-        raise OperationEnded(f"{name} has ended: {standing.state.value}", hint=hint)
 
 
 @operation_group.command("abort")

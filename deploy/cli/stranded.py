@@ -120,7 +120,7 @@ def export(link: Link, folder: Path, *, left: bool) -> Manifest:
     async def job(source: Cluster | None, target: Cluster) -> Manifest:
         reader, found = await read_shown(link, source, target)
         tails = [tail for tail in found.tails if tail.left] if left else found.undecided
-        if not tails and not found.is_promoted:
+        if not found.tails and not found.is_promoted:
             raise CommandRefused(in_words(found), "only what a promoted link left behind is saved", ExitCode.REFUSED)
         if not tails and found.tails:
             decided, hint = ("never", "leave out --left") if left else ("already", "add --left to save it")

@@ -41,11 +41,11 @@ async def refuse_unknown_groups(refusals: Iterable[GateRefusal], source: Cluster
 
 def refuse_unknown_topics(intent: Intent, links: Sequence[str], plans: Sequence[OperationPlan]) -> None:
     """Raises CommandRefused (exit 2) where no link between the sites carries a topic that --topic names. Where it is
-    not known what one carries, that is left to the gates. `links`: all between them; `plans`: of those that could be
-    looked at.
+    not known what one carries, as its source does not say what it has, that is left to the gates. `links`: all between
+    them; `plans`: of those that could be looked at.
     """
     carried = [{view.topic for view in plan.snapshot.partitions} for plan in plans]
-    if len(plans) < len(links) or not all(carried):
+    if len(plans) < len(links) or not all(carried) or not all(plan.snapshot.source_answers for plan in plans):
         return
     topics = set[str]().union(*carried)
     unknown = [one for one in intent.topics if not any(re.fullmatch(one, topic) for topic in topics)]

@@ -152,8 +152,8 @@ class LinkStands:
 @dataclass(frozen=True, slots=True)
 class FailbackPlan:
     """`source` is the site that comes back. `stranded_records`: of what only it has and nobody decided about, None: not
-    known; `left_records`: what is left there as was decided before. `tails` are those that are saved, `export_to` is
-    where to, "" where there is none. `back_tails`: those of the link back.
+    known, or the link is not promoted; `left_records`: what is left there as was decided before. `tails` are those that
+    are saved, `export_to` is where to, "" where there is none. `back_tails`: those of the link back.
     `groups_back` come (`reads_tail`: of those), `groups_stay` never went and stay where they are, `groups_gone` went
     and have offsets at the source alone by now; not `groups_known`: no journal tells of all operations, and all that
     are not known to stay are taken to have gone. `source_lacks`: what was mirrored from the source, which has it no

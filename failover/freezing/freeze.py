@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shlex
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import replace
@@ -55,6 +56,11 @@ class Freeze:
     @property
     def is_begun(self) -> bool:
         return self._begun
+
+    @property
+    def topic_options(self) -> str:
+        """All that it freezes, in the words of a shell."""
+        return " ".join(f"--topic {shlex.quote(topic)}" for topic in self._plan.topics or (EVERY_TOPIC,))
 
     def take_up(self, late_denials: tuple[str, ...] = ()) -> None:
         """What another process of this operation began is this one's to undo; `late_denials`: as `noted` of that one

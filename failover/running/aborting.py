@@ -153,7 +153,8 @@ async def _role_finding(operation_id: str, each: Sequence[Sites], *, is_behind: 
         return _stays(AbortKind.SOURCE_REFUSES_WRITES, name, thaw)
     if is_behind:
         return _stays(AbortKind.SOURCE_UNKNOWN if role is None else AbortKind.SOURCE_TAKES_WRITES, name, "")
-    if role is not None and not role.takes_writes and await _may_be_elsewhere(each):
+    is_open = role is not None and role.takes_writes  # None: it is frozen by its ACLs, or by a hook
+    if not is_open and await _may_be_elsewhere(each):
         return _stays(AbortKind.SOURCE_REFUSES_WRITES, name, thaw)
     return AbortFinding(AbortKind.SOURCE_THAWED, name, stays=False)
 
@@ -167,7 +168,7 @@ async def _may_be_elsewhere(each: Sequence[Sites]) -> bool:
         if any(link.source in (one.source, one.target) and one.name != link.name for one in sites.links):
             mirrored = (await read_entries(link, sites.target)).mirrored_topics()
             found = await look_elsewhere(link, sites.links, mirrored | link.named_topics)
-            if any(one.is_active is not False for one in found):
+            if any(one.operation_id or one.is_active is not False for one in found):
                 return True
     return False
 

@@ -324,7 +324,8 @@ class _Run:
         """Neither site takes writes then, and nothing but a hand changes that while the target does not answer."""
         source, target = self._named.source.name, self._named.target.name
         said = (str(error), f"writes at {source} may be frozen still: {why}")
-        command = f"`farshore site thaw --site {source} --even-if-other-active`"  # the target does not answer
+        frozen = f"--site {source} {self._freeze.topic_options}"  # and nothing that is closed for good
+        command = f"`farshore site thaw {frozen} --even-if-other-active`"  # the target does not answer
         thaw = f"is {target} lost: {command} lets clients write at {source} again"
         self.still_frozen = StillFrozen("; ".join(filter(None, said)), hint="; ".join(filter(None, (why.hint, thaw))))
         return self.still_frozen

@@ -28,6 +28,7 @@ from failover.journal.noted_lacks import noted_lacks
 from failover.journal.silence import if_lost
 from failover.journal.standing import (
     OPEN_STATES,
+    OperationStanding,
     OperationState,
     done_moves,
     given_up_links,
@@ -310,17 +311,23 @@ def still(before: OperationLog, operations: Mapping[str, OperationLog]) -> Opera
     return now
 
 
-async def until_unheard(log: OperationLog, sites: Sites) -> None:
-    """Two clocks tell nothing for certain: a machine that lives is heard again, or stops by itself, within its lease.
-
-    Raises OperationEnded, OperationUnderWay, JournalDamaged.
-    """
-    standing = standing_of(log.whole(), sites.now_ms())
+def refuse_ended(log: OperationLog, now_ms: int) -> OperationStanding:
+    """How it stands. Raises OperationEnded, JournalDamaged, NewerVersion."""
+    standing = standing_of(log.whole(), now_ms)
     if standing.state not in OPEN_STATES:
         raise OperationEnded(
             f"{log.operation_id} has ended: {standing.state.value}",
             hint=f"`farshore operation show {log.operation_id}`; what is left to be moved, a new operation moves",
         )
+    return standing
+
+
+async def until_unheard(log: OperationLog, sites: Sites) -> None:
+    """Two clocks tell nothing for certain: a machine that lives is heard again, or stops by itself, within its lease.
+
+    Raises OperationEnded, OperationUnderWay, JournalDamaged.
+    """
+    standing = refuse_ended(log, sites.now_ms())
     if log.entries[-1].event == Event.CUT_SHORT:
         return
     clock = sites.target.clock

@@ -58,7 +58,9 @@ def test_the_last_word_leaves_out_what_did_not_come_back(outcome: Outcome, capsy
     with pytest.raises(SystemExit):
         _tell_results("east", "west", [FLIGHTS, ORDERS], results, Output.JSON)
     told = json.loads(capsys.readouterr().out)
-    but = "; but not what reads or writes along orders-ew, groups billing among it: that stays at west"
+    but = (
+        "; but not what reads or writes along orders-ew, groups billing among it: that was at west, and is not back yet"
+    )
     assert told["next"][0]["what"] == told["links"][0]["next"][0]["what"] == f"{start.what}{but}"
 
 

@@ -28,4 +28,6 @@ async def test_a_source_that_stays_frozen_is_named_with_the_command_that_lets_it
         assert not await takes_writes(stage)
         assert str(told.value).startswith("writes at east may be frozen still: west was not told in time")
         assert f"when west answers: `farshore operation resume {ID}`" in told.value.hint
-        assert "is west lost: `farshore site thaw --site east --even-if-other-active`" in told.value.hint
+        assert (
+            "is west lost: `farshore site thaw --site east --topic flights --even-if-other-active`" in told.value.hint
+        )
