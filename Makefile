@@ -18,9 +18,9 @@ beside_commands := $(patsubst %,tests/interop/test_%.py,acl_freeze acl_sync acls
   cluster_of_brokers fleet_etcd kafka_acl_znodes kafka_user_znodes link_rights site_freeze)
 beside_services := $(patsubst %,tests/interop/test_%.py,delete_horizon kafka_znodes mirror_truncated old_formats older_copy \
   three_brokers tutorial zookeeper zookeeper_locked zookeeper_tool)
-# Users, rights and quotas: tools of Kafka's, one Java after the other; and what computes while these wait.
+# Users, rights and quotas: tools of Kafka's, one Java after the other; and what computes, or waits, beside these.
 locked := $(patsubst %,tests/interop/test_%.py,client_quotas kafka_acls kafka_configs_users locked locked_broker token_broker tokens_beside_kafka) \
-  $(wildcard tests/mirror/simulation/test_planted*.py)
+  $(wildcard tests/mirror/simulation/test_planted*.py) tests/failover/failback
 # Whatever computes with a Spark in its own process is with those: one that starts costs twenty seconds of a processor.
 servers := $(filter-out $(locked) $(beside_commands) $(beside_services),$(wildcard tests/interop/test_*.py)) tests/interop/side_by_side \
   tests/monitoring/audit
@@ -32,7 +32,7 @@ services := $(addprefix tests/,chaos chaos_runs monitoring/canary monitoring/met
   $(beside_services)
 brokers := $(addprefix tests/,broker $(addprefix mirror/,coordinator fleet groups offsets topics)) $(wildcard tests/mirror/test_*.py)
 behind := $(addprefix tests/failover/,drilling freezing journal losses planning)
-failover := $(addprefix tests/failover/,failback observing running)
+failover := $(addprefix tests/failover/,observing running)
 # The tests' files are small, and worth nothing after them: in memory, where it has so much room and what lies there may be run.
 MEMORY := /dev/shm
 MEMORY_ROOM_MB := 4096
