@@ -16,8 +16,8 @@ from mirror.api import promote_link
 from mirror.link import Link
 from mirror.offsets.operations import pause_link
 from tests.broker.running import running_server
+from tests.failover.freezing.test_acl_freeze import BEFORE, die_at, locked
 from tests.failover.freezing.test_acl_freeze import ID as BY_ACLS
-from tests.failover.freezing.test_acl_freeze import die_at, locked
 from tests.failover.machines import HEIR, machine, quick
 from tests.failover.running.test_taking_up import FAILOVER, ID, die_in, ready
 from tests.failover.stage import TOPIC
@@ -88,6 +88,23 @@ async def test_a_source_whose_clients_a_third_site_took_over_meanwhile_is_not_op
         standing = await site_standing(stage.source)
         assert standing is not None
         assert not standing.takes_writes
+
+
+async def test_nor_is_one_that_its_acls_close(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has no role to go by: its denials were taken back."""
+    async with locked(tmp_path, monkeypatch) as site, running_server(tmp_path / "north") as server:
+        stage = site.stage
+        await die_at(stage, monkeypatch, "drain", 1, answered=True)
+        closed = set(site.east.acls)
+        onward = Link("east-north", stage.link.source, Site("north", server.address), stage.link.topics)
+        async with Cluster(onward.target) as north:
+            await promote_link(onward, north, "failover-9")
+        async with machine(HEIR, stage.link) as sites:
+            sites = [replace(one, links=(stage.link, onward)) for one in sites]
+            log = await stage.log(BY_ACLS)
+            found = await abort(log, sites, await plan_abort(log, sites), Hooks(), "an heir")
+        assert (AbortKind.SOURCE_REFUSES_WRITES, True) in [(one.kind, one.stays) for one in found]
+        assert site.east.acls == closed > BEFORE
 
 
 async def test_a_failover_that_is_aborted_says_that_its_source_was_not_closed(
