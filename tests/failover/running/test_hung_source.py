@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
+from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,9 +15,11 @@ from failover.journal.values import Event
 from failover.limits import REFUSED_MS, SOURCE_AWAITED_MS, SOURCE_SILENT_MS
 from failover.observing.held_silence import SourceHeard
 from failover.planning.gates import RefusalReason
+from failover.planning.links import enter_links
 from mirror.api import read_entries
 from tests.failover.far_sites import ID, INTENT, FarSites, at_far_sites
 from tests.failover.machines import PlanRefused
+from tests.mirror.simulation.loop import SimulatedClock
 
 SILENT_S, REFUSED_S = SOURCE_SILENT_MS / 1000, REFUSED_MS / 1000
 
@@ -112,5 +116,34 @@ def test_a_source_that_the_worker_sees_before_the_fence_is_not_left(tmp_path: Pa
         sites.loop.call_later(SOURCE_AWAITED_MS / 1000, sites.let_mirror_reach_east)
         said = await refused(sites)
         assert "the worker of east-west" in said
+
+    at_far_sites(tmp_path, act)
+
+
+@pytest.mark.parametrize("speaks_first", [True, False])
+def test_all_links_of_a_site_leave_it_or_none_does(tmp_path: Path, *, speaks_first: bool) -> None:
+    """Their promotions come there one after the other: one was given up while another was made already. And the workers
+    are not asked for a word that decides nothing any more.
+    """
+
+    async def act(sites: FarSites) -> None:
+        sites.vanish()
+        async with AsyncExitStack() as stack:
+            of_both = [sites.link, replace(sites.link, name="another")]
+            now_ms = SimulatedClock(sites.loop).now_ms
+            one, other = await enter_links(stack, of_both, INTENT, now_ms, tuple(of_both), goes_on=True)
+            assert one.silence is not None
+            if speaks_first:
+                sites.let_mirror_reach_east()
+                await asyncio.sleep(SILENT_S)
+            for left in (one, other):
+                if speaks_first:
+                    with pytest.raises(SourceHeard):
+                        await left.still_silent()
+                else:
+                    assert (await left.still_silent()).answers
+                sites.let_mirror_reach_east()
+                await asyncio.sleep(SILENT_S)
+            assert one.silence.watching.done()
 
     at_far_sites(tmp_path, act)
