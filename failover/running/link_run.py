@@ -98,8 +98,6 @@ class LinkRun:
         self._operation_id = operation_id
         self._drain_timeout_s = drain_timeout_s
         self._renew = renew
-        self._is_left = False
-        """The source, for good: it was silent to the end."""
         self._fenced_at_s = 0.0
         self._fenced: Promotion | None = None
         self._promote: Callable[[], Awaitable[Promotion]] | None = None
@@ -213,7 +211,7 @@ class LinkRun:
             ends = last_seen_ends(self.snapshot, is_told=True)
         after = stood_for(standing, plan.freezing.target, self.snapshot)
         state = sites.readers.states.of(sites.link)
-        asked = (self._operation_id, after, state, ends, self._still_may)
+        asked = (self._operation_id, after, state, ends, self._renew, self._refuse_heard)
         self._promote = partial(promote_link, sites.link, sites.target, *asked)
         fence = await patiently(self._promote)
         self._fenced_at_s = asyncio.get_running_loop().time()
@@ -227,15 +225,11 @@ class LinkRun:
         missed = self._not_fenced - left
         self.differences = tuple(unfenced(sites.link.name, missed, are_groups_fenced=fence.groups_error is None))
 
-    async def _still_may(self) -> None:
-        """Asked by a promotion before it changes anything, when all has been read, and again. At first it is the last
-        moment in which a source that was found dead may turn out to live.
-        """
-        is_dead = self.plan.snapshot.source_finding is SiteFinding.DEAD
-        if is_dead and not self._is_left and not self.is_promoted:
+    async def _refuse_heard(self) -> None:
+        """Raise SourceHeard where a source that was found dead turns out to live. It is the last moment for that."""
+        if self.plan.snapshot.source_finding is SiteFinding.DEAD and not self.is_promoted:
             self.sites = await self.sites.still_silent()
-        self._is_left = True
-        await self._renew()
+            await self._renew()  # that may have taken seconds
 
     @property
     def left_partitions(self) -> tuple[LeftPartition, ...]:

@@ -63,6 +63,7 @@ async def promote_link(
     reader: StateReader | None = None,
     ends: FenceEnds = NO_ENDS,
     check: Check | None = None,
+    may_begin: Check | None = None,
 ) -> Promotion:
     """Make the target a site of its own: no worker of the link can write there any more, nor start again.
 
@@ -79,15 +80,16 @@ async def promote_link(
     comes behind them came after the promotion (`mirror/split.py`). `check` raises where the operation is
     another machine's by now. It is asked behind each fence of the state and before what is written under that, and
     must have it from where that machine says so before it fences the link: who comes behind its answer fences later,
-    and finds the promotion, or has refused it for good.
+    and finds the promotion, or has refused it for good. `may_begin` raises where nothing is to be
+    promoted any more: it is asked of each try when all has been read, right before anything is written, but where this
+    operation has promoted the link already.
     May be repeated, also by another operation: the first time counts, until the link is resumed, or clients went back
     along a link back, which `after` says was promoted since. Raises LinkFenced when
     others take the link over again and again, ClientError.
     """
-    return await unless_fenced(
-        target,
-        partial(_promote_link, link, target, operation_id, frozenset(after), reader or StateReader(link), ends, check),
-    )
+    reader = reader or StateReader(link)
+    promoting = partial(_promote_link, link, target, operation_id, frozenset(after), reader, ends, check, may_begin)
+    return await unless_fenced(target, promoting)
 
 
 async def _promote_link(
@@ -98,13 +100,16 @@ async def _promote_link(
     reader: StateReader,
     ends: FenceEnds,
     check: Check | None,
+    may_begin: Check | None,
 ) -> Promotion:
     # What is kept has no fence: the check comes before it.
     reading, checking = state_units(link, target), both(may_keep_fence_ends(link, target), _checked(check))
     (units, (may_keep, _)), known = await both(both(reading, checking), reader.read(target, only=()))
+    before = promotion_of(known)
+    if before is None or before.operation_id != operation_id:
+        await _checked(may_begin)
     standing, after = after, after | {back.operation_id for back in known.backs.values()}
     promoted = LinkRun(RunState.PROMOTED, operation_id, target.clock.now_ms(), tuple(sorted(after)))
-    before = promotion_of(known)
     if before is not None and before.operation_id != operation_id and is_over(before, known, standing):
         before = None
     if may_keep:
@@ -205,11 +210,7 @@ async def _accept(
 
 
 async def _resume_link(
-    link: Link,
-    target: Cluster,
-    operation_id: str,
-    gaps: Sequence[Gap],
-    check: Check | None,
+    link: Link, target: Cluster, operation_id: str, gaps: Sequence[Gap], check: Check | None
 ) -> tuple[Gap, ...]:
     units = await state_units(link, target)
     _check_open(await read_entries(link, target), gaps)

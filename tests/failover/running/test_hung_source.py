@@ -120,6 +120,31 @@ def test_a_source_that_the_worker_sees_before_the_fence_is_not_left(tmp_path: Pa
     at_far_sites(tmp_path, act)
 
 
+def test_a_source_that_speaks_right_before_it_is_left_is_not_left(tmp_path: Path) -> None:
+    """While the promotion read what it needs it was not listened to any more, nor when it had to read that again."""
+    round_trip_ms = 200
+    promoted_s: list[float] = []
+
+    async def leave(sites: FarSites) -> None:
+        sites.go_far(round_trip_ms)
+        began_ms = SimulatedClock(sites.loop).now_ms()
+        sites.hang()
+        await sites.fail_over()
+        run = (await read_entries(sites.link, sites.target)).run
+        assert run is not None
+        promoted_s.append((run.at_ms - began_ms) / 1000)
+
+    async def speak_before(sites: FarSites) -> None:
+        sites.go_far(round_trip_ms)
+        sites.hang(promoted_s[0] - 2 * round_trip_ms / 1000)
+        await refused(sites)
+        assert (await read_entries(sites.link, sites.target)).run is None
+
+    at_far_sites(tmp_path / "left", leave)
+    assert promoted_s[0] > SILENT_S + 2 * round_trip_ms / 1000, "the silence is not what the promotion waits for"
+    at_far_sites(tmp_path / "not left", speak_before)
+
+
 @pytest.mark.parametrize("speaks_first", [True, False])
 def test_all_links_of_a_site_leave_it_or_none_does(tmp_path: Path, *, speaks_first: bool) -> None:
     """Their promotions come there one after the other: one was given up while another was made already. And the workers
