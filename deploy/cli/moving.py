@@ -34,7 +34,7 @@ from failover.losses.statements import LossGrowth, growth
 from failover.observing.sites import Sites
 from failover.planning.gates import GateRefusal, RefusalReason
 from failover.planning.intent import Intent
-from failover.planning.links import enter_links, plan_links, plan_or_refuse, source_names, this_process
+from failover.planning.links import enter_links, plan_links, plan_or_refuse, refuse_heard, source_names, this_process
 from failover.planning.plan import OperationPlan
 from failover.planning.plan_file import ANEW, PlanFile, check_holds, write_plan
 from failover.planning.site_plan import plan_site
@@ -61,8 +61,7 @@ async def decide(
 
     `applied`: the plan that was written before, and must still hold.
     """
-    async with AsyncExitStack() as stack:
-        begun = await stack.enter_async_context(told_where_interrupted(app.site(intent.target)))
+    async with told_where_interrupted(app.site(intent.target)) as begun, AsyncExitStack() as stack:
         names = links_between(app, intent.source, intent.target) if intent.is_site else intent.links
         only_plans = dry_run or out_file is not None
         links, goes_on = [app.link(name) for name in names], yes and not only_plans
@@ -86,19 +85,17 @@ async def decide(
                 write_plan(out_file, looked.intent, looked.moves)
                 click.echo(f"next: farshore apply {shlex.quote(str(out_file))}", err=True)
             return ExitCode.DONE
-        looked.show()
-        looked.refuse(output)
-        looked.ask(yes, output)
+        await _show_and_ask(looked, yes, output)
         shown = looked
         while not yes:  # a person has read it meanwhile
+            await stack.aclose()  # who was called then is not called, nor asked, beside those that are now
             sites = await enter_links(stack, links, intent, now_ms, app.links())
             looked = await _look(app, intent, sites, counting=False)
             _check(_as_shown(shown), looked, output, AGAIN, but=(ChangeKind.LOSS,))
             looked.refuse(output)
             if _tell_growth(shown, looked) is not LossGrowth.BEYOND:
                 break
-            looked.show()
-            looked.ask(yes, output)
+            await _show_and_ask(looked, yes, output)
             shown = looked
         try:
             ended = await _begin(looked, begun, "" if applied is None else applied.digest)
@@ -106,6 +103,19 @@ async def decide(
             looked.tell_refused(output, refusals_of(refused, intent.source, looked.name))
             raise
         return await tell_results(app, replace(ended, shown=[move.plan for move in shown.moves]), output)
+
+
+async def _show_and_ask(looked: Looked, yes: bool, output: str) -> None:
+    """Raises GateRefused where nothing can be moved, CommandRefused where nobody says yes."""
+    if looked.refusals:
+        try:
+            await refuse_heard(looked.looked_at[0])
+        except WorldChanged:
+            looked.tell_refused(output, [GateRefusal(RefusalReason.WORLD_CHANGED, looked.name)])
+            raise
+    looked.show()
+    looked.refuse(output)
+    looked.ask(yes, output)
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ from failover.freezing.hooks import Hooks
 from failover.journal.standing import is_verified, under_way
 from failover.limits import LACKS_IN_PART_S, SOURCE_AWAITED_MS, SOURCE_ROLE_S
 from failover.losses.lacked import count_lacked, find_lacked
-from failover.observing.contact import CLIENT_ID, reach
+from failover.observing.contact import CLIENT_ID, SiteFinding, reach
 from failover.observing.elsewhere import look_elsewhere
 from failover.observing.held_silence import held_silence
 from failover.observing.moved_back import moved_back_by
@@ -198,6 +198,14 @@ async def plan_or_refuse(intent: Intent, sites: Sites, hooks: Hooks) -> LinkMove
             freezing=replace(freezing, freezes=intent.freezes, hooks=hooks),
         )
         return LinkMove(plan, sites.as_found(seen))
+
+
+async def refuse_heard(refused: LinkMove) -> None:
+    """Raise SourceHeard where a source that was found dead speaks before it counts as dead: then it is not told as
+    that, whatever else the move is refused for.
+    """
+    if refused.plan.snapshot.source_finding is SiteFinding.DEAD:
+        await refused.sites.still_silent()
 
 
 async def source_names(source: Cluster | None) -> SourceNames:

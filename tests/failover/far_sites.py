@@ -18,7 +18,7 @@ from broker.outside import Outside
 from broker.server import serving
 from failover.freezing.hooks import Hooks
 from failover.planning.intent import Intent
-from failover.planning.links import enter_links, plan_link
+from failover.planning.links import enter_links, plan_link, refuse_heard
 from failover.running.operation import GroupsStand
 from failover.running.result import OperationResult
 from failover.running.steps import Operation
@@ -109,6 +109,7 @@ class FarSites:
             sites = await enter_links(stack, [self.link], intent, clock.now_ms, (self.link,), goes_on=goes_on)
             move = await plan_link(intent, sites[0], Hooks())
             if move.plan.refusals:
+                await refuse_heard(move)
                 raise PlanRefused(move.plan.refusals)
             (result,) = await begin([move], intent, ID, "ann", {}, tell)
         return result

@@ -98,6 +98,23 @@ def test_a_source_that_takes_two_seconds_for_each_answer_is_not_left(tmp_path: P
     at_far_sites(tmp_path, act)
 
 
+@pytest.mark.parametrize("is_dead", [True, False])
+def test_a_source_is_not_told_as_dead_by_a_refusal_before_it_was_silent_for_long(
+    tmp_path: Path, *, is_dead: bool
+) -> None:
+    """One whose first word took 3 s was called dead, and refused as one whose loss nobody had consented to."""
+
+    async def act(sites: FarSites) -> None:
+        sites.hang(None if is_dead else (SOURCE_AWAITED_MS + SOURCE_SILENT_MS) / 2000)
+        with pytest.raises(PlanRefused if is_dead else SourceHeard) as told:
+            await sites.fail_over(replace(INTENT, allow_data_loss=False))
+        if isinstance(told.value, PlanRefused):
+            reasons = [refusal.reason for refusal in told.value.refusals]
+            assert reasons == [RefusalReason.DATA_LOSS_NOT_ALLOWED]
+
+    at_far_sites(tmp_path, act)
+
+
 def test_who_consents_to_leave_a_source_that_answers_late_is_not_refused_for_that(tmp_path: Path) -> None:
     async def act(sites: FarSites) -> None:
         sites.slow_down(2.0)
