@@ -16,7 +16,7 @@ from broker.client.fanout import both
 from broker.wire.vocabulary import TopicPartition
 from failover.errors import GroupsRead, NotMovable, OperationUnderWay, ReadsMore, SkipsMore, TakenOver
 from failover.journal.opposite import refuse_opposite
-from failover.limits import FENCED_TRIES_MAX, LATE_LOOK_S, LATE_WRITES_S
+from failover.limits import FENCED_TRIES_MAX, HEARTBEAT_S, LATE_LOOK_S, LATE_WRITES_S
 from failover.losses.stranded import StrandedRange, stranded_ranges
 from failover.observing.contact import SiteFinding
 from failover.observing.ends_at_fence import ends_at_fence, last_seen_ends, stood_for
@@ -228,8 +228,11 @@ class LinkRun:
     async def _refuse_heard(self) -> None:
         """Raise SourceHeard where a source that was found dead turns out to live. It is the last moment for that."""
         if self.plan.snapshot.source_finding is SiteFinding.DEAD and not self.is_promoted:
+            loop = asyncio.get_running_loop()
+            began_s = loop.time()
             self.sites = await self.sites.still_silent()
-            await self._renew()  # that may have taken seconds
+            if loop.time() - began_s > HEARTBEAT_S:  # beside the reads it was renewed; it costs a round trip
+                await self._renew()
 
     @property
     def left_partitions(self) -> tuple[LeftPartition, ...]:
