@@ -16,7 +16,7 @@ from deploy.cli.moving import now_ms
 from deploy.cli.taking_up import enter_again
 from deploy.cli.terminal import AppContext, confirm_plan
 from failover.journal.consented import consented_loss
-from failover.journal.noted_lacks import noted_lacks
+from failover.journal.noted_lacks import as_noted
 from failover.journal.standing import (
     OperationStanding,
     given_up_links,
@@ -77,8 +77,7 @@ async def _plan_now(context: AppContext, log: OperationLog, sites: Sites) -> Lin
     """None of a link that is promoted by it: of that all is decided."""
     if is_promoted_by(log, (await read_entries(sites.link, sites.target, only=())).run):
         return None
-    lacks, lacked = noted_lacks(log, sites.link.name)
-    move = await plan_link(intent_of(log), replace(sites, lacks=lacks, lacked=lacked), context.hooks())
+    move = await plan_link(intent_of(log), as_noted(log, sites), context.hooks())
     return await counted(move, always=False)
 
 

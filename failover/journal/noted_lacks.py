@@ -1,18 +1,29 @@
-"""What a plan said that its target lacks, as the operation's first entry keeps it. Pure."""
+"""What was found while the source answered, as the plan in the operation's first entry keeps it. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
+from broker.wire.vocabulary import TopicPartition
 from failover.errors import JournalDamaged
 from failover.journal.standing import NO_INTENT
 from failover.journal.values import OperationLog
+from failover.observing.sites import Sites
 from failover.observing.snapshot import Lacked
 from mirror.api import PartingKind, SourceParting
 
 
-def noted_lacks(log: OperationLog, link: str) -> tuple[tuple[SourceParting, ...], tuple[Lacked, ...]]:
+def as_noted(log: OperationLog, sites: Sites) -> Sites:
+    """With what the target lacks, and where the source's log was another one than was mirrored: a source that is gone
+    by now tells neither any more. Raises JournalDamaged.
+    """
+    lacks, lacked = _noted_lacks(log, sites.link.name)
+    return replace(sites, lacks=lacks, lacked=lacked, parted=sites.parted | _noted_parted(log, sites.link.name))
+
+
+def _noted_lacks(log: OperationLog, link: str) -> tuple[tuple[SourceParting, ...], tuple[Lacked, ...]]:
     """By who found it while the source answered; none where an earlier version wrote it. Raises JournalDamaged where it
     cannot be read.
     """
@@ -25,6 +36,21 @@ def noted_lacks(log: OperationLog, link: str) -> tuple[tuple[SourceParting, ...]
         said = "what its target lacked, when it began, cannot be read"
         raise JournalDamaged(f"the journal of {log.operation_id} is damaged: {said}") from error
     return (), ()
+
+
+def _noted_parted(log: OperationLog, link: str) -> frozenset[TopicPartition]:
+    """Whatever the doubt was: what somebody consented to lose as unknown is no number because nobody can tell now."""
+    try:
+        return frozenset(
+            TopicPartition(view["topic"], view["partition"])
+            for plan in log.entries[0].detail.get("plans", ())
+            if plan["snapshot"]["link"] == link
+            for view in plan["snapshot"].get("partitions", ())
+            if not view.get("trusted", True)
+        )
+    except NO_INTENT as error:
+        said = "which source logs were in doubt, when it began, cannot be read"
+        raise JournalDamaged(f"the journal of {log.operation_id} is damaged: {said}") from error
 
 
 def _parting(document: Mapping[str, Any]) -> SourceParting:

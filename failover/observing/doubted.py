@@ -54,7 +54,7 @@ async def doubted(
     entries, (source, target) = state.entries, sites
     told, ledger = entries.in_doubt(asks_source=True), frozenset(entries.in_doubt(asks_source=False))
     if source is None:
-        return Doubted(ledger, frozenset(told))
+        return Doubted(ledger | parted, frozenset(told))  # what was seen of its log stays so when it is gone
     partitions, held, found = _by_place(logs.topics), told.keys() - ledger, set(told)
     is_untold = asking.missed and not logs.topics  # which topics there are the source does not say
     silent = {at for at in held if at not in logs.ends and (is_untold or at in partitions)}

@@ -277,9 +277,9 @@ async def _look_compared(sites: Sites, look: Callable[[Sites], Awaitable[Snapsho
         return sites, seen
     link = sites.readers.completed.get(sites.link.name, sites.link)
     parted = await parted_within(LACKS_IN_PART_S, link, sites.source, sites.target)
-    if not parted:
+    if parted <= sites.parted:
         return sites, seen
-    sites = replace(sites, parted=parted)
+    sites = replace(sites, parted=sites.parted | parted)
     return sites, await look(sites)
 
 

@@ -24,7 +24,7 @@ from failover.freezing.choice import Freezing, joined
 from failover.freezing.hooks import Hooks
 from failover.journal.consented import consented_moves
 from failover.journal.log import OperationJournal, claim, load_operations
-from failover.journal.noted_lacks import noted_lacks
+from failover.journal.noted_lacks import as_noted
 from failover.journal.silence import if_lost
 from failover.journal.standing import (
     OPEN_STATES,
@@ -268,8 +268,7 @@ async def move_again(log: OperationLog, intent: Intent, sites: Sites, hooks: Hoo
         sites = sites.as_found(found)
         if found.source_finding is SiteFinding.PARTLY_THERE:
             sites = replace(sites, source=None)
-    lacks, lacked = noted_lacks(log, name)  # a source that is gone by now tells it no more
-    move = await plan_link(intent, replace(sites, lacks=lacks, lacked=lacked), hooks)
+    move = await plan_link(intent, as_noted(log, sites), hooks)
     freezing, denials = move.plan.freezing, move.plan.freezing.source_denials
     if denials is not None:
         denials = replace(denials, is_writable=was_writable_before(log))

@@ -12,19 +12,24 @@ from pathlib import Path
 
 import pytest
 
+from broker.base.documents import to_document
 from broker.client.cluster import Cluster
 from broker.client.groups import commit_offsets
 from broker.client.model import CommittedOffset
 from broker.wire.vocabulary import TopicPartition
+from failover.freezing.choice import Freezing
 from failover.freezing.hooks import Hooks
+from failover.journal.noted_lacks import as_noted
+from failover.journal.values import GENESIS_HASH, Event, JournalEntry, OperationLog
 from failover.losses.stated_losses import stated_losses
 from failover.losses.statements import Certainty
 from failover.planning.gates import RefusalReason
 from failover.planning.intent import Intent
 from failover.planning.links import plan_link
 from failover.running.steps import Operation
+from failover.running.taking_up import planned
 from tests.broker.running import running_server
-from tests.failover.stage import GROUP, Stage
+from tests.failover.stage import GROUP, Stage, now_ms
 from tests.mirror.harness import link_between, make_topic, running, some_records, wait_for_records, write
 
 AT = TopicPartition("flights", 0)
@@ -70,6 +75,23 @@ async def test_a_failover_from_it_does_not_say_that_all_of_it_is_at_the_target(t
     assert (RefusalReason.DATA_LOSS_NOT_ALLOWED, "east") in refused
     assert (RefusalReason.GROUP_NOT_MOVABLE, GROUP) in refused
     assert [loss.certainty for loss in (*move.plan.losses, behind_fence)] == [Certainty.UNKNOWN] * 2
+
+
+async def test_what_was_found_so_counts_when_it_is_gone(tmp_path: Path) -> None:
+    """It died before the fence, or another machine went on: the result stated a number of an unknown loss."""
+    await come_back_older(tmp_path)
+    async with up(tmp_path) as stage:
+        await write(stage.source, AT, some_records(70_000, LOST))
+        intent = Intent(Operation.FAILOVER, (stage.link.name,), "east", "west", even_if_source_answers=True)
+        move = await plan_link(intent, stage.sites, Hooks())
+        detail = to_document(planned([move], intent, "a test", Freezing(), {}))
+        entry = JournalEntry(0, now_ms(), "failover-1", Event.PLANNED, detail, GENESIS_HASH)
+        elsewhere = as_noted(OperationLog("failover-1", (entry,)), stage.sites)
+        for sites in (replace(move.sites, source=None), replace(elsewhere, source=None)):
+            seen = await sites.look_past_source()
+            assert [loss.certainty for loss in await stated_losses(sites, seen)] == [Certainty.UNKNOWN]
+        again = await plan_link(intent, elsewhere, Hooks())
+    assert again.sites.parted == elsewhere.parted == {AT}
 
 
 async def test_a_switchover_from_it_is_refused_before_anything_is_moved(tmp_path: Path) -> None:
