@@ -170,7 +170,7 @@ class Sites:
         """The sites as the looks that follow may rely on them."""
         found = snapshot.source_finding
         if found.is_gone:  # another cluster in its place told nothing of it
-            answers = () if found is SiteFinding.REPLACED else self.answers
+            answers = () if found is SiteFinding.REPLACED else snapshot.evidence
             return replace(self, source=None, ahead=None, answers=answers, seen_by=snapshot.seen_by)
         in_part = found is SiteFinding.PARTLY_THERE
         return replace(self, in_part=in_part, answers=snapshot.evidence if in_part else self.answers, ahead=None)

@@ -66,7 +66,7 @@ def result_of(
         failure=link.failure,
         denied_principals=at_source.denied_principals,
         is_source_open=_is_source_open(link, at_source),
-        seen_by=link.sites.seen_by,
+        seen_by=seen.seen_by,
         not_closed=at_source.not_closed,
     )
 
@@ -88,8 +88,8 @@ def _was_closed(link: LinkRun) -> bool:
 
 def _is_source_open(link: LinkRun, at_source: SourceEnd) -> bool:
     is_closed = _was_closed(link) or at_source.role is not None or bool(at_source.denied_principals)
-    is_there = link.sites.source is not None or bool(link.sites.seen_by)
-    return _is_failover(link) and is_there and not is_closed
+    is_there = link.sites.source is not None and link.snapshot.is_source_there  # by the fence
+    return _is_failover(link) and (is_there or bool(link.snapshot.seen_by)) and not is_closed
 
 
 def _is_loss_unconsented(link: LinkRun, losses: tuple[PartitionLoss, ...]) -> bool:

@@ -23,7 +23,7 @@ from broker.client.site import Site
 from broker.wire.api import ApiKey
 from broker.wire.vocabulary import TopicPartition
 from failover.observing import contact
-from failover.observing.contact import SiteFinding, call_brokers, reach
+from failover.observing.contact import BrokerAnswer, SiteFinding, call_brokers, reach
 from failover.observing.sites import Sites
 from failover.observing.snapshot import Snapshot
 from failover.planning.links import enter_sites
@@ -335,19 +335,21 @@ async def test_where_all_are_silent_they_are_called_on_behind_the_answer(tmp_pat
 
 
 def test_what_was_found_of_the_source_is_gone_by_from_then_on() -> None:
+    """It answered when it was entered, and that word made one that is dead by now partly there in each later look."""
     link = Link("east-west", Site("east", "127.0.0.1:1"), Site("west", "127.0.0.1:2"), (TOPIC,))
-    sites = Sites(link, Cluster(link.source), Cluster(link.target), (), now_ms)
-    snapshot = Snapshot(link.name, "east", "west", 0, SiteFinding.ALIVE, "running", "", (), ())
+    entered, called = (BrokerAnswer("127.0.0.1:1", 0, 0.1),), (BrokerAnswer("127.0.0.1:1", 9, 4.5, "no answer"),)
+    sites = Sites(link, Cluster(link.source), Cluster(link.target), (), now_ms, entered)
+    snapshot = Snapshot(link.name, "east", "west", 0, SiteFinding.ALIVE, "running", "", (), (), evidence=called)
     found = {each: sites.as_found(replace(snapshot, source_finding=each)) for each in SiteFinding}
     assert found == {
         SiteFinding.ALIVE: sites,
-        SiteFinding.PARTLY_THERE: replace(sites, in_part=True),
-        SiteFinding.DEAD: replace(sites, source=None),
-        SiteFinding.UNREACHABLE: replace(sites, source=None),
-        SiteFinding.REPLACED: replace(sites, source=None),
+        SiteFinding.PARTLY_THERE: replace(sites, in_part=True, answers=called),
+        SiteFinding.DEAD: replace(sites, source=None, answers=called),
+        SiteFinding.UNREACHABLE: replace(sites, source=None, answers=called),
+        SiteFinding.REPLACED: replace(sites, source=None, answers=()),
     }
     in_part = found[SiteFinding.PARTLY_THERE]
-    assert in_part.as_found(snapshot) == sites, "it is there again"
+    assert in_part.as_found(replace(snapshot, evidence=entered)) == replace(sites, answers=called), "it is there again"
 
 
 async def test_a_first_word_and_nothing_more_is_not_death(tmp_path: Path) -> None:

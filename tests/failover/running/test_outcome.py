@@ -1,0 +1,45 @@
+"""What a result says of its source is what the look behind the fence found."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from broker.client.cluster import Cluster
+from broker.client.site import Site
+from failover.observing.contact import SiteFinding
+from failover.observing.sites import Sites
+from failover.observing.snapshot import Snapshot
+from failover.planning.plan import plan_failover
+from failover.running.link_run import LinkMove, LinkRun
+from failover.running.outcome import SourceEnd, result_of
+from mirror.link import Link
+from tests.failover.stage import now_ms
+
+LINK = Link("east-west", Site("east", "127.0.0.1:1"), Site("west", "127.0.0.1:2"), ("flights",))
+ALIVE = Snapshot(LINK.name, "east", "west", 0, SiteFinding.ALIVE, "running", "", (), ())
+
+
+@pytest.mark.parametrize(
+    ("found", "seen_by", "is_open"),
+    [
+        (SiteFinding.ALIVE, (), True),
+        (SiteFinding.PARTLY_THERE, (), True),
+        (SiteFinding.UNREACHABLE, (LINK.name,), True),
+        (SiteFinding.DEAD, (), False),
+    ],
+)
+async def test_a_source_that_answered_the_plan_is_told_as_it_was_at_the_fence(
+    found: SiteFinding, seen_by: tuple[str, ...], *, is_open: bool
+) -> None:
+    """One that died was said to be open, and of one that a worker alone saw the result did not say who."""
+
+    async def renew() -> None: ...
+
+    plan = plan_failover(ALIVE, allow_data_loss=True, even_if_source_answers=True)
+    sites = Sites(LINK, Cluster(LINK.source), Cluster(LINK.target), (), now_ms)
+    run = LinkRun(LinkMove(plan, sites), "failover-1", 1.0, renew)
+    run.snapshot = replace(ALIVE, source_finding=found, seen_by=seen_by)
+    result = result_of("failover-1", run, (), 1.0, SourceEnd(None, (), "", ""))
+    assert (result.source_finding, result.seen_by, result.is_source_open) == (found, seen_by, is_open)
