@@ -161,7 +161,7 @@ class LinkRun:
         if self._move.moves is not None:
             return
         if not self.plan.by_offset_map:
-            self.moves = seen_again(self.plan.moves, self.snapshot)
+            self.moves = with_gone(self.consented, seen_again(self.plan.moves, self.snapshot))
             return
         back = self.plan.set_back_groups
         begun = {(one.group, one.topic, one.partition): one for one in self._move.begun_moves if one.group in back}

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from broker.client.groups import delete_groups
+from broker.client.groups import commit_offsets, delete_groups
+from broker.client.model import CommittedOffset
 from failover.errors import JournalDamaged, NotMovable, SkipsMore
 from failover.freezing.hooks import Hooks
 from failover.journal.consented import consented_loss, consented_moves
@@ -23,7 +24,16 @@ from failover.running.taking_up import resume
 from mirror.api import resume_link
 from tests.failover.machines import HEIR, machine, quick
 from tests.failover.running.test_taking_up import FAILOVER, ID, SWITCHOVER, die_in, ready
-from tests.failover.stage import GROUP, PARTITIONS, RARE, RECORDS, TOPIC, commit_group, now_ms
+from tests.failover.stage import (
+    FIRST_TIMESTAMP_MS,
+    GROUP,
+    PARTITIONS,
+    RARE,
+    RECORDS,
+    TOPIC,
+    commit_group,
+    now_ms,
+)
 from tests.mirror.harness import eventually
 
 
@@ -95,6 +105,28 @@ async def test_a_group_that_was_to_be_moved_and_is_at_neither_site_by_now_is_ref
         async with machine(HEIR, stage.link) as sites:
             with pytest.raises(NotMovable, match=f"where {GROUP} would go on"):
                 await resume(await stage.log(ID), sites, Hooks(), "an heir")
+
+
+async def test_by_a_time_it_is_told_of_one_that_nobody_tells_of_any_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No pass had carried it, and the source died: nothing was committed of it, nothing was said, and it was let in."""
+    quick(monkeypatch)
+    newcomers, by_time = "newcomers", replace(FAILOVER, timestamp_ms=FIRST_TIMESTAMP_MS)
+    async with ready(tmp_path, RARE) as stage:
+        await commit_offsets(stage.source, newcomers, {PARTITIONS[0]: CommittedOffset(11)})
+        await die_in(stage, monkeypatch, "fence", by_time)
+        stands: list[GroupsStand] = []
+        async with machine(HEIR, stage.link) as (sites,):
+            gone = [replace(sites, source=None)]
+            (result,) = await resume(await stage.log(ID), gone, Hooks(), "an heir", stands.append)
+        assert {(move.group, move.kind) for move in result.moves} == {
+            (GROUP, MoveKind.BY_TIMESTAMP),
+            (newcomers, MoveKind.UNKNOWN),
+        }
+        assert result.left_groups == (newcomers,)
+        assert {found.subject for found in result.differences} == {f"{newcomers} on {TOPIC}"}
+        assert stands == [], "nobody is told that its applications may start"
 
 
 @pytest.mark.parametrize("reads_on", [False, True])
