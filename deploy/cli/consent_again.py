@@ -28,7 +28,7 @@ from failover.journal.values import OperationLog
 from failover.losses.stated_losses import counted
 from failover.losses.statements import LossGrowth, LossTotal, growth
 from failover.observing.sites import Sites
-from failover.planning.links import plan_link
+from failover.planning.links import plan_or_refuse
 from failover.planning.plan import OperationPlan
 from failover.running.link_run import LinkMove
 from failover.running.steps import Operation
@@ -77,7 +77,7 @@ async def _plan_now(context: AppContext, log: OperationLog, sites: Sites) -> Lin
     """None of a link that is promoted by it: of that all is decided."""
     if is_promoted_by(log, (await read_entries(sites.link, sites.target, only=())).run):
         return None
-    move = await plan_link(intent_of(log), as_noted(log, sites), context.hooks())
+    move = await plan_or_refuse(intent_of(log), as_noted(log, sites), context.hooks())
     return await counted(move, always=False)
 
 

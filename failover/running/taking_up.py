@@ -52,7 +52,7 @@ from failover.observing.sites import Sites
 from failover.planning.declared import check_declared, declared
 from failover.planning.gates import RefusalReason
 from failover.planning.intent import Intent
-from failover.planning.links import plan_link
+from failover.planning.links import plan_link, plan_or_refuse
 from failover.planning.site_plan import found_together
 from failover.planning.staying import away_of, staying_links
 from failover.running.link_run import LinkMove
@@ -268,7 +268,8 @@ async def move_again(log: OperationLog, intent: Intent, sites: Sites, hooks: Hoo
         sites = sites.as_found(found)
         if found.source_finding is SiteFinding.PARTLY_THERE:
             sites = replace(sites, source=None)
-    move = await plan_link(intent, as_noted(log, sites), hooks)
+    planning = plan_link if is_moved else plan_or_refuse
+    move = await planning(intent, as_noted(log, sites), hooks)
     freezing, denials = move.plan.freezing, move.plan.freezing.source_denials
     if denials is not None:
         denials = replace(denials, is_writable=was_writable_before(log))

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from broker.client.cluster import Cluster
 from broker.client.groups import commit_offsets, delete_groups
 from broker.client.model import CommittedOffset
-from failover.errors import JournalDamaged, NotMovable, SkipsMore
+from failover.errors import GateRefused, JournalDamaged, NotMovable, SkipsMore
 from failover.freezing.hooks import Hooks
 from failover.journal.consented import consented_loss, consented_moves
 from failover.journal.standing import OperationState, standing_of
 from failover.journal.values import Event, OperationLog
 from failover.losses.statements import Certainty
+from failover.observing.sites import Sites
 from failover.planning.intent import Intent
 from failover.planning.moves import MoveKind
 from failover.running.late_commits import LateCommit
@@ -22,7 +26,9 @@ from failover.running.link_run import LinkRun
 from failover.running.operation import GroupsStand
 from failover.running.taking_up import resume
 from mirror.api import resume_link
+from tests.broker.faults import Faults, injected
 from tests.failover.machines import HEIR, machine, quick
+from tests.failover.observing.test_leaderless_source import IMPATIENT
 from tests.failover.running.test_taking_up import FAILOVER, ID, SWITCHOVER, die_in, ready
 from tests.failover.stage import (
     FIRST_TIMESTAMP_MS,
@@ -105,6 +111,33 @@ async def test_a_group_that_was_to_be_moved_and_is_at_neither_site_by_now_is_ref
         async with machine(HEIR, stage.link) as sites:
             with pytest.raises(NotMovable, match=f"where {GROUP} would go on"):
                 await resume(await stage.log(ID), sites, Hooks(), "an heir")
+
+
+@asynccontextmanager
+async def answering_in_part(folder: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[OperationLog, Sites]]:
+    """A switchover that was cut short before its fence, and its sites by now: a partition of its source is away."""
+    quick(monkeypatch)
+    async with ready(folder) as stage:
+        await die_in(stage, monkeypatch, "drain")
+        log, east = await stage.log(ID), Faults()
+        with injected(monkeypatch, {stage.brokers[0]: east}):
+            async with (
+                machine(HEIR, stage.link) as (sites,),
+                Cluster(stage.link.source, client_id=HEIR, limits=IMPATIENT) as source,
+            ):
+                east.leaderless.add(PARTITIONS[1])
+                yield log, replace(sites, source=source)
+            east.heal()
+
+
+async def test_a_switchover_whose_source_answers_in_part_by_now_is_refused_and_names_the_way(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was the error of the first partition that did not answer, and nothing said how to get out of it."""
+    async with answering_in_part(tmp_path, monkeypatch) as (log, sites):
+        with pytest.raises(GateRefused, match="source_partly_there") as refused:
+            await resume(log, [sites], Hooks(), "an heir")
+    assert f"`farshore operation abort {ID}` gives it up" in refused.value.hint
 
 
 async def test_by_a_time_it_is_told_of_one_that_nobody_tells_of_any_more(
