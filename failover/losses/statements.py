@@ -41,7 +41,8 @@ class PartitionLoss:
     it, of which nobody can tell how many are records that count. With UNKNOWN nothing is known of the source's end at
     all, or not what the target lost of its own (`lacked_records` None). Timestamps are the records' own, Unix
     milliseconds, None where they cannot be known. `ceased`: the partition ceased to tell its end while others of the
-    source went on; None: the source tells all, or nothing.
+    source went on; None: the source tells all, or nothing. `seen_beyond`: so far the end was seen to be beyond that of
+    `seen_at_ms`, at a time that nobody knows: as many of the offsets that a pace makes likely since then, are seen.
     Among all that are `lacked_offsets` (and `lacked_records`) that the target itself had, and lost: they stand before
     those that the link was still to bring, and the offsets are from the first of either on.
     """
@@ -61,6 +62,7 @@ class PartitionLoss:
     ceased: Ceased | None = None
     lacked_offsets: int = 0
     lacked_records: int | None = 0
+    seen_beyond: int = 0
 
     @property
     def is_none(self) -> bool:
@@ -104,6 +106,7 @@ def state_loss(view: PartitionView, taken_at_ms: int) -> PartitionLoss:
         last_timestamp_ms=view.seen_timestamp_ms if offsets and not is_seen_now else None,
         seen_at_ms=taken_at_ms if is_seen_now else view.seen_at_ms,
         ceased=None if is_seen_now else view.ceased,
+        seen_beyond=0 if is_seen_now else view.seen_beyond,
     )
     return loss if is_seen_now else with_returns(loss, view.returned_at_most)
 
@@ -286,7 +289,8 @@ def _with_likely(total: LossTotal, last: LastLook, bounds: Sequence[PartitionLos
     in_those = [_likely_where_ceased(loss) for loss in ceased]
     more = None if None in in_those else math.ceil(sum(filter(None, in_those)))
     is_open = unseen_ms < -CLOCK_DIFFERENCE_MAX_MS or not last.watched_ms or more is None
-    of_source = math.ceil(last.fastest_per_s * max(0, unseen_ms) / 1000)
+    seen_since = sum(loss.seen_beyond for loss in bounds if loss.ceased is None)
+    of_source = max(0, math.ceil(last.fastest_per_s * max(0, unseen_ms) / 1000) - seen_since)
     all_seen_ms = [at_ms for at_ms in (total.seen_at_ms, *seen_ms) if at_ms is not None]
     return replace(
         _with_pace(total, last),
@@ -299,11 +303,14 @@ def _with_likely(total: LossTotal, last: LastLook, bounds: Sequence[PartitionLos
 
 
 def _likely_where_ceased(loss: PartitionLoss) -> float | None:
-    """How many offsets came, likely, between the last look at its end and the first that was not answered."""
+    """How many offsets came, likely, between the last look at its end and the first that was not answered, and were not
+    seen all the same.
+    """
     ceased = loss.ceased
     if ceased is None or ceased.unanswered_at_ms is None or ceased.fastest_per_s is None or loss.seen_at_ms is None:
         return None
-    return ceased.fastest_per_s * max(0, ceased.unanswered_at_ms - loss.seen_at_ms) / 1000
+    came = ceased.fastest_per_s * max(0, ceased.unanswered_at_ms - loss.seen_at_ms) / 1000
+    return max(0.0, came - loss.seen_beyond)
 
 
 def _ceased_at_ms(ceased: Iterable[PartitionLoss]) -> int | None:

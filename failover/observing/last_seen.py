@@ -11,7 +11,7 @@ class LastSeen(NamedTuple):
     """A source log [start, end) at `at_ms`, or later; `start` None: it was not told.
 
     `is_another`: it is the log of another topic than the mirrored one: that was recreated. `ceased`: since
-    then it did not tell its end, and others did.
+    then it did not tell its end, and others did. `seen_beyond`: so far the end is beyond that of the look at `at_ms`.
     """
 
     start: int | None
@@ -19,6 +19,7 @@ class LastSeen(NamedTuple):
     at_ms: int
     is_another: bool = False
     ceased: Ceased | None = None
+    seen_beyond: int = 0
 
 
 def last_seen(checkpoint: Checkpoint | None, observed: SeenEnd | None, read_to: int = 0) -> LastSeen | None:
@@ -31,7 +32,9 @@ def last_seen(checkpoint: Checkpoint | None, observed: SeenEnd | None, read_to: 
     of that look is one at which the log had ended there or before, and the only one that is known to be.
     """
     seen = _last_seen(checkpoint, observed)
-    return seen if seen is None or seen.is_another else seen._replace(end=max(seen.end, read_to))
+    if seen is None or seen.is_another or read_to <= seen.end:
+        return seen
+    return seen._replace(end=read_to, seen_beyond=seen.seen_beyond + read_to - seen.end)
 
 
 def _last_seen(checkpoint: Checkpoint | None, observed: SeenEnd | None) -> LastSeen | None:
@@ -45,7 +48,8 @@ def _last_seen(checkpoint: Checkpoint | None, observed: SeenEnd | None) -> LastS
         return _as_observed(observed)._replace(is_another=True)
     if observed.at_ms >= checkpoint.observed_at_ms or observed.end >= checkpoint.source_end_offset:
         return _as_observed(observed)
-    return known._replace(start=observed.start, at_ms=observed.at_ms, ceased=observed.ceased)
+    beyond = known.end - observed.end
+    return LastSeen(observed.start, known.end, observed.at_ms, ceased=observed.ceased, seen_beyond=beyond)
 
 
 def _as_observed(observed: SeenEnd) -> LastSeen:

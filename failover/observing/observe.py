@@ -257,6 +257,7 @@ def _partitions(
                 is_source_recreated=at in recreated,
                 is_gone_at_source=is_told and not _is_there(at, logs.topics),
                 ceased=_ceased(seen, logs) if source_end is None else None,
+                seen_beyond=seen.seen_beyond if seen else 0,
             )
         )
     return tuple(views)

@@ -50,6 +50,8 @@ class PartitionView:
     """Of one that tells no end while others of the source do: when it ceased to, and how fast it grew before that."""
     is_gone_at_source: bool = False
     """Whether the source, which told all of its topics, has it no more."""
+    seen_beyond: int = 0
+    """So far `seen_source_end` is beyond what was seen at `seen_at_ms`: it came later, nobody knows when."""
 
     @property
     def is_to_come(self) -> bool:

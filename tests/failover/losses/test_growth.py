@@ -103,6 +103,16 @@ def test_a_source_that_died_wholly_behind_one_of_its_brokers_is_judged_part_by_p
     assert (total.seen_at_ms, total.unanswered_at_ms) == (10_000, 21_000)
 
 
+@pytest.mark.parametrize(("seen_beyond", "likely"), [(0, 5 + 100), (40, 5 + 60), (100, 5), (101, 5)])
+def test_what_was_seen_beyond_a_look_is_among_what_was_written_since(seen_beyond: int, likely: int) -> None:
+    """How far a group has read, or a later fetch went, counted as seen, and once more as likely since the look."""
+    dead = PartitionLoss("flights", 1, Certainty.AT_LEAST, 5, None, 0, 5, seen_at_ms=10_000, seen_beyond=seen_beyond)
+    alone = replace(dead, ceased=Ceased(10_250, 400.0))
+    last = LastLook(10_000, 10_250, (Growth(10_000, 4_000),), 400.0)
+    assert total_loss([dead], 90_000, last).likely_offsets == likely
+    assert total_loss([LIVING, alone], 90_000, last, is_source_there=True).likely_offsets == 3 + likely
+
+
 def test_a_source_that_answers_is_not_said_to_have_been_away_where_a_transaction_is_open_there() -> None:
     held = PartitionLoss("flights", 0, Certainty.AT_LEAST, 3, 3, 0, 3, seen_at_ms=90_000, open_offsets=4)
     total = total_loss([held], 90_000, LastLook(30_000, None, (Growth(10_000, 4_000),), 400.0), is_source_there=True)

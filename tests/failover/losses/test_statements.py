@@ -190,6 +190,11 @@ YOUNGEST = {"last_timestamp_ms": NOW_MS - 5}
             loss(Certainty.EXACT, 100, 0, 100, seen_at_ms=NOW_MS),
         ),
         (GONE, loss(Certainty.AT_LEAST, 8, 90, 98, seen_at_ms=SEEN_MS, **YOUNGEST)),
+        (
+            replace(GONE, seen_beyond=3),
+            loss(Certainty.AT_LEAST, 8, 90, 98, seen_at_ms=SEEN_MS, seen_beyond=3, **YOUNGEST),
+        ),
+        (replace(VIEW, seen_beyond=3), loss(Certainty.EXACT, 10, 90, 100, seen_at_ms=NOW_MS)),
         (replace(GONE, mirrored_source_next=97), loss(Certainty.AT_LEAST, 1, 97, 98, seen_at_ms=SEEN_MS, **YOUNGEST)),
         (replace(GONE, mirrored_source_next=98), loss(Certainty.AT_LEAST, 0, 98, 98, seen_at_ms=SEEN_MS)),
         (replace(GONE, mirrored_source_next=99), loss(Certainty.AT_LEAST, 0, 99, 99, seen_at_ms=SEEN_MS)),

@@ -34,7 +34,11 @@ NO_IDS = replace(CHECKPOINT, topic_ids=TopicIds())
         # The source lost its log's end since the fetch.
         (CHECKPOINT, OBSERVED._replace(end=400), LastSeen(3, 400, NOW_MS + 200)),
         # A worker that hung writes it when it goes on, and the source may be gone by then.
-        (CHECKPOINT, OBSERVED._replace(end=400, at_ms=NOW_MS - 2_900), LastSeen(3, 472, NOW_MS - 2_900)),
+        (
+            CHECKPOINT,
+            OBSERVED._replace(end=400, at_ms=NOW_MS - 2_900),
+            LastSeen(3, 472, NOW_MS - 2_900, seen_beyond=72),
+        ),
         (CHECKPOINT, OBSERVED._replace(topic_id="new"), LastSeen(*OBSERVED[:3], is_another=True)),
         # The same, seen by a worker whose clock is behind that of the one who wrote the checkpoint.
         (
@@ -53,17 +57,19 @@ def test_the_last_that_was_seen(
 
 
 @pytest.mark.parametrize(
-    ("observed", "read_to", "end"),
+    ("observed", "read_to", "end", "seen_beyond"),
     [
-        (OBSERVED, 11_500, 11_500),
-        (OBSERVED, 11_400, 11_464),
-        (OBSERVED._replace(topic_id="new"), 11_500, 11_464),  # of which of the two topics it was nobody knows
+        (OBSERVED, 11_500, 11_500, 36),
+        (OBSERVED, 11_400, 11_464, 0),
+        (OBSERVED._replace(topic_id="new"), 11_500, 11_464, 0),  # of which of the two topics it was nobody knows
+        (OBSERVED._replace(end=400, at_ms=NOW_MS + 200 - 2_900), 500, 500, 100),
     ],
 )
-def test_so_far_as_a_group_has_read_the_log_went(observed: SeenEnd, read_to: int, end: int) -> None:
+def test_so_far_as_a_group_has_read_the_log_went(observed: SeenEnd, read_to: int, end: int, seen_beyond: int) -> None:
     found = last_seen(CHECKPOINT, observed, read_to)
     assert found is not None
-    assert (found.end, found.at_ms) == (end, NOW_MS + 200), "when that was nobody knows"
+    assert (found.end, found.at_ms) == (end, observed.at_ms), "when that was nobody knows"
+    assert found.seen_beyond == seen_beyond
     assert last_seen(None, None, read_to) is None
 
 
