@@ -9,8 +9,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Producer
 
+from broker.client.cluster import Cluster
+from broker.client.errors import KafkaError
+from broker.client.limits import ClientLimits
+from broker.client.log import append
+from broker.wire.errors import ErrorCode
+from broker.wire.records import Record, encode_batch
 from deploy.cli.terminal import ExitCode
 from tests.deploy.cli.test_failback import (
     GROUPS,
@@ -46,11 +51,19 @@ def commands_of(operator: Operator) -> tuple[str, list[str]]:
 
 def takes_writes(operator: Operator) -> bool:
     """Of a client that is none of farshore's."""
-    errors: list[object] = []
-    producer = Producer({"bootstrap.servers": operator.link.target.bootstrap_servers, "message.timeout.ms": 4_000})
-    producer.produce(WHERE.topic, b"new", partition=WHERE.partition, on_delivery=lambda error, _: errors.append(error))
-    producer.flush(20.0)
-    return errors == [None]
+    return asyncio.run(_takes_writes(operator))
+
+
+async def _takes_writes(operator: Operator) -> bool:
+    limits = ClientLimits(retry_timeout_ms=4_000)
+    async with Cluster(operator.link.target, client_id="shop", limits=limits) as cluster:
+        try:
+            await append(cluster, WHERE, encode_batch([Record(0, 1, None, b"new")]))
+        except KafkaError as refused:
+            if refused.code is not ErrorCode.NOT_ENOUGH_REPLICAS:
+                raise
+            return False
+    return True
 
 
 def test_the_other_site_takes_writes_again_by_what_the_refusal_says(lost_again: Operator) -> None:

@@ -91,8 +91,8 @@ def test_a_switchover_that_nobody_reads_comes_to_its_verified_end(tmp_path: Path
 def test_a_terminal_that_goes_away_is_as_ctrl_c_in_the_journal(tmp_path: Path) -> None:
     """It was killed, and others waited for its lease."""
     with two_sites(tmp_path) as shell, drain_held_up(shell.east.bootstrap):
-        process, keyboard = at_a_terminal(shell, "switchover --yes")
-        wait_until(lambda: is_draining(shell, []), 30.0, "the drain to start")
+        process, keyboard = at_a_terminal(shell, "switchover --yes --timeout 170s")
+        wait_until(lambda: is_draining(shell, []), DEADLINE_S, "the drain to start")
         os.close(keyboard)
         assert process.wait(DEADLINE_S) == ExitCode.INTERRUPTED
         (operation_id,) = shell.operations
@@ -120,9 +120,9 @@ def at_a_terminal(shell: Shell, line: str) -> tuple[subprocess.Popen[bytes], int
 def test_nohup_holds(tmp_path: Path) -> None:
     with two_sites(tmp_path) as shell:
         with drain_held_up(shell.east.bootstrap):
-            argv = ["sh", "-c", 'trap "" HUP; exec "$@"', "sh", *shell.argv("switchover --yes --timeout 60s")]
+            argv = ["sh", "-c", 'trap "" HUP; exec "$@"', "sh", *shell.argv("switchover --yes --timeout 170s")]
             process = subprocess.Popen(argv, cwd=shell.folder, env=ENVIRONMENT, stdin=subprocess.DEVNULL)
-            wait_until(lambda: is_draining(shell, []), 30.0, "the drain to start")
+            wait_until(lambda: is_draining(shell, []), DEADLINE_S, "the drain to start")
             process.send_signal(signal.SIGHUP)
         assert process.wait(DEADLINE_S) == ExitCode.DONE
         assert json.loads(shell.run("operation list -o json", ExitCode.DONE).stdout)["items"][0]["state"] == "verified"
