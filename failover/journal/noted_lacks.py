@@ -7,8 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from broker.wire.vocabulary import TopicPartition
-from failover.errors import JournalDamaged
-from failover.journal.standing import NO_INTENT
+from failover.journal.first_plan import first_plan
 from failover.journal.values import OperationLog
 from failover.observing.sites import Sites
 from failover.observing.snapshot import Lacked
@@ -27,30 +26,18 @@ def _noted_lacks(log: OperationLog, link: str) -> tuple[tuple[SourceParting, ...
     """By who found it while the source answered; none where an earlier version wrote it. Raises JournalDamaged where it
     cannot be read.
     """
-    try:
-        for plan in log.entries[0].detail.get("plans", ()):
-            if plan["snapshot"]["link"] == link:
-                lacks = tuple(_parting(one) for one in plan.get("lacks", ()))
-                return lacks, tuple(_lacked(one) for one in plan["snapshot"].get("lacked", ()))
-    except NO_INTENT as error:
-        said = "what its target lacked, when it began, cannot be read"
-        raise JournalDamaged(f"the journal of {log.operation_id} is damaged: {said}") from error
-    return (), ()
+    with first_plan(log, link, "what its target lacked") as plan:
+        lacks = tuple(_parting(one) for one in plan.get("lacks", ()))
+        lacked = tuple(_lacked(one) for one in plan.get("snapshot", {}).get("lacked", ()))
+    return lacks, lacked
 
 
 def _noted_parted(log: OperationLog, link: str) -> frozenset[TopicPartition]:
     """Whatever the doubt was: what somebody consented to lose as unknown is no number because nobody can tell now."""
-    try:
-        return frozenset(
-            TopicPartition(view["topic"], view["partition"])
-            for plan in log.entries[0].detail.get("plans", ())
-            if plan["snapshot"]["link"] == link
-            for view in plan["snapshot"].get("partitions", ())
-            if not view.get("trusted", True)
-        )
-    except NO_INTENT as error:
-        said = "which source logs were in doubt, when it began, cannot be read"
-        raise JournalDamaged(f"the journal of {log.operation_id} is damaged: {said}") from error
+    with first_plan(log, link, "which source logs were in doubt") as plan:
+        views = plan.get("snapshot", {}).get("partitions", ())
+        parted = [TopicPartition(view["topic"], view["partition"]) for view in views if not view.get("trusted", True)]
+    return frozenset(parted)
 
 
 def _parting(document: Mapping[str, Any]) -> SourceParting:
