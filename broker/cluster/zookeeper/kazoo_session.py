@@ -128,24 +128,23 @@ class KazooZooKeeper:
         self = cls(client, connection, (hosts, (slash + chroot).rstrip("/")), clock)
         client.add_listener(self._state_in_thread)
         asked_at = clock.boottime()
-        try:
-            await asyncio.to_thread(client.start_async)
-            async with asyncio.timeout(connect_timeout_ms / 1000):
-                await self.wait_connected()
-                self.session_id = client.client_id[0] if client.client_id else 0
-                self._deadline = SessionDeadline(asked_at, connection.granted_ms)
-                await self._make_chroot()
-                if access.username is not None:
-                    await self._tell_if_open()
-        except (TimeoutError, ConnectionLost, SessionExpired) as error:
-            await self.close()
-            why = f": {failure}" if (failure := getattr(client.handler, "failure", "")) else ""
-            raise ZooKeeperUnreachable(
-                f"no session with ZooKeeper at {hosts} within {connect_timeout_ms / 1000:g} s{why}"
-            ) from error
-        except BaseException:  # cancelled, or a bug: kazoo's threads must not outlive the attempt
-            await self.close()
-            raise
+        async with contextlib.AsyncExitStack() as failed:
+            failed.push_async_callback(self.close)  # kazoo's threads must not outlive the attempt, whatever ends it
+            try:
+                await asyncio.to_thread(client.start_async)
+                async with asyncio.timeout(connect_timeout_ms / 1000):
+                    await self.wait_connected()
+                    self.session_id = client.client_id[0] if client.client_id else 0
+                    self._deadline = SessionDeadline(asked_at, connection.granted_ms)
+                    await self._make_chroot()
+                    if access.username is not None:
+                        await self._tell_if_open()
+            except (TimeoutError, ConnectionLost, SessionExpired) as error:
+                why = f": {failure}" if (failure := getattr(client.handler, "failure", "")) else ""
+                raise ZooKeeperUnreachable(
+                    f"no session with ZooKeeper at {hosts} within {connect_timeout_ms / 1000:g} s{why}"
+                ) from error
+            failed.pop_all()
         return self
 
     @property

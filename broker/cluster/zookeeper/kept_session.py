@@ -84,19 +84,19 @@ class KeptSession:
                     task.cancel()
             await self._zk.close()
             zk = await self._connect_again()
-            try:
-                if not await self._is_ours(zk):
-                    await zk.close()
-                    await self._clock.sleep(CONNECT_PAUSE_S)
+            async with contextlib.AsyncExitStack() as of_no_use:
+                of_no_use.push_async_callback(zk.close)
+                try:
+                    is_ours = await self._is_ours(zk)
+                    if is_ours and self._registration is not None:
+                        self._broker_epoch = await self._registered(zk, self._registration)
+                except (ConnectionLost, SessionExpired):
                     continue
-                if self._registration is not None:
-                    self._broker_epoch = await self._registered(zk, self._registration)
-            except (ConnectionLost, SessionExpired):
-                await zk.close()
+                if is_ours:
+                    of_no_use.pop_all()
+            if not is_ours:
+                await self._clock.sleep(CONNECT_PAUSE_S)
                 continue
-            except BaseException:  # somebody has our node id, or we are cancelled: the new session is of no use
-                await zk.close()
-                raise
             self._told = ""
             log.warning("ZooKeeper answers: this broker has a new session, the one before is over")
             async with self._opened:
