@@ -7,7 +7,6 @@ it froze is let in.
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Sequence, Set
 from dataclasses import dataclass
 
@@ -18,7 +17,7 @@ from broker.client.site import Site
 from broker.client.topics import list_topics
 from broker.wire.site_role import EVERY_TOPIC, SiteStanding
 from deploy.cli.site_rows import SiteRow, beside, role_in_words, row_of
-from failover.errors import GateRefused
+from failover.errors import GateRefused, topic_options
 from failover.freezing.denials import Denials, is_named
 from failover.limits import ELSEWHERE_S
 from failover.observing.elsewhere import moved_by
@@ -41,7 +40,7 @@ async def refuse_second_written(site: Site, found: Denials, topics: Sequence[str
     let_in = [topic for topic in found.topics if is_named(topic, topics)]
     for other in _linked(site, links) if let_in else ():
         row = await row_of(other)
-        if row.takes_writes is not False or (row.topics and not set(let_in) <= set(row.topics)):
+        if not _is_closed(row, set(let_in)):
             raise GateRefused(
                 f"{site.name} is closed to {', '.join(let_in)}, and {other.name} is {role_in_words(row)}: both "
                 f"{beside(row)} take writes",
@@ -73,8 +72,8 @@ async def _refuse_beside(site: Site, known: SiteStanding, wanted: SiteStanding, 
         if _is_closed(row, let_in):
             continue
         only = [topic for topic in known.topics or (EVERY_TOPIC,) if topic not in known.closed_for_good]
-        named = " ".join(f"--topic {shlex.quote(topic)}" for topic in only)
-        frozen = f"; only what is frozen: `farshore site thaw --site {site.name} {named}`" if only else ""
+        thaw = f"farshore site thaw --site {site.name} {topic_options(only)}"
+        frozen = f"; only what is frozen: `{thaw}`" if only else ""
         of = "" if let_in == {EVERY_TOPIC} else f" for {', '.join(sorted(let_in))}"
         raise GateRefused(
             f"{site.name} is a standby site{of}, and {other.name} is {role_in_words(row)}: both "

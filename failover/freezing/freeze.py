@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import shlex
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import replace
@@ -14,7 +13,15 @@ from broker.client.errors import ClientError
 from broker.client.fanout import both
 from broker.client.site_role import SiteRoleChanged, await_site_role, has_no_roles, set_site_role, site_standing
 from broker.wire.site_role import EVERY_TOPIC, SiteRole, SiteStanding
-from failover.errors import DenialsMayCome, FreezeNotAllowed, GateRefused, LockedOut, OperationUnderWay, StillFrozen
+from failover.errors import (
+    DenialsMayCome,
+    FreezeNotAllowed,
+    GateRefused,
+    LockedOut,
+    OperationUnderWay,
+    StillFrozen,
+    topic_options,
+)
 from failover.freezing.acl_freeze import AclFreeze, open_again
 from failover.freezing.choice import Freezing
 from failover.freezing.closing import Closing, role_in_words, standing_in_words, thaw_of
@@ -60,7 +67,7 @@ class Freeze:
     @property
     def topic_options(self) -> str:
         """All that it freezes, in the words of a shell."""
-        return " ".join(f"--topic {shlex.quote(topic)}" for topic in self._plan.topics or (EVERY_TOPIC,))
+        return topic_options(self._plan.topics or (EVERY_TOPIC,))
 
     def take_up(self, late_denials: tuple[str, ...] = ()) -> None:
         """What another process of this operation began is this one's to undo; `late_denials`: as `noted` of that one
