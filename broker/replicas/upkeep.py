@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Final
 
 from broker.base.ending import to_its_end
@@ -87,7 +89,7 @@ class Upkeep:
                 return
 
     async def _try_compaction(self, partition: Partition) -> None:
-        try:
+        with _told("compaction", partition):
             cleaned = partition.log
             job = cleaned.begin_compaction()
             if job is None:
@@ -103,22 +105,23 @@ class Upkeep:
                 partition.log.finish_compaction(job)
             else:
                 job.discard()
-        except FORESEEN as error:
-            # The log is as it was, and the next round tries again.
-            log.warning("compaction of %s-%d failed: %s", partition.topic, partition.index, error)
-        except Exception:  # upkeep of one partition must not end the broker; the next check tries again
-            log.exception("compaction of %s-%d failed", partition.topic, partition.index)
+
+
+@contextmanager
+def _told(what: str, partition: Partition) -> Iterator[None]:
+    """Upkeep that fails leaves the log as it was, and the next round tries again."""
+    try:
+        yield
+    except FORESEEN as error:
+        log.warning("%s of %s-%d failed: %s", what, partition.topic, partition.index, error)
+    except Exception:  # upkeep of one partition must not end the broker; the next check tries again
+        log.exception("%s of %s-%d failed", what, partition.topic, partition.index)
 
 
 def _try_retention(partition: Partition) -> None:
-    try:
+    deleted = 0
+    with _told("retention", partition):
         deleted = partition.log.enforce_retention()
-    except FORESEEN as error:
-        log.warning("retention of %s-%d failed: %s", partition.topic, partition.index, error)
-        return
-    except Exception:  # as above
-        log.exception("retention of %s-%d failed", partition.topic, partition.index)
-        return
     if deleted:
         partition.wake()
 
