@@ -195,11 +195,6 @@ def leave_options(groups: Iterable[str]) -> str:
     return " ".join(f"--leave-group {shlex.quote(group)}" for group in groups)
 
 
-def topic_options(expressions: Iterable[str]) -> str:
-    """The options that name these topics."""
-    return " ".join(f"--topic {shlex.quote(one)}" for one in expressions)
-
-
 def leave_partition_options(places: Iterable[str]) -> str:
     """The options that consent to leaving these partitions as they are."""
     return " ".join(f"--leave-partition {shlex.quote(place)}" for place in places)

@@ -17,8 +17,8 @@ from broker.client.site import Site
 from broker.client.topics import list_topics
 from broker.wire.site_role import EVERY_TOPIC, SiteStanding
 from deploy.cli.site_rows import SiteRow, beside, role_in_words, row_of
-from failover.errors import GateRefused, topic_options
-from failover.freezing.denials import Denials, is_named
+from failover.errors import GateRefused
+from failover.freezing.denials import Denials, is_named, topic_options
 from failover.limits import ELSEWHERE_S
 from failover.observing.elsewhere import moved_by
 from mirror.api import Link, may_select

@@ -9,6 +9,7 @@ of several that hold a denial each knows by it whether he is the last.
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import Final
@@ -166,6 +167,11 @@ def _marked(found: Collection[WriteDenial], kind: str) -> dict[WriteDenial, froz
 def names_of(principals: Iterable[str]) -> str:
     """Of some who can still write, as people are told."""
     return ", ".join("everybody else" if one == EVERYBODY else one for one in principals)
+
+
+def topic_options(expressions: Iterable[str]) -> str:
+    """The options that name these topics."""
+    return " ".join(f"--topic {shlex.quote(one)}" for one in expressions)
 
 
 def is_named(topic: str, topics: Sequence[str]) -> bool:

@@ -13,18 +13,11 @@ from broker.client.errors import ClientError
 from broker.client.fanout import both
 from broker.client.site_role import SiteRoleChanged, await_site_role, has_no_roles, set_site_role, site_standing
 from broker.wire.site_role import EVERY_TOPIC, SiteRole, SiteStanding
-from failover.errors import (
-    DenialsMayCome,
-    FreezeNotAllowed,
-    GateRefused,
-    LockedOut,
-    OperationUnderWay,
-    StillFrozen,
-    topic_options,
-)
+from failover.errors import DenialsMayCome, FreezeNotAllowed, GateRefused, LockedOut, OperationUnderWay, StillFrozen
 from failover.freezing.acl_freeze import AclFreeze, open_again
 from failover.freezing.choice import Freezing
 from failover.freezing.closing import Closing, role_in_words, standing_in_words, thaw_of
+from failover.freezing.denials import topic_options
 from failover.freezing.hooks import run_hook
 from failover.journal.values import LATE_DENIALS
 from failover.limits import SOURCE_ROLE_S
