@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from broker.client.cluster import Cluster
-from broker.client.errors import ClientError, RequestTimedOut
+from broker.client.errors import ClientError, KafkaError, RequestTimedOut
 from broker.client.group_transactions import Staged, add_groups_to_txn, stage_offsets
 from broker.client.groups import committed_offsets_of_groups
 from broker.client.model import CommittedOffset
@@ -27,6 +27,7 @@ from broker.wire.vocabulary import TopicPartition
 from mirror.limits import GROUP_COMMIT_ROUNDS, GROUP_FENCE_PATIENCE_MS, GROUP_SYNC_TIMEOUT_MS, HELD_NAMED_MAX
 from mirror.link import Link
 from mirror.offsets.fence import unmarkable_of
+from mirror.offsets.state_writer import FENCED_CODES
 
 
 class OffsetsHeld(ClientError):
@@ -128,10 +129,16 @@ async def commit_groups(
 
 async def until_counted(target: Cluster, link: Link, writer: ProducerIdAndEpoch) -> None:
     """Wait until what `writer` has committed counts for whoever reads it: until its markers are written. Raises
-    ClientError where that takes too long, or somebody else commits groups for the link by now.
+    ClientError where that takes too long.
+
+    Who commits groups for the link since was let in behind those markers (`fence_groups`): then it counts, too.
     """
     patience_ms = GROUP_FENCE_PATIENCE_MS
-    await end_txn(target, link.groups_transactional_id, writer, commit=True, patience_ms=patience_ms)
+    try:
+        await end_txn(target, link.groups_transactional_id, writer, commit=True, patience_ms=patience_ms)
+    except KafkaError as error:
+        if error.code not in FENCED_CODES:
+            raise
 
 
 async def find_places(target: Cluster, groups: Sequence[str]) -> GroupPlaces:

@@ -137,14 +137,25 @@ async def test_it_sets_no_group_of_its_heirs(
         assert await group_at_east(lost) == 55
 
 
+@pytest.mark.parametrize(
+    ("kind", "nth"),
+    [(AddOffsetsToTxnRequest, 1), (EndTxnRequest, 1), (EndTxnRequest, 2)],
+    ids=["before they are staged", "before they are committed", "before they are known to count"],
+)
 async def test_a_worker_that_takes_the_groups_meanwhile_ends_no_set_back(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: type[Message], nth: int
 ) -> None:
     """That of the link back runs, and takes its fence with each pass."""
     async with ready(tmp_path, monkeypatch) as lost:
-        wanted = await expected(lost)
+        wanted, seen = await expected(lost), [0]
         fencing = partial(fence_groups, lost.stage.source, lost.back)
-        with hanging(monkeypatch, "set_groups", lambda one: isinstance(one, AddOffsetsToTxnRequest), fencing) as hung:
+
+        def is_it(message: Message) -> bool:
+            groups_id = lost.back.groups_transactional_id
+            seen[0] += isinstance(message, kind) and getattr(message, "transactional_id", None) == groups_id
+            return seen[0] == nth
+
+        with hanging(monkeypatch, "set_groups", is_it, fencing) as hung:
             came_back = await go_back(VICTIM, lost, tmp_path)
         assert hung
         assert [one.group for one in came_back.groups_set_back] == [GROUP]
