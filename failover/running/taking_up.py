@@ -196,7 +196,7 @@ async def resume(
             else f"`farshore {intent.operation} {which} --dry-run` says more; "
             f"`farshore operation abort {log.operation_id}` gives it up",
         )
-    moves = [move for move in moves if move.sites.link.name not in refused]
+    moves = left_by_all([move for move in moves if move.sites.link.name not in refused], log.operation_id)
     between = (intent.source, intent.target)
     writer, log = await claim(target, between, partial(still, log))
     journal = OperationJournal(target, log.operation_id, who, writer, between, log)
@@ -212,6 +212,14 @@ async def resume(
         if now is None or not journal.wrote_all(now):
             raise
         return await resume(now, sites, hooks, who, tell)
+
+
+def left_by_all(moves: Sequence[LinkMove], operation_id: str) -> list[LinkMove]:
+    """A site that one link has left in this operation is left by the others, too, whatever is heard from there since:
+    half of it would be active at both sites.
+    """
+    is_left = any(_is_promoted(move, operation_id) for move in moves)
+    return [replace(move, sites=replace(move.sites, silence=None)) if is_left else move for move in moves]
 
 
 def _refusals(move: LinkMove, operation_id: str) -> str:

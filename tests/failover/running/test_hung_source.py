@@ -10,13 +10,15 @@ from pathlib import Path
 
 import pytest
 
+from failover.freezing.hooks import Hooks
 from failover.journal.log import load_operations
 from failover.journal.values import Event
 from failover.limits import REFUSED_MS, SOURCE_AWAITED_MS, SOURCE_SILENT_MS
 from failover.observing.held_silence import SourceHeard
 from failover.planning.gates import RefusalReason
-from failover.planning.links import enter_links
-from mirror.api import read_entries
+from failover.planning.links import enter_links, plan_link
+from failover.running.taking_up import left_by_all
+from mirror.api import promote_link, read_entries
 from tests.failover.far_sites import ID, INTENT, FarSites, at_far_sites
 from tests.failover.machines import PlanRefused
 from tests.mirror.simulation.loop import SimulatedClock
@@ -187,5 +189,32 @@ def test_all_links_of_a_site_leave_it_or_none_does(tmp_path: Path, *, speaks_fir
                 sites.let_mirror_reach_east()
                 await asyncio.sleep(SILENT_S)
             assert one.silence.watching.done()
+
+    at_far_sites(tmp_path, act)
+
+
+@pytest.mark.parametrize("is_left", [True, False])
+def test_a_site_that_one_link_has_left_is_left_by_the_others_whatever_is_heard_of_it_since(
+    tmp_path: Path, *, is_left: bool
+) -> None:
+    """Taken up between two promotions, the operation gave the second link up: half of the site was active at each."""
+
+    async def act(sites: FarSites) -> None:
+        sites.vanish()
+        if is_left:
+            await promote_link(sites.link, sites.target, ID)
+        async with AsyncExitStack() as stack:
+            of_both = [sites.link, replace(sites.link, name="another")]
+            now_ms = SimulatedClock(sites.loop).now_ms
+            entered = await enter_links(stack, of_both, INTENT, now_ms, tuple(of_both), goes_on=True)
+            moves = [await plan_link(INTENT, one, Hooks()) for one in entered]
+            sites.let_mirror_reach_east()
+            await asyncio.sleep(SILENT_S)
+            for move in left_by_all(moves, ID):
+                if is_left:
+                    assert (await move.sites.still_silent()).source is None
+                else:
+                    with pytest.raises(SourceHeard):
+                        await move.sites.still_silent()
 
     at_far_sites(tmp_path, act)
