@@ -20,7 +20,7 @@ _FOUND: Final[Mapping[str, str]] = {
     "is_loss_unconsented": "something of {source} was missing by the fence that the plan had excluded: "
     "`farshore stranded list --link {link}` says it, when it answers",
     "unplanned_read_again": "groups read records again that the plan did not say: {found}",
-    "unplanned_skips": "groups skip records that the plan did not say: {found}",
+    "unplanned_skips": "groups skip more records than the plan said: {found}",
 }
 """The fields of a result that make it one with findings."""
 

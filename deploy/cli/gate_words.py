@@ -167,8 +167,8 @@ _REASONS: dict[RefusalReason, tuple[str, str]] = {
         "see `farshore group describe`; to go on and leave what is unknown of it as it is, add --leave-group {subject}",
     ),
     RefusalReason.GROUP_WENT_ON: (
-        "since the plan was made the group {subject} went on at the target, or that lost what it reads next: records "
-        "would be skipped",
+        "since the plan was made the group {subject} went on at the target, or that lost what it reads next: "
+        "more records would be skipped than it said",
         "see that nothing reads there as {subject}; then again, with a plan that says so, or with --set-back {subject}",
     ),
     RefusalReason.GROUP_OFFSET_LOST: (

@@ -80,7 +80,7 @@ def unplanned_skips_line(result: OperationResult) -> str:
     ]
     more = ", ..." if len(found) > OTHERS_SHOWN else ""
     since = f"since the plan was made groups went on at {result.target}, or it lost what they read next"
-    return f"{since}: they skip records that it did not say: {', '.join(places)}{more}"
+    return f"{since}: they skip more records than it said: {', '.join(places)}{more}"
 
 
 def unplanned_read_again_line(result: OperationResult) -> str:

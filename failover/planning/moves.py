@@ -102,7 +102,7 @@ class GroupMove:
 
 @dataclass(frozen=True, slots=True)
 class UnplannedSkip:
-    """A group skips so many records (None: nobody knows), of which the plan said that it skips none: since then it went
+    """A group skips so many records in all (None: nobody knows), which is more than the plan said: since then it went
     on at the target, or that lost them.
     """
 
@@ -149,16 +149,17 @@ def group_totals(moves: Iterable[GroupMove]) -> tuple[GroupTotal, ...]:
 
 
 def unplanned_skips(planned: Iterable[GroupMove], made: Iterable[GroupMove]) -> Iterable[UnplannedSkip]:
-    """What is skipped where the plan had a move that skips nothing at the target, or none; and where a group stays
-    ahead that the plan had go elsewhere, if that was to a time, or nobody can count what it skips.
+    """What is skipped beyond what the plan had the group skip there; and where a group stays ahead that the plan had go
+    elsewhere, if that was to a time, or nobody can count what it skips.
     """
     told = {(one.group, one.place): one for one in planned}
     for move in made:
         was = told.get((move.group, move.place))
-        is_none = was is None or was.kind in AS_BROUGHT or was.skipped_records == 0
+        said = 0 if was is None or was.kind in AS_BROUGHT else was.skipped_records
+        is_more = said is not None and (move.skipped_records or 0) > said
         stays_ahead = move.kind is MoveKind.AHEAD and (was is None or was.kind is not MoveKind.AHEAD)
         is_not_made = was is not None and was.kind is MoveKind.BY_TIMESTAMP
-        if (move.skipped_records and is_none) or (stays_ahead and (is_not_made or move.skipped_records is None)):
+        if is_more or (stays_ahead and (is_not_made or move.skipped_records is None)):
             yield UnplannedSkip(move.group, move.topic, move.partition, move.skipped_records)
 
 

@@ -26,7 +26,7 @@ FOUND = {
     "unanswered_groups": (("second",), "left as they are: second"),
     "is_loss_unconsented": (True, "that the plan had excluded"),
     "unplanned_read_again": ((UnplannedReadAgain("second", "flights", 0, 3),), "did not say: second on flights-0"),
-    "unplanned_skips": ((UnplannedSkip("second", "flights", 0, 3),), "did not say: second on flights-0"),
+    "unplanned_skips": ((UnplannedSkip("second", "flights", 0, 3),), "than the plan said: second on flights-0"),
 }
 
 

@@ -27,6 +27,10 @@ async def test_a_group_that_went_on_at_the_target_before_the_fence_is_refused(tm
         assert (await stage.sites.look()).link_state == "running"
         again = plan_switchover(await stage.sites.look())
         assert [total.skipped_records for total in again.group_totals] == [24]
+        await commit_group(stage.target, 46, 30)
+        with pytest.raises(SkipsMore, match=rf"{GROUP} on {TOPIC}-0 \(at most 25\); nothing was changed"):
+            await stage.run(again, stage.sites)
+        again = plan_switchover(await stage.sites.look())
         result = await stage.run(again, stage.sites)
     assert (result.verified, result.unplanned_skips, result.has_findings) == (True, (), False)
 
