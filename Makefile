@@ -78,8 +78,9 @@ java: .venv/.ready
 	GOBIN="$(CURDIR)/.cache/bin" go install github.com/Shopify/toxiproxy/v2/cmd/server@$(TOXIPROXY_VERSION)
 	mv .cache/bin/server $@
 
+# One behind the other, as Java: two apt-get at once refuse each other.
 .PHONY: kcat
-kcat:
+kcat: | java
 	@command -v kcat >/dev/null && exit 0
 	if [[ $$(id -u) == 0 ]] && command -v apt-get >/dev/null; then
 	  echo "setup: kcat by apt-get ..." >&2
@@ -89,7 +90,7 @@ kcat:
 	fi
 
 .PHONY: etcd
-etcd:
+etcd: | kcat
 	@[[ -x /usr/bin/etcd ]] && exit 0
 	if [[ $$(id -u) == 0 ]] && command -v apt-get >/dev/null; then
 	  echo "setup: etcd-server by apt-get ..." >&2
@@ -111,16 +112,23 @@ demo: setup java .cache/spark/.ready
 
 check := $(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy && $(BIN)/lint-imports
 
+# Those that need nothing but Python begin while Kafka, Spark and the tools are brought here.
+bare := brokers failover behind
+
 # Runs side by side, about as long as each other: most tests wait for something, and leave the processors idle.
-test: tools
+test: setup
 	@declare -A running
+	$(again) --no-print-directory --jobs 4 tools & tools=$$!
 	room_mb=$$(df --output=avail -m $(MEMORY) 2>/dev/null | tail -n 1) || room_mb=0
 	if (( room_mb >= $(MEMORY_ROOM_MB) )) && [[ -w $(MEMORY) ]] && ! findmnt -no OPTIONS $(MEMORY) | grep -qw noexec; then
 	  export TMPDIR=$$(mktemp -d $(MEMORY)/farshore-tests-XXXXXX)
 	  trap 'rm -rf "$$TMPDIR"' EXIT
 	fi
+	mkdir -p .cache
 	($(check)) >.cache/lint.log 2>&1 & running[lint]=$$!
-	$(foreach lane,$(LANES),$(PYTEST) -m "not slow" $($(lane)) >.cache/$(lane).log 2>&1 & running[$(lane)]=$$!;)
+	$(foreach lane,$(bare),$(call begun,$(lane)))
+	wait $$tools || { kill $${running[@]}; exit 1; }
+	$(foreach lane,$(filter-out $(bare),$(LANES)),$(call begun,$(lane)))
 	failed=0
 	$(PYTEST) -m "not slow" $(foreach lane,$(LANES),$(patsubst %,--ignore=%,$($(lane)))) || failed=1
 	for lane in lint $(LANES); do
@@ -128,6 +136,10 @@ test: tools
 	  cat .cache/$$lane.log
 	done
 	exit $$failed
+
+# Not by its name: with --dry-run, a recipe that has that is run.
+again := $(MAKE)
+begun = $(PYTEST) -m "not slow" $($(1)) >.cache/$(1).log 2>&1 & running[$(1)]=$$!;
 
 # The tests that need nothing but Python: no Java, no servers of others.
 unit: setup
