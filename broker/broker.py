@@ -16,6 +16,7 @@ from broker.access.known_users import KnownUsers
 from broker.access.listeners import EVERY_INTERFACE
 from broker.base.address import Address
 from broker.base.clock import steady_ms
+from broker.base.time_limits import timeout
 from broker.base.waiting import told_if_long
 from broker.cluster.metadata import (
     CLIENT_LISTENER,
@@ -216,7 +217,7 @@ class Broker:
         self.transactions.hand_over()
         node_id, limit_ms = self.config.node_id, CONTROLLED_SHUTDOWN_MS
         try:
-            async with asyncio.timeout(limit_ms / 1000):
+            async with timeout(limit_ms / 1000):
                 kept = await self.controller.controlled_shutdown(node_id, self._store.broker_epoch, limit_ms)
         except NotController as error:
             # It is mostly stopped in the same moment, with all brokers of the site.

@@ -16,6 +16,7 @@ from typing import Any
 
 from broker.base.address import parse_address
 from broker.base.children import start_child, stop_child
+from broker.base.time_limits import timeout
 from broker.client.cluster import Cluster
 from broker.client.topics import NewTopic, create_topics, list_topics
 from chaos.checker import RunVerdict, SteadyState, check
@@ -129,7 +130,7 @@ async def _drive(workload: Workload, scenario: Scenario, proxies: Mapping[str, A
 async def _first_record(workload: Workload, reader: asyncio.Task[None]) -> None:
     """Steady state starts when the run's mirror has carried its first record; what was written before is not judged."""
     try:
-        async with asyncio.timeout(SETTLE_TIMEOUT_S):
+        async with timeout(SETTLE_TIMEOUT_S):
             while not workload.history.reads and not reader.done():
                 await workload.polled()
     except TimeoutError as error:
@@ -143,7 +144,7 @@ async def _first_record(workload: Workload, reader: asyncio.Task[None]) -> None:
 async def _settle(workload: Workload) -> None:
     """Wait until the mirror has caught up, at most SETTLE_TIMEOUT_S: what is missing then is judged lost."""
     with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(SETTLE_TIMEOUT_S):
+        async with timeout(SETTLE_TIMEOUT_S):
             while workload.missing_records:
                 await workload.polled()
 

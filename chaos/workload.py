@@ -13,6 +13,7 @@ from typing import Any
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.errors import KafkaError
 
+from broker.base.time_limits import timeout
 from broker.client.applications import client_options
 from broker.client.site import Site
 from chaos.history import History, Outcome, Phase, Read, Write
@@ -62,7 +63,7 @@ class Workload:
         partition, phase, sent_s = sequence % self.partitions, self.phase, time.monotonic()
         outcome = Outcome.ACKNOWLEDGED
         try:
-            async with asyncio.timeout(SEND_TIMEOUT_S):
+            async with timeout(SEND_TIMEOUT_S):
                 future = await producer.send(self.source_topic, b"%d" % sequence, partition=partition)
                 await future
         except (KafkaError, TimeoutError):
@@ -109,7 +110,7 @@ def sequence_of(record: Any) -> int:
 
 async def _sleep_until(when_s: float, stop: asyncio.Event) -> None:
     try:
-        async with asyncio.timeout(max(0.0, when_s - time.monotonic())):
+        async with timeout(max(0.0, when_s - time.monotonic())):
             await stop.wait()
     except TimeoutError:
         return

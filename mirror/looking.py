@@ -6,11 +6,11 @@ in answer to a write) is said as of when it said so.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from broker.base.errors import FarshoreError
+from broker.base.time_limits import timeout
 from broker.client.cluster import Cluster
 from broker.client.errors import ClientError, ReadUnfinished
 from broker.wire.vocabulary import TopicPartition
@@ -84,7 +84,7 @@ async def _source_lacks(
     if promotion_of(entries) is None or not entries.checkpoints:
         return ()
     try:
-        async with asyncio.timeout(LACKS_LOOK_MS / 1000):
+        async with timeout(LACKS_LOOK_MS / 1000):
             return that_are_missing(await partings_of(link, source, target, entries))
     except TimeoutError:
         return ReadUnfinished(f"the logs could not be compared within {LACKS_LOOK_MS / 1000:g} s")

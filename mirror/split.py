@@ -9,13 +9,13 @@ between that look and the promotion belongs to the loss; one that is stamped ear
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Container, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
+from broker.base.time_limits import timeout
 from broker.client.cluster import Cluster
 from broker.client.errors import ClientError, KafkaError
 from broker.client.log import read_batches
@@ -243,7 +243,7 @@ async def _local_writes(
     whole: set[TopicPartition] = set()
     failed: dict[TopicPartition, str] = {}
     with suppress(TimeoutError):
-        async with asyncio.timeout(SPLIT_COUNT_MS / 1000):
+        async with timeout(SPLIT_COUNT_MS / 1000):
             for where, (start, before_ms, _) in grown.items():
                 try:
                     async for header, batch in read_batches(

@@ -13,6 +13,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, Final
 
+from broker.base.time_limits import timeout
+
 PR_SET_PDEATHSIG: Final = 1
 LIBC: Final = ctypes.CDLL(None) if sys.platform == "linux" else None
 """Loaded here: between fork and exec another thread of the parent may have held the loader's lock for good."""
@@ -72,7 +74,7 @@ async def stop_child(process: asyncio.subprocess.Process, timeout_s: float) -> N
         process.send_signal(signal.SIGCONT)
     try:
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(timeout_s):
+            async with timeout(timeout_s):
                 await process.wait()
     finally:  # also when the wait itself is cancelled
         with contextlib.suppress(ProcessLookupError):
@@ -88,7 +90,7 @@ async def stop_group(process: asyncio.subprocess.Process, timeout_s: float) -> N
     try:
         _signal_group(process.pid, signal.SIGTERM)
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(timeout_s):
+            async with timeout(timeout_s):
                 await process.wait()
                 # The others are not ours to wait for.
                 while _signal_group(process.pid, 0):

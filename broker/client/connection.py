@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeVar, cast
 
 from broker.base.address import Address
+from broker.base.time_limits import timeout
 from broker.client.errors import (
     AccessRefused,
     ClientError,
@@ -347,7 +348,7 @@ async def connect(
         context = await asyncio.to_thread(context_of, tls)  # reads files, and may run a command for the key's password
         safely = {"ssl": context, "server_hostname": access.server_name or address.host}
     try:
-        async with asyncio.timeout(limits.connect_timeout_ms / 1000):
+        async with timeout(limits.connect_timeout_ms / 1000):
             _, connection = await loop.create_connection(
                 lambda: Connection(address, client_id, limits, access), address.host, address.port, **safely
             )

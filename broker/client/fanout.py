@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from typing import Any, TypeAlias, TypeVar
 
+from broker.base.time_limits import timeout
 from broker.client.cluster import Cluster, CoordinatorKind, Purpose
 from broker.client.connection import Connection
 from broker.client.errors import ClientError, ClusterUnreachable, ConnectionLost, KafkaError, RequestTimedOut
@@ -327,7 +328,7 @@ async def _ask_shares(
 
     async def ask_share(node_id: int, share: list[str]) -> None:
         try:
-            async with asyncio.timeout(patience_s):
+            async with timeout(patience_s):
                 found = await ask(await cluster.connection(node_id), share)
         except ClientError as error:
             answers.update(dict.fromkeys(share, error))
@@ -340,7 +341,7 @@ async def _ask_shares(
             answers[group] = found.get(group, KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"group {group}"))
 
     try:
-        async with asyncio.timeout(patience_s):
+        async with timeout(patience_s):
             located = await cluster.coordinators("group", groups)
     except ClientError as error:
         return dict.fromkeys(groups, error)

@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from broker.base.time_limits import timeout
 from broker.client.cluster import Cluster
 from broker.client.connection import Connection
 from broker.client.errors import ClientError, KafkaError, RequestTimedOut
@@ -119,7 +120,7 @@ async def _list_groups_once(
 
     async def ask(node_id: int) -> None:
         try:
-            async with asyncio.timeout(patience_s):
+            async with timeout(patience_s):
                 connection = await cluster.connection(node_id)
                 response: ListGroupsResponse = await connection.request(ListGroupsRequest())
             if response.error_code:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from broker.base.errors import first_of
+from broker.base.time_limits import timeout
 from broker.client.cluster import Cluster
 from broker.client.errors import ClientError, KafkaError, LogUnreadable, ReadUnfinished
 from broker.client.limits import (
@@ -96,7 +97,7 @@ async def scan_each(
     at = _starts(spans)
     failures: dict[TopicPartition, ClientError] = {}
     try:
-        async with asyncio.timeout(None if patience_ms is None else patience_ms / 1000):
+        async with timeout(None if patience_ms is None else patience_ms / 1000):
             await _scan_all(cluster, spans, at, visit, failures)
     except TimeoutError:
         for where, offset in at.items():

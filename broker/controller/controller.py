@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Mapp
 from typing import Any, Final, TypeVar
 
 from broker.base.clock import Clock
+from broker.base.time_limits import timeout
 from broker.cluster.metadata import Change, ChangeKind, Controller, TopicState
 from broker.cluster.metadata_store import MetadataStore, MetadataUnreadable, OutcomeUnknown
 from broker.controller.errors import AnotherController, ReignOver
@@ -189,7 +190,7 @@ class ClusterController:
     async def _asked(self, timeout_ms: int, ask: Callable[[TopicChanges], Coroutine[Any, Any, T]]) -> T:
         """Waits while this broker is about to be the controller. Raises NotController."""
         try:
-            async with asyncio.timeout(timeout_ms / 1000), self._ruling:
+            async with timeout(timeout_ms / 1000), self._ruling:
                 await self._ruling.wait_for(lambda: self._rules() or self._elsewhere)
         except TimeoutError:
             raise AnotherController(f"broker {self._node_id} is not the controller") from None

@@ -14,6 +14,7 @@ from dataclasses import replace
 from math import inf
 
 from broker.base.clock import steady_ms
+from broker.base.time_limits import timeout
 from broker.coordination.host import CoordinatorHost
 from broker.coordination.internal_log import StateLog
 from broker.coordination.limits import COORDINATOR_LOAD_RECORDS_PER_TURN
@@ -132,7 +133,7 @@ class GroupCoordinator:
             self._earlier_deadline.clear()
             wait_ms = min(self._deadlines.next_ms(), next_retention_ms) - self.now_ms()
             try:
-                async with asyncio.timeout(max(wait_ms, 0) / 1000):
+                async with timeout(max(wait_ms, 0) / 1000):
                     await self._earlier_deadline.wait()
             except TimeoutError:
                 self.tick()

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 
 from broker.access.authorizer import NotAuthorized, Rights
 from broker.base.clock import steady_ms
+from broker.base.time_limits import timeout_at
 from broker.broker import Broker
 from broker.errors import BrokerError, OffsetOutOfRange
 from broker.handlers.handler import Handler, RequestContext
@@ -146,7 +147,7 @@ async def _find_news(
 async def _wait_for_news(session: FetchSession, deadline: float, context: RequestContext) -> bool:
     """Until a partition of the session is woken; False when the time is up, or as in `_wait_for_data`."""
     with suppress(TimeoutError), _woken_by([session.waiters], context) as event:
-        async with asyncio.timeout_at(deadline):
+        async with timeout_at(deadline):
             while not session.woken and not context.behind:
                 await event.wait()
                 event.clear()
@@ -332,7 +333,7 @@ async def _wait_for_data(request: FetchRequest, answer: _Answer, deadline: float
     waited_on = [partition.replica_waiters if follows else partition.waiters for partition in partitions]
     with _woken_by(waited_on, context) as event:
         try:
-            async with asyncio.timeout_at(deadline):
+            async with timeout_at(deadline):
                 while not context.behind:
                     await event.wait()
                     event.clear()

@@ -18,6 +18,7 @@ from broker.base.clock import SystemClock
 from broker.base.door import Arrival, Door
 from broker.base.server_tls import ServerContext
 from broker.base.strangers import Strangers
+from broker.base.time_limits import timeout
 from broker.http import limits
 from broker.http.errors import ListenFailed
 from broker.http.requests import (
@@ -114,7 +115,7 @@ class _Face:
         """Raises TimeoutError, EOFError, OSError."""
         try:
             answer = await self._answer(visit, reader)
-            async with asyncio.timeout(limits.ANSWER_MS / 1000):
+            async with timeout(limits.ANSWER_MS / 1000):
                 writer.write(answer)
                 writer.close()
                 await writer.wait_closed()
@@ -137,7 +138,7 @@ class _Face:
     async def _answer(self, visit: Arrival, reader: asyncio.StreamReader) -> bytes:
         """Raises TimeoutError, EOFError, OSError."""
         try:
-            async with asyncio.timeout(limits.REQUEST_MS / 1000):
+            async with timeout(limits.REQUEST_MS / 1000):
                 request = parse_request(await reader.readuntil(b"\r\n\r\n"))
         except asyncio.LimitOverrunError:
             return _refused(TOO_LONG)

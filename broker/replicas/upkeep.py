@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import Final
 
 from broker.base.ending import to_its_end
+from broker.base.time_limits import timeout
 from broker.config import BrokerConfig
 from broker.errors import BrokerError
 from broker.log.compaction import CompactionJob
@@ -83,7 +84,7 @@ class Upkeep:
         while True:
             self._backoff_changed.clear()
             try:
-                async with asyncio.timeout(self._cleaner_backoff_ms / 1000):
+                async with timeout(self._cleaner_backoff_ms / 1000):
                     await self._backoff_changed.wait()
             except TimeoutError:
                 return

@@ -15,6 +15,7 @@ from typing import Protocol
 from uuid import UUID
 
 from broker.base.clock import Clock, steady_ms
+from broker.base.time_limits import timeout
 from broker.client.errors import ClientError
 from broker.limits import BYTES_PER_TURN
 from broker.replication.following import Following
@@ -179,7 +180,7 @@ class Followers:
         if request is None:
             due_ms = following.due_ms(self._now_ms())
             with suppress(TimeoutError):
-                async with asyncio.timeout(None if due_ms is None else max(0.0, due_ms - self._now_ms()) / 1000):
+                async with timeout(None if due_ms is None else max(0.0, due_ms - self._now_ms()) / 1000):
                     await leader.changed.wait()
             return
         leader.asked = connection

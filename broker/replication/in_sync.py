@@ -15,6 +15,7 @@ from dataclasses import replace
 from typing import Protocol
 
 from broker.base.clock import Clock, steady_ms
+from broker.base.time_limits import timeout
 from broker.cluster.metadata import LiveBroker, PartitionState, Written
 from broker.errors import BrokerError
 from broker.replication.leading import Leading
@@ -70,7 +71,7 @@ class InSyncReplicas:
         while True:
             wait_ms = next_look_ms - self._now_ms()
             with suppress(TimeoutError):
-                async with asyncio.timeout(max(0.0, min(wait_ms, ISR_READ_BACK_MS) if self._open else wait_ms) / 1000):
+                async with timeout(max(0.0, min(wait_ms, ISR_READ_BACK_MS) if self._open else wait_ms) / 1000):
                     await self._wanted.wait()
             await self.read_back()
             await self.expand()

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
+from broker.base.time_limits import timeout
 from broker.cluster.metadata import NO_LEADER, PartitionState, TopicState
 from broker.cluster.orders import ReplicaLog
 from broker.errors import LogDamaged
@@ -257,7 +258,7 @@ class Partition:
         if self.is_replicated(offset, epoch):
             return
         try:
-            async with asyncio.timeout(timeout_ms / 1000):
+            async with timeout(timeout_ms / 1000):
                 while not self.is_replicated(offset, epoch):
                     await self._next_advance(offset)
         except TimeoutError as error:
@@ -280,7 +281,7 @@ class Partition:
         event = asyncio.Event()
         self._start_waiters[event] = None
         try:
-            async with asyncio.timeout(timeout_ms / 1000):
+            async with timeout(timeout_ms / 1000):
                 while (reached := self._low_watermark()) < offset:
                     await event.wait()
                     event.clear()

@@ -16,6 +16,7 @@ from math import inf
 from typing import NamedTuple
 
 from broker.base.clock import steady_ms
+from broker.base.time_limits import timeout
 from broker.coordination.host import CoordinatorHost
 from broker.coordination.internal_log import Producer, StateLog
 from broker.coordination.limits import COORDINATOR_LOAD_RECORDS_PER_TURN
@@ -112,7 +113,7 @@ class TransactionCoordinator:
                     await asyncio.sleep(0)
                 wait_ms = min(self._next_deadline_ms(), next_check_ms) - self._steady_ms()
                 try:
-                    async with asyncio.timeout(max(wait_ms, 0) / 1000):
+                    async with timeout(max(wait_ms, 0) / 1000):
                         await self._earlier_deadline.wait()
                 except TimeoutError:
                     pass
@@ -283,7 +284,7 @@ class TransactionCoordinator:
         with self._attending(transactional_id):
             self._store(prepared)
             try:
-                async with asyncio.timeout(MARKER_PATIENCE_MS / 1000):
+                async with timeout(MARKER_PATIENCE_MS / 1000):
                     await self._complete(transactional_id)
             except TimeoutError:
                 return False

@@ -12,6 +12,7 @@ import click
 
 from broker.base.ending import to_its_end
 from broker.base.errors import FarshoreError
+from broker.base.time_limits import timeout
 from broker.client.cluster import Cluster
 from broker.client.site import Site
 from deploy.cli.lines import filled
@@ -70,7 +71,7 @@ async def _tell(target: Site, operation_id: str) -> None:
 
 
 async def _look(target: Site, operation_id: str) -> OperationStanding | None:
-    async with asyncio.timeout(LOOK_S), Cluster(target, client_id=CLIENT_ID, limits=STATUS_LIMITS) as cluster:
+    async with timeout(LOOK_S), Cluster(target, client_id=CLIENT_ID, limits=STATUS_LIMITS) as cluster:
         log = await find_operation(cluster, operation_id)
         return None if log is None else standing_of(log, cluster.clock.now_ms())
 

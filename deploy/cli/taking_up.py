@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
 
 from broker.base.documents import to_document
 from broker.base.errors import FarshoreError
+from broker.base.time_limits import timeout
 from broker.client.cluster import Cluster
 from deploy.cli.failover_tables import tell_groups_stand
 from deploy.cli.interrupted import told_where_interrupted
@@ -47,7 +47,7 @@ async def _given_up(target: Cluster, log: OperationLog) -> Mapping[str, str]:
     then, and a target that goes away takes no result with it, but may take the reasons of what was left just now.
     """
     try:
-        async with asyncio.timeout(REASONS_S):
+        async with timeout(REASONS_S):
             return given_up_links((await find_operation(target, log.operation_id)) or log)
     except (FarshoreError, TimeoutError):
         return given_up_links(log)

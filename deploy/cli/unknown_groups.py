@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 
+from broker.base.time_limits import timeout
 from broker.client.cluster import Cluster
 from broker.client.errors import ClientError
 from broker.client.fanout import both
@@ -26,7 +26,7 @@ async def refuse_unknown_groups(refusals: Iterable[GateRefusal], source: Cluster
     if not missing or source is None:
         return
     with suppress(ClientError, TimeoutError):
-        async with asyncio.timeout(SOURCE_ROLE_S):
+        async with timeout(SOURCE_ROLE_S):
             here, there = await both(list_groups(source), list_groups(target))
         unknown = [one for one in missing if one.subject not in {*here, *there}]
         if unknown:

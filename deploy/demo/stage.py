@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import tempfile
 import time
@@ -16,6 +15,7 @@ from typing import Any, TypeAlias
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from broker.base.time_limits import timeout
 from broker.client.site import Site
 from deploy.demo.results import DemoResult, StepTime
 from deploy.errors import DemoFailed
@@ -128,7 +128,7 @@ class Stage:
     async def within(self, timeout_s: float, what: str) -> AsyncIterator[None]:
         """Give the body so long until `what`. Raises DemoFailed with the end of the mirror's log."""
         try:
-            async with asyncio.timeout(timeout_s):
+            async with timeout(timeout_s):
                 yield
         except TimeoutError as error:
             told = "; ".join(f"{name}: {self.processes.log_tail(name)}" for name in self.mirrors)

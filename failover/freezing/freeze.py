@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 
+from broker.base.time_limits import timeout
 from broker.client.cluster import Cluster
 from broker.client.errors import ClientError
 from broker.client.fanout import both
@@ -152,7 +153,7 @@ class Freeze:
         """The file may have had its freeze_principals taken out since, as far as the site tells in time."""
         if self._source is not None and not self._source.site.freeze_principals:
             with suppress(ClientError, FreezeNotAllowed, TimeoutError):
-                async with asyncio.timeout(SOURCE_ROLE_S) as limit:
+                async with timeout(SOURCE_ROLE_S) as limit:
                     await self._denials_at(self._source, Closing(), limit).undo()
 
     def _still_frozen(self, because: BaseException, why: str, kind: type[StillFrozen] = StillFrozen) -> StillFrozen:
@@ -197,7 +198,7 @@ class Freeze:
         if not even_without_source:
             return await becoming(self._renew)
         try:
-            async with asyncio.timeout(SOURCE_ROLE_S) as limit:
+            async with timeout(SOURCE_ROLE_S) as limit:
                 return await becoming(partial(uncounted, limit, self._renew))
         except (ClientError, TimeoutError) as error:
             why = str(error) or f"it did not say so within {SOURCE_ROLE_S:g} s"
@@ -216,7 +217,7 @@ class Freeze:
             await self._closed_for_good(self._denials_at(self._source, closing), going)
             return
         try:
-            async with asyncio.timeout(SOURCE_ROLE_S) as limit:
+            async with timeout(SOURCE_ROLE_S) as limit:
                 await self._closed_for_good(self._denials_at(self._source, closing, limit), going)
         except LockedOut as locked:  # the way back comes before the closed door
             self.not_closed = await self._unlocked(self._source, locked, closing)
@@ -226,7 +227,7 @@ class Freeze:
 
     async def _unlocked(self, source: Cluster, locked: LockedOut, closing: Closing) -> str:
         try:
-            async with asyncio.timeout(SOURCE_ROLE_S) as limit:
+            async with timeout(SOURCE_ROLE_S) as limit:
                 await self._denials_at(source, closing, limit).unlock(locked)
         except LockedOut as unsure:
             return f"{unsure} ({unsure.hint})"

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 from asyncio.subprocess import PIPE, STDOUT
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from broker.base.children import start_child, stop_group
+from broker.base.time_limits import timeout
 from failover.errors import HookFailed
 from failover.limits import HOOK_END_S, HOOK_OUTPUT_CHARACTERS, HOOK_S
 
@@ -33,7 +33,7 @@ async def run_hook(name: str, command: tuple[str, ...], told: Mapping[str, str])
     except OSError as error:
         raise HookFailed(name, f"cannot be started: {error}") from error
     try:
-        async with asyncio.timeout(HOOK_S):
+        async with timeout(HOOK_S):
             output, _ = await child.communicate()
     except TimeoutError as error:
         raise HookFailed(name, f"had not ended after {HOOK_S:.0f} s") from error

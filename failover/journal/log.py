@@ -15,6 +15,7 @@ from typing import Any, Final, TypeVar
 
 from broker.base.ending import to_its_end
 from broker.base.errors import first_of
+from broker.base.time_limits import timeout
 from broker.client.cluster import Cluster
 from broker.client.errors import ClientError, KafkaError
 from broker.client.fanout import both
@@ -272,7 +273,7 @@ class OperationJournal:
         while True:
             await self._target.clock.sleep(HEARTBEAT_S)
             try:
-                async with asyncio.timeout(max(0.0, self._heard_at_s + LEASE_S - self._target.clock.boottime())):
+                async with timeout(max(0.0, self._heard_at_s + LEASE_S - self._target.clock.boottime())):
                     await self._renew()
             except TimeoutError as error:
                 raise self._unanswered() from error

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 from contextlib import suppress
 
+from broker.base.time_limits import timeout
 from broker.client.errors import ClientError
 from failover.journal.log import load_operations
 from failover.journal.standing import refuse_second
@@ -25,7 +25,7 @@ async def refuse_opposite(sites: Sites, *, even_without_source: bool) -> None:
         await patiently(lambda: _refuse(sites))
         return
     with suppress(ClientError, TimeoutError):
-        async with asyncio.timeout(SOURCE_ROLE_S):
+        async with timeout(SOURCE_ROLE_S):
             await _refuse(sites)
 
 

@@ -4,9 +4,9 @@ answer, or who went on with it, and what to do then.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 
+from broker.base.time_limits import timeout
 from broker.client.cluster import Cluster
 from broker.client.errors import ClientError
 from broker.client.fanout import side_by_side
@@ -23,7 +23,7 @@ async def silent_of(clusters: Sequence[Cluster]) -> tuple[str, ...]:
 
     async def name_of_silent(cluster: Cluster) -> str:
         try:
-            async with asyncio.timeout(SILENCE_S):
+            async with timeout(SILENCE_S):
                 await cluster.metadata([])
         except (ClientError, TimeoutError):
             return cluster.site.name
@@ -53,7 +53,7 @@ def if_lost(operation_id: str, source: str) -> str:
 async def told_who_went_on(lost: FailoverError, journal: OperationJournal, sites: Sites) -> FailoverError:
     """What is said where this machine may not go on: whoever stood still may find the target well, and all done."""
     try:
-        async with asyncio.timeout(SILENCE_S):
+        async with timeout(SILENCE_S):
             log = (await load_operations(sites.target)).get(journal.operation_id)
     except (ClientError, TimeoutError):
         return lost

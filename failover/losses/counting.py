@@ -7,6 +7,7 @@ from collections.abc import Container, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
+from broker.base.time_limits import timeout
 from broker.client.cluster import Cluster
 from broker.client.errors import ClientError
 from broker.client.fanout import both
@@ -53,7 +54,7 @@ async def count_losses(
     stable = await ends_told(source, list(stated), IsolationLevel.READ_COMMITTED)
     stated = {where: with_stable_end(loss, stable.get(where)) for where, loss in stated.items()}
     with suppress(TimeoutError):
-        async with asyncio.timeout(COUNT_MS / 1000), asyncio.TaskGroup() as tasks:
+        async with timeout(COUNT_MS / 1000), asyncio.TaskGroup() as tasks:
             for where, loss in stated.items():
                 if loss.offsets and where in stable:
                     tasks.create_task(count(where, loss))
@@ -66,7 +67,7 @@ async def ends_told(
 ) -> dict[TopicPartition, int]:
     """Where these logs end, of those that are told within COUNT_MS."""
     with suppress(ClientError, TimeoutError):
-        async with asyncio.timeout(COUNT_MS / 1000):
+        async with timeout(COUNT_MS / 1000):
             found = await list_each_offset(source, dict.fromkeys(wheres, LATEST), isolation)
             return {where: at.offset for where, at in found.items() if not isinstance(at, ClientError)}
     return {}
@@ -91,7 +92,7 @@ async def with_edges(source: Cluster, losses: Sequence[PartitionLoss]) -> tuple[
         if loss.first_offset is not None and loss.end_offset is not None
     }
     with suppress(ClientError, TimeoutError):  # the source went in the meantime: then the times cannot be known
-        async with asyncio.timeout(COUNT_MS / 1000):
+        async with timeout(COUNT_MS / 1000):
             firsts, lasts = await both(first_records(source, spans), last_records(source, spans))
             return tuple(
                 replace(

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import replace
 
+from broker.base.time_limits import timeout, timeout_at
 from broker.client.errors import ClientError
 from broker.client.offsets import LogSpan, log_spans
 from broker.wire.errors import WireError
@@ -44,7 +45,7 @@ async def count_lacked(sites: Sites, lacks: Iterable[SourceParting]) -> tuple[La
     }
     with suppress(ClientError, MirrorError, TimeoutError):
         until_s = asyncio.get_running_loop().time() + COUNT_MS / 1000
-        async with asyncio.timeout_at(until_s):
+        async with timeout_at(until_s):
             await _count(sites, found, until_s)
     return tuple(one for _, one in sorted(found.items()))
 
@@ -72,6 +73,6 @@ async def _count(sites: Sites, found: dict[TopicPartition, Lacked], until_s: flo
         is_last = at == len(readable) - 1
         left_s = until_s - asyncio.get_running_loop().time()
         with suppress(ClientError, WireError, MirrorError, TimeoutError):  # damaged, say: it says nothing of the others
-            async with asyncio.timeout(left_s if is_last else left_s / 2):  # nor has a slow one all the time
+            async with timeout(left_s if is_last else left_s / 2):  # nor has a slow one all the time
                 records = await counter.count_left_out(where, first, end)
                 found[where] = replace(found[where], records=records)

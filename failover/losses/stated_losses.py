@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
+from broker.base.time_limits import timeout
 from broker.client.errors import ClientError
 from broker.client.offsets import log_spans
 from broker.wire.vocabulary import IsolationLevel, TopicPartition
@@ -101,7 +101,7 @@ async def _with_born(sites: Sites, counted: Sequence[PartitionLoss]) -> tuple[Pa
         born = None
         if source is not None:
             with suppress(ClientError, TimeoutError):
-                async with asyncio.timeout(COUNT_MS / 1000):
+                async with timeout(COUNT_MS / 1000):
                     born = [at for at in await source_partitions(sites.link, source) if at not in known]
         if source is None or born is None:
             return tuple(with_end(loss, None) for loss in found)
@@ -118,7 +118,7 @@ async def _stated_born(sites: Sites, born: Iterable[TopicPartition]) -> list[Par
     spans = {}
     if sites.source is not None:
         with suppress(ClientError, TimeoutError):
-            async with asyncio.timeout(COUNT_MS / 1000):
+            async with timeout(COUNT_MS / 1000):
                 spans = await log_spans(sites.source, born)
     now_ms = sites.now_ms()
     stated = []

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
+from broker.base.time_limits import timeout
 from broker.client.cluster import Cluster
 from broker.client.errors import ClientError
 from broker.client.offsets import log_end_offsets
@@ -91,7 +91,7 @@ async def _counted(
         where, records = TopicPartition(stranded.topic, stranded.partition), None
         if counter is not None and stable.get(where, 0) >= stranded.end_offset:
             with suppress(ClientError, MirrorError, WireError, TimeoutError):
-                async with asyncio.timeout(COUNT_MS / 1000):
+                async with timeout(COUNT_MS / 1000):
                     records = await counter.count(where, stranded.first_offset, stranded.end_offset)
         begins = stable.get(where, stranded.end_offset)
         open_from = max(begins, stranded.first_offset) if begins < stranded.end_offset else None

@@ -12,6 +12,7 @@ from functools import partial
 
 from broker.base.address import Address, parse_address
 from broker.base.errors import first_of
+from broker.base.time_limits import timeout
 from broker.client.cluster import Cluster
 from broker.client.connection import connect
 from broker.client.errors import NOT_LET_IN, ClientError, ConnectionLost
@@ -111,7 +112,7 @@ class _Call:
     async def run(self) -> None:
         try:
             with suppress(TimeoutError):
-                async with asyncio.timeout(SOURCE_PROBE_MS / 1000):
+                async with timeout(SOURCE_PROBE_MS / 1000):
                     await self._until_answered()
         except ClientError as failure:
             self._error, self._inconclusive = str(failure), isinstance(failure, NOT_LET_IN)
@@ -164,7 +165,7 @@ class SourceCalls:
     async def _settled(self, calls: Iterable[_Call], silent_s: float) -> None:
         """As long as that, or where any says something until it is known of each."""
         with suppress(TimeoutError):
-            async with asyncio.timeout(silent_s):
+            async with timeout(silent_s):
                 await _all_settled(calls)
         if self._heard.is_set():
             await _all_settled(calls)

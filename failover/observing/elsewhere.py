@@ -6,12 +6,12 @@ whoever takes writes now: by its role, by its ACLs, or, where it has neither, si
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Container, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
 from broker.base.errors import FarshoreError
+from broker.base.time_limits import timeout
 from broker.client.cluster import Cluster
 from broker.client.fanout import both, side_by_side
 from broker.client.site import Site
@@ -106,7 +106,7 @@ def judge(hops: Sequence[Hop], ends: Iterable[str]) -> Iterable[Elsewhere]:
 async def look_along(link: Link, topics: frozenset[str], others: Sequence[Link], source: str) -> Hop:
     """`topics`: of those that it carries, as its source calls them. `source`: of the move."""
     try:
-        async with asyncio.timeout(ELSEWHERE_S), _called(link.target) as target:
+        async with timeout(ELSEWHERE_S), _called(link.target) as target:
             entries = await read_entries(link, target, only=())
             operation_id = ""
             if link.source.name == source:
@@ -131,7 +131,7 @@ async def moved_by(link: Link, topics: frozenset[str], others: Sequence[Link]) -
     """The operation that took the link's clients to its target, from where they have not come back, or may not have;
     "": none did. `topics`: as in `look_along`. Raises FarshoreError, TimeoutError where its target does not say.
     """
-    async with asyncio.timeout(ELSEWHERE_S), _called(link.target) as target:
+    async with timeout(ELSEWHERE_S), _called(link.target) as target:
         entries = await read_entries(link, target, only=())
         run = promotion_of(entries)
         if run is None or await _is_back(link, topics, others, entries):
@@ -155,7 +155,7 @@ async def _is_back(link: Link, topics: frozenset[str], others: Sequence[Link], e
     if not backs:
         return False
     with suppress(FarshoreError, TimeoutError):
-        async with asyncio.timeout(BACK_S), _called(link.source) as source:
+        async with timeout(BACK_S), _called(link.source) as source:
             return any([is_later(await read_entries(back, source, only=()), entries) for back in backs])
     return None
 

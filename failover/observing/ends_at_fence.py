@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 
+from broker.base.time_limits import timeout
 from broker.client.cluster import Cluster
 from broker.client.errors import ClientError
 from broker.client.fanout import side_by_side, split_failures
@@ -40,7 +40,7 @@ async def ends_at_fence(
     looked_at_ms = max((end.at_ms for end in found.values()), default=seen.taken_at_ms)
     if source is not None:
         with suppress(ClientError, TimeoutError):
-            async with asyncio.timeout(FENCE_ENDS_S):
+            async with timeout(FENCE_ENDS_S):
                 await _ask(link, source, (looked_at_ms, now_ms()), found)
     return found
 

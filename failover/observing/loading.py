@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 from contextlib import suppress
 from dataclasses import dataclass
 
+from broker.base.time_limits import timeout
 from broker.client.cluster import Cluster
 from broker.client.errors import ClientError
 from broker.client.fanout import both
@@ -63,7 +63,7 @@ async def load_link(
 async def _compared(link: Link, target: Cluster, reader: StateReader) -> tuple[DeclaredOtherwise, ...]:
     """What is not told in time is not compared: a failover is not held up by it."""
     with suppress(TimeoutError):
-        async with asyncio.timeout(DECLARED_S):
+        async with timeout(DECLARED_S):
             return await compare_at_target(link, target, reader)
     return ()
 

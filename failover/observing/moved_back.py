@@ -5,10 +5,10 @@ Its target has nothing of what was written at its source since then, so that it 
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping
 from contextlib import suppress
 
+from broker.base.time_limits import timeout
 from broker.client.cluster import Cluster
 from broker.client.errors import ClientError
 from failover.journal.log import load_operations
@@ -33,7 +33,7 @@ async def moved_back_by(sites: Sites) -> tuple[str, ...]:
     told = {name: back.operation_id for name, back in ours.backs.items() if back.operation_id not in promotion.after}
     if sites.source is not None:
         with suppress(ClientError, MirrorError, TimeoutError):
-            async with asyncio.timeout(SOURCE_ROLE_S):
+            async with timeout(SOURCE_ROLE_S):
                 return tuple(sorted(await _by_source(sites, sites.source, ours, told)))
     return tuple(sorted(told))
 

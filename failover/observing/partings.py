@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 from contextlib import suppress
 
+from broker.base.time_limits import timeout
 from broker.client.cluster import Cluster
 from broker.client.errors import ClientError
 from broker.client.fanout import side_by_side
@@ -36,7 +36,7 @@ async def parted_within(within_s: float, link: Link, source: Cluster, target: Cl
     may have grown past it since, so that its offsets say nothing of it. None that cannot be compared in time.
     """
     with suppress(ClientError, MirrorError, TimeoutError):
-        async with asyncio.timeout(within_s):
+        async with timeout(within_s):
             found = await source_partings(link, source, target)
             return frozenset(one.where for one in found if one.kind is PartingKind.CUT)
     return frozenset()
@@ -44,7 +44,7 @@ async def parted_within(within_s: float, link: Link, source: Cluster, target: Cl
 
 async def _within(within_s: float, back: Link, source: Cluster, target: Cluster) -> tuple[SourceParting, ...]:
     try:
-        async with asyncio.timeout(within_s):
+        async with timeout(within_s):
             return that_are_missing(await source_partings(back, target, source))
     except TimeoutError:
         why = f"{source.site.name} did not tell it within {within_s:g} s"

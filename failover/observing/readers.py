@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 from contextlib import suppress
 from dataclasses import dataclass, field
 
+from broker.base.time_limits import timeout
 from broker.client.cluster import Cluster
 from broker.client.errors import ClientError
 from broker.client.fanout import both, side_by_side
@@ -29,7 +29,7 @@ class Readers:
         operations, and whoever waits for a source to answer has the time. So it has to connect to who is written to.
         """
         with suppress(ClientError, MirrorError, TimeoutError):  # who needs it asks again, and is told
-            async with asyncio.timeout(READ_AHEAD_S):
+            async with timeout(READ_AHEAD_S):
                 reading = both(self.operations.read(target), self.states.of(link).read(target))
                 await both(reading, target.coordinators("transaction", _transactional_ids(link)))
                 written = [

@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
+from broker.base.time_limits import timeout
 from broker.client.cluster import Cluster
 from broker.client.errors import ClientError
 from broker.wire.vocabulary import TopicPartition
@@ -148,7 +149,7 @@ class Sites:
     async def _observed(self, source: Cluster, *, in_part: bool) -> Snapshot | None:
         """None where it takes too long. Raises ClientError and MirrorError, as `observe` does."""
         with suppress(TimeoutError):
-            async with asyncio.timeout(SOURCE_LOOK_MS / 1000):
+            async with timeout(SOURCE_LOOK_MS / 1000):
                 return await self._observe(source, in_part=in_part)
         return None
 

@@ -11,6 +11,7 @@ from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
 
 from broker.base.errors import FarshoreError, first_of
+from broker.base.time_limits import timeout
 from broker.client.cluster import Cluster
 from broker.client.errors import ClientError
 from broker.client.fanout import both, side_by_side
@@ -212,7 +213,7 @@ async def source_names(source: Cluster | None) -> SourceNames:
     """Its topics and groups, as far as it tells them in time."""
     if source is not None:
         with suppress(ClientError, TimeoutError):
-            async with asyncio.timeout(SOURCE_ROLE_S):
+            async with timeout(SOURCE_ROLE_S):
                 topics, groups = await both(list_topics(source), list_groups(source))
                 return SourceNames(frozenset(topics), frozenset(groups))
     return SourceNames()

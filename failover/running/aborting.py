@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -11,6 +10,7 @@ from functools import partial
 
 from broker.base.documents import to_document
 from broker.base.errors import FarshoreError
+from broker.base.time_limits import timeout
 from broker.client.cluster import Cluster
 from broker.client.errors import ClientError
 from broker.client.fanout import side_by_side
@@ -258,7 +258,7 @@ async def _refuse_late_roles(log: OperationLog, sites: Sites, journal: Operation
     if sites.source is None:
         return False
     with suppress(ClientError, TimeoutError):
-        async with asyncio.timeout(SOURCE_ROLE_S) as limit:
+        async with timeout(SOURCE_ROLE_S) as limit:
             await refuse_late_changes(sites.source, partial(uncounted, limit, journal.renew))
             return True
     return False

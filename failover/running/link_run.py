@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any, Final
 
 from broker.base.errors import FarshoreError
+from broker.base.time_limits import timeout
 from broker.client.fanout import both
 from broker.wire.vocabulary import TopicPartition
 from failover.errors import GroupsRead, NotMovable, OperationUnderWay, ReadsMore, SkipsMore, TakenOver
@@ -274,7 +275,7 @@ class LinkRun:
         if plan.operation is Operation.FAILOVER:  # what it wrote on is in the loss
             self._is_late_look_lost = True
             with suppress(FarshoreError, TimeoutError):  # it is left because it may go
-                async with asyncio.timeout(LATE_LOOK_S):
+                async with timeout(LATE_LOOK_S):
                     self.late_commits = await late_commits(*named)
                 self._is_late_look_lost = False
             return

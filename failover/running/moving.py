@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 
+from broker.base.time_limits import timeout
 from broker.client.cluster import Cluster
 from broker.client.errors import ClientError, KafkaError
 from broker.client.fanout import both, split_failures
@@ -291,7 +292,7 @@ async def _until_counted(commits: Committing) -> None:
 async def _note(write: Write, behind: Sequence[Change]) -> None:
     """All stands by now, and so do the pairs: applications are not kept waiting for more than a moment."""
     with suppress(ClientError, TimeoutError):
-        async with asyncio.timeout(NOTED_S):
+        async with timeout(NOTED_S):
             await write(behind)
 
 

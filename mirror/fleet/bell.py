@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from contextlib import suppress
 
+from broker.base.time_limits import timeout
+
 
 class Bell:
     """Is rung when anything changed; who waits takes `next` before looking, so that no ring is missed."""
@@ -20,5 +22,5 @@ class Bell:
 async def heard(rung: asyncio.Event, timeout_s: float) -> None:
     """Until it was rung, or for so long."""
     with suppress(TimeoutError):
-        async with asyncio.timeout(timeout_s):
+        async with timeout(timeout_s):
             await rung.wait()

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import NamedTuple
 
+from broker.base.time_limits import timeout
 from broker.client.cluster import Cluster
 from broker.client.errors import ClientError
 from broker.client.fanout import split_failures
@@ -35,7 +35,7 @@ async def may_keep_fence_ends(link: Link, target: Cluster) -> bool:
     `keep_fence_ends` it holds nothing up.
     """
     with suppress(ClientError, TimeoutError):
-        async with asyncio.timeout(KEEP_FENCE_ENDS_MS / 1000):
+        async with timeout(KEEP_FENCE_ENDS_MS / 1000):
             return bool(await describe_topics(target, [link.ends_topic]))
     return False
 
@@ -51,7 +51,7 @@ async def keep_fence_ends(
     if before is not None and before.operation_id == operation_id:  # they were kept before that
         return
     with suppress(ClientError, TimeoutError):
-        async with asyncio.timeout(KEEP_FENCE_ENDS_MS / 1000):
+        async with timeout(KEEP_FENCE_ENDS_MS / 1000):
             if before is None:
                 await _write(link, target, [operation_id], ends)
             elif kept := (await load_observation(link, target)).fence_ends.get(before.operation_id):
@@ -92,7 +92,7 @@ async def keep_fenced_logs(
         if topic_id and _at_source(each.unit, there) not in logs
     }
     with suppress(ClientError, TimeoutError):
-        async with asyncio.timeout(KEEP_FENCE_ENDS_MS / 1000):
+        async with timeout(KEEP_FENCE_ENDS_MS / 1000):
             ends, _ = split_failures(await list_each_offset(target, wanted))
             for (unit, writer, fence), logs in standing:
                 for there in fence.reached.keys() & ends.keys():

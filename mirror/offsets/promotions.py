@@ -7,10 +7,10 @@ reached; a session of a link, which reads its source anyway, writes down what st
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Container, Iterable, Mapping
 from contextlib import suppress
 
+from broker.base.time_limits import timeout
 from broker.client.cluster import Cluster
 from broker.client.errors import ClientError
 from broker.client.log import append
@@ -91,7 +91,7 @@ async def tell_links_back(link: Link, source: Cluster, operation_id: str) -> tup
     told = Record(0, source.clock.now_ms(), *_encoded(BackPromotion(link.name, operation_id)))
     standing = []
     with suppress(ClientError, MirrorError, TimeoutError):
-        async with asyncio.timeout(TELL_LINKS_BACK_MS / 1000):
+        async with timeout(TELL_LINKS_BACK_MS / 1000):
             for back in link.reverse_links:
                 entries = await read_entries(back, source, only=())
                 standing += _standing(entries)

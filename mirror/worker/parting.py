@@ -10,6 +10,7 @@ from enum import Enum, auto
 from typing import Final, NamedTuple
 
 from broker.base.errors import FarshoreError
+from broker.base.time_limits import timeout
 from broker.client.errors import ClientError, ReadUnfinished
 from broker.wire.errors import CorruptBatch
 from broker.wire.records import Record, decode_records
@@ -119,7 +120,7 @@ async def find_partings(
                 faults.append(fault)
 
     try:
-        async with asyncio.timeout(None if patience_ms is None else patience_ms / 1000), asyncio.TaskGroup() as tasks:
+        async with timeout(None if patience_ms is None else patience_ms / 1000), asyncio.TaskGroup() as tasks:
             for where, search in searches.items():
                 tasks.create_task(find(where, search))
     except TimeoutError:

@@ -6,12 +6,12 @@ silent, and the next step that is told, to start one, would start a rival that f
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import replace
 from typing import Final
 
 from broker.base.address import AddressInvalid
 from broker.base.clock import Clock
+from broker.base.time_limits import timeout
 from broker.client.cluster import Cluster
 from broker.client.errors import ClientError
 from mirror.coordinator.model import Permit
@@ -72,7 +72,7 @@ async def _stands_still(owner: Owner, link: Link, target: Cluster, heartbeat_int
 async def _answers(link: Link, clock: Clock) -> bool:
     try:
         async with (
-            asyncio.timeout(SOURCE_PROBE_MS / 1000),
+            timeout(SOURCE_PROBE_MS / 1000),
             Cluster(link.source, client_id=f"farshore-{link.name}", clock=clock),
         ):
             return True

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
+from broker.base.time_limits import timeout
 from broker.client.errors import ClientError, KafkaError
 from broker.client.fanout import split_failures
 from broker.client.log import FetchLimits, fetch_each
@@ -56,7 +56,7 @@ async def run_checkpoints(session: Session) -> None:
     interval_s = session.limits.checkpoint_interval_ms / 1000
     while True:
         try:
-            async with asyncio.timeout(interval_s):
+            async with timeout(interval_s):
                 await session.checkpoint_due.wait()
         except TimeoutError:
             pass  # the interval is over: that is the usual reason to write
@@ -200,7 +200,7 @@ async def _until_look(session: Session, failures: Iterable[str]) -> None:
     due_s = holds.attempts.next_due_s([*holds.current, *(_key(session, name) for name in failures)])
     refresh_s = limits.topic_refresh_interval_ms / 1000
     try:
-        async with asyncio.timeout(refresh_s if due_s is None else min(refresh_s, due_s)):
+        async with timeout(refresh_s if due_s is None else min(refresh_s, due_s)):
             await session.look_due.wait()
     except TimeoutError:
         return  # the interval is over: that is the usual reason to look

@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 
 from broker.base.address import parse_address
 from broker.base.documents import iso_time
+from broker.base.time_limits import timeout
 from broker.client.cluster import Cluster
 from broker.client.site import Site
 from mirror.api import Link
@@ -179,7 +180,7 @@ async def require_master(master: str) -> None:
 
 async def _listens(host: str, port: int) -> bool:
     try:
-        async with asyncio.timeout(limits.AUDIT_MASTER_CONNECT_MS / limits.SECOND_MS):
+        async with timeout(limits.AUDIT_MASTER_CONNECT_MS / limits.SECOND_MS):
             _, writer = await asyncio.open_connection(host, port)
     except OSError:  # a time-out is one
         return False

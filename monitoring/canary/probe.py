@@ -16,6 +16,7 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.errors import KafkaError, OffsetOutOfRangeError
 
 from broker.base.errors import FarshoreError
+from broker.base.time_limits import timeout
 from broker.client.applications import client_options
 from broker.client.cluster import Cluster
 from broker.client.topics import NewTopic, create_topics, describe_topics
@@ -112,7 +113,7 @@ class CanaryProbe:
         while self.judge.waiting_records > self.judge.overdue_records:
             self._changed.clear()
             with suppress(TimeoutError):
-                async with asyncio.timeout(limits.CANARY_INTERVAL_MS / 1000):
+                async with timeout(limits.CANARY_INTERVAL_MS / 1000):
                     await self._changed.wait()
             self.judge.expire(self._clock_ms())
         await self._look()
@@ -274,7 +275,7 @@ async def _close(client: Any) -> None:
     What it still had under way is given up; by now nobody waits for it.
     """
     with suppress(TimeoutError):
-        async with asyncio.timeout(limits.CANARY_CLOSE_MS / 1000):
+        async with timeout(limits.CANARY_CLOSE_MS / 1000):
             await client.stop()
     _raise_if_cancelled()
 

@@ -9,6 +9,7 @@ from typing import Final
 
 from broker.base.clock import Clock
 from broker.base.errors import FarshoreError
+from broker.base.time_limits import timeout
 from broker.client.cluster import Cluster
 from broker.client.errors import NOT_LET_IN, ClientError
 from broker.client.fanout import both
@@ -112,13 +113,13 @@ class LinkWatch:
         offline: dict[str, int] = {}
         state_lost = False
         try:
-            async with asyncio.timeout(limits.MONITOR_LINK_TIMEOUT_MS / 1000):
+            async with timeout(limits.MONITOR_LINK_TIMEOUT_MS / 1000):
                 if target is not None:
                     state = await load_partial_state(self.link, target, self._state)
                     if not state.entries.exists:
                         state_lost = any(one.link == self.link.name for one in await registered_at(target))
                     acls = await acls_of(self.link, target)
-            async with asyncio.timeout(limits.MONITOR_LINK_TIMEOUT_MS / 1000):
+            async with timeout(limits.MONITOR_LINK_TIMEOUT_MS / 1000):
                 if state is not None and source is not None and target is not None:
                     look = await look_at_link(self.link, source, target, state)
                     offline[self.link.source.name] = await _partitions_offline(source)
@@ -139,7 +140,7 @@ class LinkWatch:
 
     async def _reach(self, connection: _Connection, reach: _Reach) -> Cluster | None:
         try:
-            async with asyncio.timeout(limits.MONITOR_LINK_TIMEOUT_MS / 1000):
+            async with timeout(limits.MONITOR_LINK_TIMEOUT_MS / 1000):
                 return await connection.cluster()
         except (FarshoreError, OSError, TimeoutError) as error:
             reach.note(error)

@@ -22,6 +22,7 @@ from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.protocol.states import EventType, KazooState
 
 from broker.base.clock import Clock
+from broker.base.time_limits import timeout
 from broker.client.errors import ClientError
 from broker.cluster.zookeeper.access import UNLOCKED, ZooKeeperAccess
 from broker.cluster.zookeeper.deadline import SessionDeadline
@@ -132,7 +133,7 @@ class KazooZooKeeper:
             failed.push_async_callback(self.close)  # kazoo's threads must not outlive the attempt, whatever ends it
             try:
                 await asyncio.to_thread(client.start_async)
-                async with asyncio.timeout(connect_timeout_ms / 1000):
+                async with timeout(connect_timeout_ms / 1000):
                     await self.wait_connected()
                     self.session_id = client.client_id[0] if client.client_id else 0
                     self._deadline = SessionDeadline(asked_at, connection.granted_ms)
@@ -171,7 +172,7 @@ class KazooZooKeeper:
             except ZooKeeperError:
                 pass  # without an answer the deadline stays where it is
             try:
-                async with asyncio.timeout(self.session_timeout_ms / 1000 / HEARTBEATS_PER_SESSION):
+                async with timeout(self.session_timeout_ms / 1000 / HEARTBEATS_PER_SESSION):
                     await self._over.wait()
             except TimeoutError:
                 continue

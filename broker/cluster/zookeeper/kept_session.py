@@ -15,6 +15,7 @@ from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar, cast
 
 from broker.base.clock import Clock
+from broker.base.time_limits import timeout
 from broker.cluster.metadata import (
     BrokerRegistration,
     Change,
@@ -209,7 +210,7 @@ class KeptSession:
                 if left_s <= 0:
                     raise
                 try:
-                    async with asyncio.timeout(left_s):
+                    async with timeout(left_s):
                         await zk.wait_connected()
                 except TimeoutError:
                     raise ConnectionLost("no connection to ZooKeeper: it is not known what became of it") from None

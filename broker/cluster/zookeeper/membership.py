@@ -8,6 +8,7 @@ import logging
 
 from broker.base.address import Address
 from broker.base.clock import Clock
+from broker.base.time_limits import timeout
 from broker.base.waiting import WAITING
 from broker.cluster.metadata import BrokerRegistration, Controller, LiveBroker
 from broker.cluster.metadata_store import MetadataUnreadable, NodeIdTaken
@@ -48,7 +49,7 @@ async def register(zk: ZooKeeper, registration: BrokerRegistration, clock: Clock
             )
         told = stat.ephemeral_owner
         try:
-            async with asyncio.timeout(max(give_up_at - clock.monotonic(), 0)):
+            async with timeout(max(give_up_at - clock.monotonic(), 0)):
                 await changed.wait()
         except TimeoutError:
             raise NodeIdTaken(
