@@ -102,7 +102,11 @@ def test_a_terminal_that_goes_away_is_as_ctrl_c_in_the_journal(tmp_path: Path) -
 def at_a_terminal(shell: Shell, line: str) -> tuple[subprocess.Popen[bytes], int]:
     """A terminal of its own, which goes away when the other end is closed -> and that."""
     keyboard, terminal = pty.openpty()
-    code = "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); os.execv(sys.argv[1], sys.argv[1:])"
+    code = (
+        "import fcntl, os, signal, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); "
+        "signal.signal(signal.SIGHUP, signal.SIG_DFL); "  # these tests may run under nohup
+        "os.execv(sys.argv[1], sys.argv[1:])"
+    )
     argv = [sys.executable, "-c", code, *shell.argv(line)]
     process = subprocess.Popen(
         argv,
