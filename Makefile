@@ -6,7 +6,11 @@ SHELL := /bin/bash
 .DELETE_ON_ERROR:
 .ONESHELL:
 
-PYTHON ?= python3
+# A Python built without optimisation, as pyenv builds them, takes up to twice the processor: then the distribution's is
+# taken for a new .venv, where it has all that is needed. Distributions optimise, though Debian's does not say so.
+OPTIMISED := import sys, sysconfig; sys.exit("--enable-optimizations" not in str(sysconfig.get_config_var("CONFIG_ARGS")))
+COMPLETE := import sys, venv; from ensurepip import version; sys.exit(sys.version_info < (3, 11))
+PYTHON ?= $(shell { ! python3 -c '$(OPTIMISED)' && /usr/bin/python3 -c '$(COMPLETE)' && echo /usr/bin/python3; } 2>/dev/null || echo python3)
 BIN := .venv/bin
 KAFKA_VERSIONS := 3.9.1 4.3.0
 TOXIPROXY_VERSION := v2.12.0
