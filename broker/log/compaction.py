@@ -16,6 +16,7 @@ Crash safety: once `<base>.log.swap` exists under its name it is whole and on th
 `finish_swaps` then redoes the rest. Before that, the old segments are untouched and `.cleaned` files are thrown away.
 """
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
@@ -284,9 +285,9 @@ def install(segments: list[Segment], job: CompactionJob) -> bool:
 
 def finish_swaps(directory: Path, disk: Disk) -> None:
     """At start: finishes swaps that a crash cut short, and throws away compactions that had not come so far."""
-    for path in list(directory.iterdir()):
-        if path.name.endswith((layout.CLEANED, ".tmp")):
-            disk.unlink(path)
+    for name in os.listdir(directory):
+        if name.endswith((layout.CLEANED, ".tmp")):
+            disk.unlink(directory / name)
     for base_offset in layout.offsets_of(directory, layout.LOG + layout.SWAP):
         swapped = Segment(directory, base_offset, disk, stage=layout.SWAP)
         next_offset = base_offset
