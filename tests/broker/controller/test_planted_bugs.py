@@ -165,7 +165,7 @@ BUGS_OF_REASSIGNMENTS: tuple[Plant, ...] = (
 )
 
 
-FIRST_SEEDS: dict[Plant, int] = {gone_on_with_in_the_same_epoch: 200}
+FIRST_SEEDS: dict[Plant, int] = {gone_before_the_others_are_in_sync: 52, gone_on_with_in_the_same_epoch: 331}
 """One that takes a death at one of few places is looked for near a seed that has it."""
 
 

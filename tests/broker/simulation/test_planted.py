@@ -92,8 +92,9 @@ PLANTS: tuple[tuple[Plant, Worlds], ...] = (
 RARE: tuple[tuple[Plant, Worlds], ...] = ((expands_too_early, WORLDS),)
 """What it does harm with takes a hundred seeds and more to meet."""
 FIRST_SEEDS: dict[Plant, int] = {
-    takes_orders_of_who_was_controller_once: 125,
-    a_coordinator_tells_what_is_not_replicated: 7,
+    takes_orders_of_who_was_controller_once: 144,
+    a_coordinator_tells_what_is_not_replicated: 20,
+    leads_when_its_session_is_over: 15,
 }
 """One that few worlds meet is looked for near a seed that has it: a seed takes most of a second."""
 

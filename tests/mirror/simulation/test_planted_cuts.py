@@ -64,7 +64,7 @@ SEEDS = 300
 PLANTED = (
     rarely_found(says_the_deal_before_the_state_is_carried, 40),
     (fences_unit_0_alone, 107),
-    (does_not_look_behind_its_fence, 280),
+    (does_not_look_behind_its_fence, 284),
     rarely_found(resumes_without_the_deal, 55),
     rarely_found(carries_no_gaps, 54),
 )
