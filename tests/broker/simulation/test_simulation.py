@@ -8,8 +8,8 @@ from tests.broker.simulation.seeds import CONTROLLERS_DEPOSED, DISKS_FULL, SESSI
 from tests.broker.worlds import Worlds
 from tests.worlds import first_worlds
 
-SEEDS = first_worlds(24, of=60)
-SEEDS_OF_AIMED = first_worlds(5, of=10)
+SEEDS = first_worlds(16, of=60)
+SEEDS_OF_AIMED = first_worlds(3, of=10)
 REPLAYED = (3, 14)
 OFTEN = {
     "acknowledged": 50, "read": 50, "commits": 10, "offsets told": 10, "crashes": 2, "torn": 0.5, "pauses": 1,

@@ -18,8 +18,9 @@ from failover.planning.moves import GroupMove
 from tests.failover.machines import quick
 from tests.failover.moved_operator import beyond_the_map, play
 from tests.failover.moved_refusals import MovedWrongly
+from tests.worlds import first_worlds
 
-FIRST, COUNT = map(int, os.environ.get("FARSHORE_SWITCHOVER_SEEDS", "0:20").split(":"))
+FIRST, COUNT = map(int, os.environ.get("FARSHORE_SWITCHOVER_SEEDS", f"0:{first_worlds(8, of=20)}").split(":"))
 
 
 @pytest.fixture(scope="module")

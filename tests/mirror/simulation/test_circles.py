@@ -26,7 +26,7 @@ from tests.mirror.simulation.seeds import CIRCLES_VARIABLE, first_finding, run_s
 from tests.worlds import first_worlds
 
 FIRST_SEED = 20
-SEEDS = first_worlds(40, of=120)
+SEEDS = first_worlds(24, of=120)
 PLANTED_SEEDS = 60
 """Within so many each planted bug must be found. When this was written all were by the first ten."""
 

@@ -15,7 +15,7 @@ from tests.mirror.simulation.profile import Profile, Rival, choose_profile
 from tests.mirror.simulation.world import World
 from tests.worlds import first_worlds
 
-WORLDS = first_worlds(24, of=60)
+WORLDS = first_worlds(12, of=60)
 FROZEN_S = 100.0
 PASS_S = 0.035
 

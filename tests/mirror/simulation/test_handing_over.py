@@ -26,7 +26,7 @@ from tests.worlds import first_worlds
 
 HANDOVER_ROUND_TRIPS = 19
 """From the moment at which the other lets go to the first record: fence, state, registry, comparison."""
-WORLDS = first_worlds(60, of=600)
+WORLDS = first_worlds(20, of=600)
 PLANTED_SEEDS = range(90, 150)
 MUST_HAPPEN = ("prepared", "unprepared", "kills", "started", "topic_created", "partition_taken_in", "accepted")
 

@@ -12,7 +12,7 @@ from tests.mirror.simulation.profile import Profile, Rival, choose_profile
 from tests.mirror.simulation.world import World
 from tests.worlds import first_worlds
 
-WORLDS = first_worlds(20, of=60)
+WORLDS = first_worlds(10, of=60)
 JOIN_S = 6.0
 """From a topic's birth at the source to its first record at the target; 4 s of that are the interval of looks."""
 STARTS_S = 6.0

@@ -16,7 +16,7 @@ from tests.mirror.simulation.world import LOOK_EVERY_S, World
 from tests.mirror.simulation.writing import SiteLife
 from tests.worlds import first_worlds
 
-WORLDS = first_worlds(15, of=30)
+WORLDS = first_worlds(8, of=30)
 HANDS = 0.2
 """How much of what happens is done to a topic."""
 SEEN_BY_A_SESSION = [disaster for disaster in Disaster if disaster is not Disaster.TARGET_CUT]

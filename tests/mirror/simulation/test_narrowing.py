@@ -22,7 +22,7 @@ from tests.mirror.simulation.trace import Found
 from tests.mirror.simulation.world import LOOK_EVERY_S, World
 from tests.worlds import first_worlds
 
-WORLDS = first_worlds(12, of=30)
+WORLDS = first_worlds(6, of=30)
 WILD_WORLDS = first_worlds(20, of=60)
 WILD_FIRST = 20
 """Among the first twenty hardly any session ends by an error."""

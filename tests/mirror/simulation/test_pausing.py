@@ -23,8 +23,8 @@ from tests.mirror.simulation.trace import Found
 from tests.mirror.simulation.world import LOOK_EVERY_S, World
 from tests.worlds import first_worlds
 
-WORLDS = first_worlds(12, of=30)
-WILD_WORLDS = first_worlds(30, of=100)
+WORLDS = first_worlds(6, of=30)
+WILD_WORLDS = first_worlds(15, of=100)
 SEEN_WITHIN_S = 8.0
 """A heartbeat, a look, and what was on its way."""
 PAUSES = 0.15

@@ -20,14 +20,14 @@ from tests.mirror.simulation.seeds import SEED_VARIABLE, SEEDS_VARIABLE, run_see
 from tests.mirror.simulation.world import World
 from tests.worlds import first_worlds
 
-SEEDS = first_worlds(300, of=5_000)
+SEEDS = first_worlds(120, of=5_000)
 MUST_HAPPEN = (
     *("kills", "fenced", "restarting", "started", "topic_created", "topic_grown", "renewed", "accepted"),
     *("partition_taken_in", "partition_held", "pages"),
 )
 """What a run in which it never happened would not have tried; and each fate of a request."""
 HANGS = (Fate.SWALLOWED, Fate.SILENT)
-HANGING_SEEDS = first_worlds(10, of=30)
+HANGING_SEEDS = first_worlds(4, of=30)
 HANGING_SEEDS_MAX = 300
 """Until one hung: some are asked at a session's start alone, and few sessions end."""
 

@@ -25,8 +25,8 @@ from tests.mirror.simulation.trace import Found
 from tests.mirror.simulation.world import World
 from tests.worlds import first_worlds
 
-SEEDS = first_worlds(64, of=150)
-CONTESTED = first_worlds(40, of=80)
+SEEDS = first_worlds(24, of=150)
+CONTESTED = first_worlds(24, of=80)
 CIRCLES = first_worlds(6, of=20)
 PLANTED_SEEDS = 100
 WORLDS = first_worlds(4, of=8)
