@@ -24,12 +24,15 @@ from broker.client.topics import NewTopic, create_topics, list_topics
 from chaos.toxics import connect, find_server
 from deploy.cli.chaos import TOOLS_FOLDERS
 from deploy.cli.terminal import ExitCode
+from tests.chaos_runs.warm_commands import warm_commands
 from tests.interop.servers import FarshoreBroker, wait_until
 from tests.ports import free_port
 
 ROOT = Path(__file__).parents[2]
 DEADLINE_S = 120.0
 LATENCY_MS = 1_000
+RATE_RECORDS_PER_S = 20
+"""Each record is a batch of its own, at four processes: by the command's own rate most of a processor."""
 SHOWS = ("--latency-ms", str(LATENCY_MS), "--steady-p99-ms", "60000")
 """More than a busy machine's own noise, a tenth of a second and more: an effect that drowns in it is a finding."""
 SHARED_TOPICS = {"__farshore-producers", "__consumer_offsets", "__transaction_state"}
@@ -60,12 +63,17 @@ class Stage:
     server_address: str
 
     def start(self, *options: str) -> subprocess.Popen[str]:
-        return self.command("chaos", "run", "latency", "--toxiproxy", self.server_address, "-o", "json", *options)
+        where = ("--toxiproxy", self.server_address, "-o", "json")
+        return self.command("chaos", "run", "latency", "--rate", str(RATE_RECORDS_PER_S), *where, *options)
 
     def clean(self, *options: str, tmp: str = "tmp") -> list[dict[str, str]]:
         """Run `farshore chaos clean` -> what it says it removed. With another `tmp` it is as on another machine."""
-        done = self.command("chaos", "clean", "--toxiproxy", self.server_address, "-o", "json", *options, tmp=tmp)
-        items = finish(done, ExitCode.DONE)["items"]
+        arguments = ["--config", str(self.folder / "farshore.toml"), "chaos", "clean"]
+        where = ["--toxiproxy", self.server_address, "-o", "json"]
+        environment = {**os.environ, "TMPDIR": str(self.folder / tmp)}
+        done = warm_commands().run([*arguments, *where, *options], self.folder, environment)
+        assert done.code == ExitCode.DONE, f"{done.out}\n{done.err}"
+        items = json.loads(done.out)["items"]
         assert isinstance(items, list)
         return items
 
