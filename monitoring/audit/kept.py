@@ -13,6 +13,7 @@ from monitoring.audit.digest import DIGESTED
 from monitoring.audit.manifest import MANIFEST, SiteManifest, Sums, parsed
 from monitoring.audit.model import Place
 from monitoring.audit.rows import frame_of
+from monitoring.audit.session import java_class
 from monitoring.errors import DigestsUnusable
 
 MANIFEST_SCHEMA: Final = "manifest string"
@@ -95,7 +96,7 @@ def written_bytes(spark: Any, base: str, run_id: str, site: str) -> int:
 
 
 def _java_path(spark: Any, text: str) -> Any:
-    return spark._jvm.org.apache.hadoop.fs.Path(text)
+    return java_class(spark, "org.apache.hadoop.fs.Path")(text)
 
 
 def _digests(base: str, run_id: str, site: str) -> str:

@@ -9,6 +9,8 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from monitoring.audit.session import java_class
+
 
 def frame_of(spark: Any, rows: Iterable[Mapping[str, Any]], schema: str) -> Any:
     """The rows (of what JSON has) as a DataFrame; `schema` as in DDL.
@@ -17,8 +19,8 @@ def frame_of(spark: Any, rows: Iterable[Mapping[str, Any]], schema: str) -> Any:
     out, for each of the plan's many forms.
     """
     text = "\n".join(json.dumps(row, separators=(",", ":")) for row in rows)
-    java = spark._jvm
-    lines = java.java.util.regex.Pattern.compile("\n").splitAsStream(text).toList()
-    strings = spark._jsparkSession.createDataset(lines, java.org.apache.spark.sql.Encoders.STRING())
+    lines = java_class(spark, "java.util.regex.Pattern").compile("\n").splitAsStream(text).toList()
+    encoder = java_class(spark, "org.apache.spark.sql.Encoders").STRING()
+    strings = spark._jsparkSession.createDataset(lines, encoder)
     parsed = DataFrame(strings.toDF(), spark).where("value != ''").select(F.from_json("value", schema).alias("row"))
     return parsed.select("row.*")

@@ -25,6 +25,13 @@ from monitoring.errors import SparkFailed
 
 JAVA_STOP_S = 30.0
 JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+DATAFRAME_DEBUGGING = "spark.python.sql.dataFrameDebugging.enabled"
+_CLASSES_ASKED_FOR = {
+    "functions": "org.apache.spark.sql.functions",
+    "org.apache.spark.sql.functions": "org.apache.spark.sql.functions",
+    "PythonUtils": "org.apache.spark.api.python.PythonUtils",
+}
+"""By the names that PySpark asks Java for whenever it makes a column."""
 _CONSUMER_TIMES = [
     f"spark.kafka.consumer.{cache}.{time}"
     for cache in ("cache", "fetchedData.cache")
@@ -98,7 +105,7 @@ def forget_what_is_done(spark: Any) -> None:
     for kept in spark.sparkContext._jsc.getPersistentRDDs().values():
         kept.unpersist()
     spark.catalog.clearCache()
-    spark._jvm.System.gc()
+    java_class(spark, "java.lang.System").gc()
 
 
 def spark_options(settings: SparkSettings) -> dict[str, str]:
@@ -111,6 +118,8 @@ def spark_options(settings: SparkSettings) -> dict[str, str]:
         "spark.ui.retainedStages": "50",
         "spark.ui.retainedTasks": "1000",
         "spark.sql.ui.retainedExecutions": "10",
+        # It says in an error which of our lines made a column, for six questions to Java for each column that is made.
+        DATAFRAME_DEBUGGING: "false",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": str(max(4, 2 * (os.cpu_count() or 1))),
         # Both sites are read by one job each time: results must not depend on a speculative second reader.
@@ -148,12 +157,25 @@ def _start(settings: SparkSettings, options: dict[str, str]) -> Any:
     for name, value in options.items():
         builder = builder.config(name, value)
     try:
-        return builder.getOrCreate()
+        session = builder.getOrCreate()
+        _keep_classes(session)
+        return session
     except (PySparkException, Py4JError, OSError, RuntimeError) as error:
         raise SparkFailed(
             f"Spark did not start: {_first_line(error)}",
             f"see {settings.log_file}; without access to a Maven repository name the connector's jars with --jars",
         ) from error
+
+
+def java_class(spark: Any, full_name: str) -> Any:
+    """A class of Java's. By `spark._jvm.a.b.Class` Java would look through all jars for each part of the name."""
+    return getattr(spark._jvm, full_name)
+
+
+def _keep_classes(session: Any) -> None:
+    """Java is asked for them once: it looks through all jars for a short name, each time."""
+    for name, full_name in _CLASSES_ASKED_FOR.items():
+        setattr(session._jvm, name, java_class(session, full_name))
 
 
 def _stop_java() -> None:
