@@ -13,17 +13,17 @@ import socket
 import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from broker.base.children import die_with_parent
 from broker.wire.frames import RequestHeader, decode_response, encode_request
 from broker.wire.messages.api_versions import ApiVersionsRequest
 from deploy.tools.zookeeper import Member, command, configure, serves
 from tests.classes import CACHE, ZOOKEEPER, kept_classes, server_of, tools_of
 from tests.forking import FARSHORE, ForkedProcess, start_farshore
+from tests.interop.starting import start_process
+from tests.interop.warm_tools import warm_tools
 from tests.ports import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -32,10 +32,6 @@ START_TIMEOUT_S = 240.0
 STOP_TIMEOUT_S = 60.0
 POLL_S = 0.05
 LOG_TAIL_LINES = 40
-
-_starter = ThreadPoolExecutor(1)
-"""To the kernel a process's parent is the thread that started it. This one lives as long as the whole run: a server
-that a test starts in a thread of its own outlives that thread, and none outlives a run that is killed."""
 
 
 class ServerFailed(AssertionError):
@@ -96,18 +92,8 @@ class Server:
         """Start the process."""
         self.folder.mkdir(parents=True, exist_ok=True)
         with self.log.open("ab") as sink:
-            starting = _starter.submit(
-                subprocess.Popen,
-                self.command(),
-                stdin=subprocess.DEVNULL,
-                stdout=sink,
-                stderr=sink,
-                cwd=ROOT,
-                env=dict(self.environment()),
-                start_new_session=True,
-                preexec_fn=die_with_parent,
-            )
-            self.process = starting.result()
+            streams = {"stdin": subprocess.DEVNULL, "stdout": sink, "stderr": sink}
+            self.process = start_process(self.command(), cwd=ROOT, env=dict(self.environment()), **streams)
 
     def wait_ready(self) -> None:
         """Until it serves. Raises ServerFailed."""
@@ -377,9 +363,14 @@ def run_java(
     options: Sequence[str] = (),
 ) -> str:
     """Run a Java tool of a Kafka release to its end; its standard output. AssertionError with all it said otherwise."""
-    command = [java(), "-Xmx256m", "-XX:TieredStopAtLevel=1", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"]
-    command += [*kept_classes(tools_of(version)), *options, "-cp", kafka_class_path(version), main_class, *arguments]
-    return run(command, stdin=stdin, timeout_s=timeout_s, expect=expect)
+    jvm = [java(), "-Xmx256m", "-XX:TieredStopAtLevel=1", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"]
+    jvm += kept_classes(tools_of(version))
+    path = kafka_class_path(version)
+    if not options:
+        said = warm_tools(tuple(jvm), path).run([main_class, *arguments], stdin or "", timeout_s)
+        if said is not None:
+            return said.out_of(expect, main_class, *arguments)
+    return run([*jvm, *options, "-cp", path, main_class, *arguments], stdin=stdin, timeout_s=timeout_s, expect=expect)
 
 
 def run(command: Sequence[str], *, stdin: str | None = None, timeout_s: float = 120.0, expect: int = 0) -> str:
