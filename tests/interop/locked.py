@@ -16,6 +16,8 @@ OTHERS = ("shop", "reader", "limited")
 PASSWORD = "canary-secret-7Qw"
 SCRAM = ("SCRAM-SHA-256", "SCRAM-SHA-512")
 REAUTHENTICATE_MS = 3_000
+BETWEEN_RECORDS_S = 0.02
+"""Enough of them by the end of a session; one right behind the other they keep both sides busy for nothing."""
 _CHECKS_TOKENS = "org.apache.kafka.common.security.oauthbearer.OAuthBearerValidatorCallbackHandler"
 _LOGIN_MODULES = {
     "plain": f'org.apache.kafka.common.security.plain.PlainLoginModule required user_{USER}="{PASSWORD}";',

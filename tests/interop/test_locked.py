@@ -28,7 +28,7 @@ from deploy.client_properties import security_of_properties
 from tests.classes import CACHE
 from tests.forking import FARSHORE, start_farshore
 from tests.interop.brokers import KEEPS_ALL
-from tests.interop.locked import PASSWORD, REAUTHENTICATE_MS, USER, LockedKafkaServer
+from tests.interop.locked import BETWEEN_RECORDS_S, PASSWORD, REAUTHENTICATE_MS, USER, LockedKafkaServer
 from tests.interop.servers import ROOT, run_java, wait_until
 from tests.interop.test_switchover import RECORDS, Cli, carried_over, fill
 
@@ -65,6 +65,7 @@ async def written_and_read(site: Site, topic: str, over_ms: int) -> tuple[int, l
         while count == 0 or time.monotonic() < ends_s:
             await append(cluster, where, encode_batch([Record(0, 1_000, None, b"%d" % count)]))
             count += 1
+            await asyncio.sleep(BETWEEN_RECORDS_S)
         end = (await log_end_offsets(cluster, [where]))[where]
         await scan_records(cluster, where, OffsetSpan(0, end), lambda record: read.append(bytes(record.value or b"")))
     return count, read

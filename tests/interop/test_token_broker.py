@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import time
 from collections.abc import Iterator, Sequence
@@ -29,6 +30,7 @@ from broker.wire.records import Record, encode_batch
 from broker.wire.vocabulary import TopicPartition
 from tests.certificates import Authority
 from tests.interop.brokers import KEEPS_ALL
+from tests.interop.locked import BETWEEN_RECORDS_S
 from tests.interop.servers import FarshoreBroker, run_java
 from tests.interop.test_clients_aiokafka import read as read_by_aiokafka
 from tests.interop.test_clients_aiokafka import started
@@ -193,6 +195,7 @@ async def test_our_client_goes_on_behind_the_end_of_its_token(locked: TokenBroke
             (tmp_path / "token").write_text(a_token(exp=time.time() + SESSION_S))
             await append(cluster, where, encode_batch([Record(0, 1_000, None, b"%d" % count)]))
             count += 1
+            await asyncio.sleep(BETWEEN_RECORDS_S)
         span = OffsetSpan(0, (await log_end_offsets(cluster, [where]))[where])
         await scan_records(cluster, where, span, lambda record: read_back.append(bytes(record.value or b"")))
     # Where the machine is too slow to log in again in time, the broker hangs up, and what `append` repeats comes twice.
