@@ -25,7 +25,6 @@ from mirror.offsets.fence_ends import FenceEnds, fence_entries
 from mirror.offsets.fenced_logs import FencedLog, fenced_entries
 from mirror.offsets.limits import STATE_BATCH_MAX_BYTES
 from mirror.offsets.offset_map import Where
-from mirror.offsets.promotions import promotion_of
 from mirror.offsets.source_ends import load_observation
 from mirror.offsets.state_entries import StateEntries
 
@@ -76,15 +75,15 @@ class UnitFence(NamedTuple):
 
 
 async def keep_fenced_logs(
-    target: Cluster, operation_id: str, fences: Iterable[UnitFence], known: StateEntries
+    target: Cluster, operation_id: str, fences: Iterable[UnitFence], known: StateEntries, before: LinkRun | None
 ) -> None:
     """Behind this operation's fences: where the logs that they reached end now. `known`: the link's state before them;
-    where it stood promoted, what is kept of that counts on.
+    `before`: the promotion that stands, of which what is kept counts on.
 
     It takes KEEP_FENCE_ENDS_MS at the most: what cannot be kept then is told by the markers alone, while the target has
     them. Raises nothing.
     """
-    standing = [(each, _standing_logs(operation_id, each, known)) for each in fences]
+    standing = [(each, _standing_logs(operation_id, each, known, before)) for each in fences]
     wanted = {
         there: LATEST
         for each, logs in standing
@@ -102,9 +101,11 @@ async def keep_fenced_logs(
                     await _write_fenced(unit, target, operation_id, logs)
 
 
-def _standing_logs(operation_id: str, fenced: UnitFence, known: StateEntries) -> dict[Where, FencedLog]:
+def _standing_logs(
+    operation_id: str, fenced: UnitFence, known: StateEntries, before: LinkRun | None
+) -> dict[Where, FencedLog]:
     """What is kept of the promotion that stands, but of topics that are others now: applications have written since."""
-    before, fence = promotion_of(known), fenced.fence
+    fence = fenced.fence
     if before is None:
         return {}
     found = {}

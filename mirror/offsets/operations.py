@@ -122,7 +122,7 @@ async def _promote_link(
     (groups, fences), after_claims = await both(fencing, reader.read(target, only=()))
     refuse_cut_anew(units[0], after_claims)
     writers = (claim.owner.writer for claim in claims)
-    await keep_fenced_logs(target, operation_id, map(UnitFence, units, writers, fences), known)
+    await keep_fenced_logs(target, operation_id, map(UnitFence, units, writers, fences), known, before)
     left_out = {where: why for fence in fences for where, why in fence.left_out.items()}
     awaited = frozenset(where for fence in fences for where in fence.awaited)
     reached = {where: topic_id for fence in fences for where, topic_id in fence.reached.items()}

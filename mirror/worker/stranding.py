@@ -2,7 +2,8 @@
 
 Counts what the link would carry if it went on: committed records, and none that came from its target. Where another
 promotion has made the source the active site again since, its log up to that promotion's marker is the tail, and what
-follows are new records, which are mirrored as ever. In a partition without that marker, one that was born since say,
+follows are new records, which are mirrored as ever. A promotion that is done again has markers behind them: where the
+log ended at the first is kept in its link's state. In a partition without a marker, one that was born since say,
 nothing is a tail; but where the target wrote there, too, nobody can say where the tail ends. Where the source's log is
 another one than was mirrored, of an older disk say, the tail begins where they part.
 """
@@ -25,6 +26,7 @@ from broker.wire.records import Record, decode_records
 from broker.wire.vocabulary import IsolationLevel, TopicPartition
 from mirror.link import Link
 from mirror.offsets.entries import Gap, GapKind, GapStatus, LinkRun, RunState
+from mirror.offsets.fenced_logs import FencedLog
 from mirror.offsets.promotions import is_later, promotion_of
 from mirror.offsets.state import LinkState, load_link_state, read_entries
 from mirror.origins import Verdict
@@ -91,7 +93,7 @@ class TailReader:
         self._state: LinkState | None = None
         self._at_source: Mapping[str, Topic] = {}
         self._at_target: Mapping[str, Topic] = {}
-        self._back_since: frozenset[int] = frozenset()
+        self._back_since: Mapping[int, Mapping[TopicPartition, FencedLog]] = {}
         self._is_order_known = True
         self._parted: dict[TopicPartition, SourceParting] = {}
 
@@ -130,17 +132,24 @@ class TailReader:
         """Of a source topic, "" where its cluster has no ids."""
         return str(self._at_source[topic].topic_id or "")
 
-    async def _promoted_since(self) -> frozenset[int]:
-        """The producer ids of links back to the source whose promotion came after this link's, or may have."""
+    async def _promoted_since(self) -> dict[int, Mapping[TopicPartition, FencedLog]]:
+        """The producer ids of links back to the source whose promotion came after this link's, or may have, and where
+        the source's logs ended behind that one, as far as it is kept.
+        """
         assert self._state is not None
-        names = set()
+        since = {}
         for back in self.link.reverse_links:
             theirs = await read_entries(back, self._source, only=())
-            if promotion_of(self._state.entries) and promotion_of(theirs):
+            if promotion_of(self._state.entries) and (promotion := promotion_of(theirs)):
                 came_later = is_later(theirs, self._state.entries)
                 self._is_order_known &= came_later is not None
-                names |= {back.name} if came_later is not False else set()
-        return frozenset(one.producer_id for one in self._passage.at_source.registered() if one.link in names)
+                if came_later is not False:
+                    since[back.name] = {
+                        TopicPartition(back.target_topic(topic), partition): log
+                        for (topic, partition), log in theirs.fenced_logs.items()
+                        if log.operation_id == promotion.operation_id
+                    }
+        return {one.producer_id: since[one.link] for one in self._passage.at_source.registered() if one.link in since}
 
     async def tails(self, report: Report) -> tuple[StrandedTail, ...]:
         """By topic and partition, those that were left before those that nobody decided about."""
@@ -213,7 +222,8 @@ class TailReader:
         return ranges
 
     async def _active_from(self, where: TopicPartition, span: LogSpan) -> int | None:
-        """The offset behind the last batch of a link back that was promoted since; the log's end where none was.
+        """The offset behind the last batch of a link back that was promoted since, but for those of a promotion that
+        was done again; the log's end where none was.
 
         None where it is not known which was promoted later. Where such a link wrote nothing, the tail is no more than
         a lag if the target wrote nothing either: then the span's start; else None.
@@ -223,19 +233,28 @@ class TailReader:
             return None
         if not self._back_since:
             return span.end
+        ends = {one: self._fenced_end(where, logs) for one, logs in self._back_since.items()}
         last = -1
 
         def visit(_where: TopicPartition, header: BatchHeader, _batch: memoryview) -> None:
             nonlocal last
-            if header.producer_id in self._back_since:
+            end = ends.get(header.producer_id, 0)
+            if end is None or header.base_offset < end:
                 last = max(last, header.next_offset)
 
         await scan_batches(self._source, {where: OffsetSpan(span.start, span.end)}, visit)
         if last >= 0:
             return last
+        if kept := [end for end in ends.values() if end is not None]:
+            return max(span.start, *kept)
         mirrored = self._state.map.mirrored_end(*where)
         wrote = await self._target_wrote(where, -1 if mirrored is None else mirrored.target_next)
         return None if wrote else span.start
+
+    def _fenced_end(self, where: TopicPartition, logs: Mapping[TopicPartition, FencedLog]) -> int | None:
+        """Where the source's log ended behind the fence that these are of; None: it is not kept of that log."""
+        log = logs.get(where)
+        return log.end if log is not None and log.topic_id and log.topic_id == self.topic_id(where.topic) else None
 
     async def batches(self, tail: StrandedTail) -> AsyncIterator[tuple[BatchHeader, memoryview]]:
         """The tail's batches as they are stored, but for those that the link would leave out. The first and the last

@@ -92,6 +92,20 @@ async def test_what_is_written_after_the_way_back_is_no_tail(tmp_path: Path, ahe
         assert await split_of(lost) is None
 
 
+@pytest.mark.parametrize("again", ["switchover-1", "switchover-2"], ids=["taken up", "the next wave"])
+async def test_what_is_written_between_two_fences_of_a_way_back_is_no_tail(tmp_path: Path, again: str) -> None:
+    """An operation was taken up behind its promotion, or moved the groups that were left: then what applications had
+    written at the active site since the first one was to be decided about, and could be left there: lost, unsaid.
+    """
+    async with lost_and_back(tmp_path, 16, (TAIL, 0), (NEWS, 0)) as lost, AsyncExitStack() as stack:
+        await bring_back(lost)
+        for operation_id, written in (("switchover-1", 11), (again, 5)):
+            await Machines(stack).promote(lost.back, operation_id, 0)
+            await write(lost.stage.source, FIRST, some_records(70_000, written))
+        found = await lost.stranded()
+        assert [(tail.where, tail.records, tail.is_end_known) for tail in found.tails] == [(FIRST, TAIL, True)]
+
+
 @APART
 async def test_what_a_site_wrote_that_was_lost_again_is_all_tail(tmp_path: Path, ahead_ms: int) -> None:
     """There, back, and there again, by a machine that cannot ask the lost site: it is known from the session before."""

@@ -109,13 +109,13 @@ async def test_a_later_wave_keeps_what_stands_and_asks_for_the_rest(target: Clus
     writer, where = Writer(7, 9), [TopicPartition("flights", number) for number in range(3)]
     away = KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, "flights-2")
     fence = Fence(writer, {where[2]: away}, reached={where[0]: "id-1", where[1]: "id-2"})
-    await keep_fenced_logs(target, "failover-2", [UnitFence(link, writer, fence)], known)
+    await keep_fenced_logs(target, "failover-2", [UnitFence(link, writer, fence)], known, known.run)
     stands = replace(LOG, operation_id="failover-2")
     anew = FencedLog("id-2", 0, writer, "failover-2")
     expected = {where[0]: stands, where[1]: anew, where[2]: stands}
     assert (await read_entries(link, target)).fenced_logs == expected
     later = replace(known, run=LinkRun(RunState.PROMOTED, "failover-2", 6))
-    await keep_fenced_logs(target, "failover-3", [UnitFence(link, writer, fence)], later)
+    await keep_fenced_logs(target, "failover-3", [UnitFence(link, writer, fence)], later, later.run)
     found = (await read_entries(link, target)).fenced_logs
     assert found == {
         where[0]: FencedLog("id-1", 0, writer, "failover-3"),
