@@ -50,8 +50,11 @@ class Hop:
         return None if site in maybe_on or not self.is_sure else True
 
 
-async def look_elsewhere(link: Link, links: Iterable[Link], topics: Iterable[str]) -> tuple[Elsewhere, ...]:
+async def look_elsewhere(
+    link: Link, links: Iterable[Link], topics: Iterable[str], unasked: Iterable[str] = ()
+) -> tuple[Elsewhere, ...]:
     """Who else has the move's topics (the source's names), or is about to, or may have them, as the other links say.
+    `unasked`: sites that are passed over.
 
     Who does not tell is in the answer, too.
     """
@@ -59,9 +62,9 @@ async def look_elsewhere(link: Link, links: Iterable[Link], topics: Iterable[str
     others = [one for one in links if one.name != link.name]
     here = frozenset(topics)
     level = {link.source.name: here, link.target.name: frozenset(map(link.target_topic, here))}
-    seen, hops = set(ends), list[Hop]()
+    seen, hops, passed = set(ends), list[Hop](), frozenset(unasked)
     while level:
-        ways = _ways(others, level, but=ends if level.keys() <= ends else ())
+        ways = _ways(others, level, but=passed | ends if level.keys() <= ends else passed)
         looked = await side_by_side(look_along(one, its, others, link.source.name) for one, its in ways)
         hops += looked
         level = {}
@@ -73,7 +76,7 @@ async def look_elsewhere(link: Link, links: Iterable[Link], topics: Iterable[str
 
 
 def _ways(
-    links: Iterable[Link], level: dict[str, frozenset[str]], but: Iterable[str]
+    links: Iterable[Link], level: dict[str, frozenset[str]], but: Container[str]
 ) -> list[tuple[Link, frozenset[str]]]:
     """The links from these sites on that carry some of these topics, with those; not to the sites `but`."""
     found = []

@@ -34,6 +34,7 @@ from failover.running.moving import KeptGroups, committing, move_groups, promote
 from failover.running.patience import patiently
 from failover.running.read_on import GroupAt, ReadOn
 from failover.running.steps import BEFORE_FENCE, Operation, OperationStep
+from failover.running.third_site import refuse_third_site
 from failover.running.verification import VerificationDifference, unfenced
 from failover.running.verifying import look_as_found, verify
 from mirror.api import Promotion, RunState, promote_link, tell_links_back
@@ -201,10 +202,9 @@ class LinkRun:
     async def _fence(self) -> None:
         plan, sites = self.plan, self.sites
         is_failover = plan.operation is Operation.FAILOVER
-        await both(
-            patiently(lambda: _refuse_other(plan, sites, self._operation_id)),
-            refuse_opposite(sites, even_without_source=is_failover),
-        )
+        own = patiently(lambda: _refuse_other(plan, sites, self._operation_id))
+        others = both(refuse_opposite(sites, even_without_source=is_failover), refuse_third_site(plan, sites))
+        await both(own, others)
         standing = await tell_links_back(sites.link, sites.source, self._operation_id) if sites.source else ()
         if is_failover:
             ends = await ends_at_fence(sites.link, sites.source, self.snapshot, sites.now_ms)

@@ -1,0 +1,110 @@
+"""Two failovers from one lost site, to two others: never are both active unasked."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from broker.client.cluster import Cluster
+from broker.client.site_role import site_standing
+from failover.errors import OperationUnderWay
+from failover.freezing.hooks import Hooks
+from failover.journal.log import OperationJournal
+from failover.journal.standing import OperationState, standing_of
+from failover.journal.values import Event, JournalEntry
+from failover.observing.sites import Sites
+from failover.planning.links import plan_link
+from failover.running.link_run import LinkMove
+from failover.running.result import OperationResult
+from failover.running.steps import Operation
+from failover.running.taking_up import begin, find_operation, resume
+from tests.failover.machines import VICTIM, Death, is_death, mortal, quick
+from tests.failover.observing.test_elsewhere import AT, Mesh, mesh
+from tests.failover.stage import now_ms
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    quick(monkeypatch)
+
+
+async def active(sites: Mesh) -> set[str]:
+    """Of those that are not lost."""
+    found = {name: await site_standing(sites.clusters[name]) for name in ("west", "north")}
+    return {name for name, standing in found.items() if standing is not None and not standing.refuses(AT.topic)}
+
+
+async def fail_over(sites: Mesh, move: LinkMove) -> tuple[OperationResult, ...]:
+    link = move.sites.link
+    intent = sites.intent(link.name, verb=Operation.FAILOVER)
+    return await begin([move], intent, f"failover-{link.target.name}", "tests", {})
+
+
+async def die_in_hand_over(sites: Mesh, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a failover from east to west, which is fenced then, and not open yet."""
+    link, death, real = sites.links["east-west"], Death(), OperationJournal.record_all
+
+    async def record_all(
+        self: OperationJournal, noted: Sequence[tuple[str, Mapping[str, Any]]]
+    ) -> Sequence[JournalEntry]:
+        entries = await real(self, noted)
+        if any(event == Event.STARTED and detail["step"] == "hand_over" for event, detail in noted):
+            death.at = death.requests + 1
+        return entries
+
+    with mortal(monkeypatch, death), monkeypatch.context() as patched:
+        patched.setattr(OperationJournal, "record_all", record_all)
+        try:
+            async with AsyncExitStack() as stack:
+                west = await stack.enter_async_context(Cluster(link.target, client_id=VICTIM))
+                victim = Sites(link, None, west, (), now_ms, links=sites.declared())
+                intent = sites.intent("east-west", verb=Operation.FAILOVER)
+                await fail_over(sites, await plan_link(intent, victim, Hooks()))
+        except BaseException as error:  # a death is no Exception
+            if not is_death(error):
+                raise
+    assert death.is_dead
+
+
+async def test_one_that_is_taken_up_opens_no_site_beside_the_one_that_took_over_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """West went away amid its failover, and applications were taken to north; then west came back, and whoever brought
+    that failover to its end opened west: verified, exit code 0.
+    """
+    async with mesh(tmp_path, "east-west", "east-north") as sites:
+        await die_in_hand_over(sites, monkeypatch)
+        assert await active(sites) == set()
+        sites.unreachable = ("west",)
+        move = await sites.plan("east-north", verb=Operation.FAILOVER, dead=True)
+        assert move.plan.refusals == ()
+        (result,) = await fail_over(sites, move)
+        assert (result.verified, await active(sites)) == (True, {"north"})
+
+        sites.unreachable = ()
+        west = sites.clusters["west"]
+        log = await find_operation(west, "failover-west")
+        assert log is not None
+        heir = Sites(sites.links["east-west"], None, west, (), now_ms, links=sites.declared())
+        with pytest.raises(OperationUnderWay, match="topics of east-west to north: beside it west would be a second"):
+            await resume(log, [heir], Hooks(), "an heir")
+        assert await active(sites) == {"north"}
+        log = await find_operation(west, "failover-west")
+        assert log is not None
+        assert standing_of(log, now_ms()).state is OperationState.CUT_SHORT, "to be aborted"
+
+
+async def test_two_that_begin_at_once_open_one_site_at_most(tmp_path: Path) -> None:
+    """Each had looked before the other's first entry was written, and both ended with 0."""
+    async with mesh(tmp_path, "east-west", "east-north") as sites:
+        moves = [await sites.plan(name, verb=Operation.FAILOVER, dead=True) for name in ("east-west", "east-north")]
+        assert [move.plan.refusals for move in moves] == [(), ()]
+        ended = await asyncio.gather(*(fail_over(sites, move) for move in moves), return_exceptions=True)
+        refused = [error for error in ended if isinstance(error, OperationUnderWay)]
+        assert refused
+        assert len(await active(sites)) == 2 - len(refused)
