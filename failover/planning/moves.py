@@ -148,14 +148,18 @@ def group_totals(moves: Iterable[GroupMove]) -> tuple[GroupTotal, ...]:
     )
 
 
-def unplanned_skips(planned: Iterable[GroupMove], made: Iterable[GroupMove]) -> Iterable[UnplannedSkip]:
+def unplanned_skips(
+    planned: Iterable[GroupMove], made: Iterable[GroupMove], left_groups: Container[str] = ()
+) -> Iterable[UnplannedSkip]:
     """What is skipped beyond what the plan had the group skip there; and where a group stays ahead that the plan had go
-    elsewhere, if that was to a time, or nobody can count what it skips.
+    elsewhere, if that was to a time, or nobody can count what it skips. Of a place that the mirror was still to come to
+    nothing was said; of `left_groups` it was consented to that nobody knew.
     """
     told = {(one.group, one.place): one for one in planned}
     for move in made:
         was = told.get((move.group, move.place))
-        said = 0 if was is None or was.kind in AS_BROUGHT else was.skipped_records
+        is_to_come = was is not None and was.kind is MoveKind.UNKNOWN and move.group not in left_groups
+        said = 0 if was is None or was.kind in AS_BROUGHT or is_to_come else was.skipped_records
         is_more = said is not None and (move.skipped_records or 0) > said
         stays_ahead = move.kind is MoveKind.AHEAD and (was is None or was.kind is not MoveKind.AHEAD)
         is_not_made = was is not None and was.kind is MoveKind.BY_TIMESTAMP

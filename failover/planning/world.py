@@ -136,13 +136,19 @@ def world_of(plan: OperationPlan, link: Link) -> World:
         target_offsets={name: one.target_offset for name, one in offsets},
         moves={_name(move): move.kind.value for move in plan.moves},
         read_again_records={_name(move): move.read_again_records for move in plan.moves},
-        skipped_records={_name(move): move.skipped_records for move in plan.moves},
+        skipped_records={_name(move): _skipped(move, plan.left_groups) for move in plan.moves},
         unclear_loss_offsets=plan.loss.unclear_offsets,
         unanswered=(
             *(name for name, view in at if view.unanswered),
             *(f"group {group.group}" for group in snapshot.groups if group.unanswered),
         ),
     )
+
+
+def _skipped(move: GroupMove, left_groups: Container[str]) -> int | None:
+    """Of a place that the mirror is still to come to nothing is said, and that was consented to."""
+    is_to_come = move.kind is MoveKind.UNKNOWN and move.group not in left_groups
+    return 0 if is_to_come else move.skipped_records
 
 
 def _name(move: GroupMove) -> str:

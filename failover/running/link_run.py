@@ -248,7 +248,8 @@ class LinkRun:
     @property
     def surprised_groups(self) -> frozenset[str]:
         """Which skip, or read again, what the plan that was consented to did not say."""
-        skips, again = unplanned_skips(self.consented, self.moves), unplanned_read_again(self.consented, self.moves)
+        skips = unplanned_skips(self.consented, self.moves, self.plan.left_groups)
+        again = unplanned_read_again(self.consented, self.moves)
         return frozenset({*(one.group for one in skips), *(one.group for one in again)})
 
     @property
@@ -289,7 +290,7 @@ def _refuse_unplanned(plan: OperationPlan, consented: Collection[GroupMove], mov
     """Raise NotMovable, SkipsMore or ReadsMore where the moves are not those that were consented to."""
     if refused := not_movable(moves, plan.left_groups):
         raise NotMovable([refusal.subject for refusal in refused])
-    if skips := list(unplanned_skips(consented, moves)):
+    if skips := list(unplanned_skips(consented, moves, plan.left_groups)):
         skipped = {f"{one.group} on {one.topic}-{one.partition}": one.skipped_records for one in skips}
         raise SkipsMore(skipped, plan.snapshot.target)
     if again := list(unplanned_read_again(consented, moves)):

@@ -54,7 +54,7 @@ def result_of(
         source_finding=link.snapshot.source_finding,
         source_readers=link.source_readers,
         lacks=link.plan.lacks,
-        unplanned_skips=tuple(unplanned_skips(link.consented, moves)),
+        unplanned_skips=tuple(unplanned_skips(link.consented, moves, link.plan.left_groups)),
         unplanned_read_again=tuple(unplanned_read_again(link.consented, moves)),
         is_loss_unconsented=_is_loss_unconsented(link, losses),
         read_on=link.read_on,
