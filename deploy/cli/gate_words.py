@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 
-from failover.errors import GateRefused, leave_options, leave_partition_options
+from failover.errors import GateRefused, SkipsMore, leave_options, leave_partition_options
 from failover.planning.gates import GateRefusal, RefusalReason
 from failover.planning.plan import OperationPlan
 
@@ -234,6 +234,8 @@ def of_a_step(plan: OperationPlan, refused: GateRefused) -> GateRefused:
         )
     elif any(refusal.reason in _IN_USE for refusal in plan.refusals):
         refused.hint = "stop what is in these groups; then the same command goes on"
+    elif isinstance(refused, SkipsMore):
+        refused.hint = "see that nothing reads there as these groups; then the same command goes on, and sets them back"
     return refused
 
 

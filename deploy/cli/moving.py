@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Awaitable, Callable, Container, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Container, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -26,7 +26,7 @@ from deploy.cli.next_steps import NextStep, back_at_once, for_refused, merged, s
 from deploy.cli.refusals import refusals_of
 from deploy.cli.terminal import AppContext, ExitCode
 from deploy.cli.unknown_groups import refuse_unknown_groups, refuse_unknown_topics
-from failover.errors import GateRefused, OperationUnderWay, WorldChanged
+from failover.errors import GateRefused, OperationUnderWay, SkipsMore, WorldChanged
 from failover.journal.opposite import refuse_opposite
 from failover.journal.standing import refuse_second
 from failover.losses.stated_losses import counted
@@ -35,6 +35,7 @@ from failover.observing.sites import Sites
 from failover.planning.gates import GateRefusal, RefusalReason
 from failover.planning.intent import Intent
 from failover.planning.links import enter_links, plan_links, plan_or_refuse, refuse_heard, source_names, this_process
+from failover.planning.moves import GroupMove, MoveKind
 from failover.planning.plan import OperationPlan
 from failover.planning.plan_file import ANEW, PlanFile, check_holds, write_plan
 from failover.planning.site_plan import plan_site
@@ -153,12 +154,13 @@ class LinkMoved:
 @dataclass(frozen=True, slots=True)
 class Step:
     """The failback that a move is a step of; `renew` raises where that is another machine's by now. `away`: what is
-    still to come back behind it.
+    still to come back behind it. `groups_set`: those that it has set to where they are to go on.
     """
 
     operation_id: str
     renew: Callable[[], Awaitable[None]]
     away: Away
+    groups_set: Collection[str] = ()
 
 
 async def move_link(app: AppContext, intent: Intent, of: Step) -> LinkMoved:
@@ -174,12 +176,31 @@ async def move_link(app: AppContext, intent: Intent, of: Step) -> LinkMoved:
         refused = refusal_of(plan)
         if refused is None:
             try:
+                if put_forward := _put_forward(plan, of.groups_set):
+                    raise put_forward
                 return await link_moved(app, await _begin(looked, Begun(), of=of))
             except GateRefused as error:
                 refused = error
                 more = refusals_of(error, intent.source, looked.name)
                 plan = replace(plan, refusals=(*plan.refusals, *more))
         return LinkMoved(to_document(plan), ExitCode.REFUSED, of_a_step(plan, refused))
+
+
+def _put_forward(plan: OperationPlan, groups_set: Container[str]) -> SkipsMore | None:
+    """Of groups that were set back just now, and stand further again: who reads there commits as they. No plan that was
+    shown said that they skip anything. What a log has lost no setting back brings again.
+    """
+    skipped = {
+        f"{move.group} on {move.topic}-{move.partition}": move.skipped_records
+        for move in plan.moves
+        if move.group in groups_set and _reads_on_behind(move)
+    }
+    return SkipsMore(skipped, plan.snapshot.target) if skipped else None
+
+
+def _reads_on_behind(move: GroupMove) -> bool:
+    is_told = move.source_offset is not None and move.kind not in (MoveKind.UNKNOWN, MoveKind.AT_START)
+    return is_told and move.skipped_records != 0
 
 
 async def link_moved(app: AppContext, ended: Ended) -> LinkMoved:

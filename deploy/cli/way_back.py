@@ -177,7 +177,7 @@ async def _switch_over(app: AppContext, link: Link, back: Link, journal: Operati
         return ended
     sites = (back.source.name, back.target.name)
     intent = Intent(Operation.SWITCHOVER, (back.name,), *sites, groups=groups.named, no_groups=groups.is_none)
-    return await move_link(app, intent, Step(journal.operation_id, journal.renew, away))
+    return await move_link(app, intent, Step(journal.operation_id, journal.renew, away, groups.untouched))
 
 
 async def _cut_short(back: Link) -> OperationLog | None:
