@@ -124,7 +124,7 @@ def world_of(plan: OperationPlan, link: Link) -> World:
         source_ends={name: view.source_end for name, view in at if not view.is_gone_at_source},
         target_ends={name: view.target_end for name, view in at},
         in_doubt=tuple(name for name, view in at if not view.trusted),
-        loss_offsets=plan.loss.offsets,
+        loss_offsets=plan.loss.offsets + plan.loss.open_offsets,  # told apart where they were counted alone
         is_loss_exact=plan.loss.certainty is Certainty.EXACT,
         is_loss_told=plan.operation is Operation.FAILOVER,
         members={
