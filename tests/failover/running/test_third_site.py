@@ -26,6 +26,7 @@ from failover.running.taking_up import begin, find_operation, resume
 from tests.failover.machines import VICTIM, Death, is_death, mortal, quick
 from tests.failover.observing.test_elsewhere import AT, Mesh, mesh
 from tests.failover.stage import now_ms
+from tests.mirror.harness import eventually
 
 
 @pytest.fixture(autouse=True)
@@ -108,3 +109,20 @@ async def test_two_that_begin_at_once_open_one_site_at_most(tmp_path: Path) -> N
         refused = [error for error in ended if isinstance(error, OperationUnderWay)]
         assert refused
         assert len(await active(sites)) == 2 - len(refused)
+
+
+@pytest.mark.xfail(
+    strict=True, reason="only sites are asked to which clients went, not the one which they are still at"
+)
+async def test_what_stands_by_for_an_active_site_is_not_moved_on_beside_it(tmp_path: Path) -> None:
+    """East is active and mirrors to west, which stands by and mirrors to north: a move from west to north is refused,
+    as a thaw of north is.
+    """
+    async with mesh(tmp_path, "east-west", "west-north") as sites:
+        await eventually(lambda: sites.has_mirrored("west-north"), "the second link to have mirrored something")
+        assert await sites.active() == {"east"}
+        move = await sites.plan("west-north")
+        if not move.plan.refusals:
+            (result,) = await begin([move], sites.intent("west-north"), "switchover-1", "tests", {})
+            assert (result.verified, result.has_findings) == (True, False), "exit code 0"
+        assert await sites.active() == {"east"}
