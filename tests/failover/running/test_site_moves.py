@@ -13,7 +13,7 @@ from broker.client.cluster import Cluster
 from broker.client.errors import KafkaError
 from broker.client.groups import commit_offsets, committed_offsets
 from broker.client.model import CommittedOffset
-from broker.client.site_role import site_standing
+from broker.client.site_role import set_site_role, site_standing
 from broker.wire.errors import ErrorCode
 from broker.wire.site_role import SiteRole
 from failover.errors import GateRefused, NotDrained
@@ -99,6 +99,31 @@ async def test_a_link_that_does_not_drain_stays_as_it_is_and_the_other_goes(
         assert again.verified, again.differences
         assert await stage.next_records(stage.target) == await stage.next_records(stage.source)
         assert refuses(await site_standing(stage.source)) == (True, True)
+
+
+@pytest.mark.xfail(strict=True, reason="a role is of all topics then, and none is let in again")
+async def test_a_link_that_does_not_drain_is_written_to_on_also_where_the_whole_site_was_frozen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is given up, "nothing was changed", and runs on; but its source stays closed to it for good, and its target
+    takes writes beside its mirror.
+    """
+    quick(monkeypatch)
+    async with two_links(tmp_path) as stage:
+        async with both_mirrored(stage):
+            pass
+        known = await site_standing(stage.target)
+        assert known is not None
+        await set_site_role(stage.target, SiteRole.STANDBY, "tests", known)
+        await write(stage.source, ORDERS[0], some_records(9000, 5))
+        async with running(stage.flights):
+            intent = replace(SWITCHOVER, drain_timeout_s=6.0, whole_site=True)
+            flights, orders = await operate(intent, stage.sites, ID)
+        assert flights.verified, flights.differences
+        assert orders.failure is not None
+        assert orders.failure.is_given_up
+        assert refuses(await site_standing(stage.source)) == (True, False)
+        assert refuses(await site_standing(stage.target)) == (False, True)
 
 
 async def test_where_no_link_drains_nothing_is_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
