@@ -338,6 +338,10 @@ def show(plan: FailbackPlan, log: OperationLog | None, *, to_stderr: bool = True
         groups = tuple(dict.fromkeys(one.group for one in plan.reads_tail))
         text = f"stand before what {plan.source} alone has, and come to it: {_names(groups)}"
         click.echo(filled(f"{text} (-o json has how many records of each partition)"), err=to_stderr)
+    if plan.foreseen.skips:
+        groups = tuple(dict.fromkeys(one.group for one in plan.foreseen.skips))
+        text = f"skip what {plan.source} has lost and {plan.target} has, as its retention took it: {_names(groups)}"
+        click.echo(filled(f"{text} (-o json has how many records of each partition)"), err=to_stderr)
     if plan.groups_gone:
         text = f"have no offset at {plan.target} any more; what they have at {plan.source} stays as it is"
         click.echo(filled(f"{text}: {_names(plan.groups_gone)}"), err=to_stderr)

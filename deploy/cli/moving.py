@@ -27,6 +27,7 @@ from deploy.cli.refusals import refusals_of
 from deploy.cli.terminal import AppContext, ExitCode
 from deploy.cli.unknown_groups import refuse_unknown_groups, refuse_unknown_topics
 from failover.errors import GateRefused, OperationUnderWay, SkipsMore, WorldChanged
+from failover.failback.foreseen import SkipsLost
 from failover.journal.opposite import refuse_opposite
 from failover.journal.standing import refuse_second
 from failover.losses.stated_losses import counted
@@ -154,13 +155,15 @@ class LinkMoved:
 @dataclass(frozen=True, slots=True)
 class Step:
     """The failback that a move is a step of; `renew` raises where that is another machine's by now. `away`: what is
-    still to come back behind it. `groups_set`: those that it has set to where they are to go on.
+    still to come back behind it. `groups_set`: those that it has set to where they are to go on; `skips`: what its plan
+    said of them.
     """
 
     operation_id: str
     renew: Callable[[], Awaitable[None]]
     away: Away
     groups_set: Collection[str] = ()
+    skips: Collection[SkipsLost] = ()
 
 
 async def move_link(app: AppContext, intent: Intent, of: Step) -> LinkMoved:
@@ -176,8 +179,8 @@ async def move_link(app: AppContext, intent: Intent, of: Step) -> LinkMoved:
         refused = refusal_of(plan)
         if refused is None:
             try:
-                if put_forward := _put_forward(plan, of.groups_set):
-                    raise put_forward
+                if unsaid := _unsaid(plan, of):
+                    raise unsaid
                 return await link_moved(app, await _begin(looked, Begun(), of=of))
             except GateRefused as error:
                 refused = error
@@ -186,21 +189,26 @@ async def move_link(app: AppContext, intent: Intent, of: Step) -> LinkMoved:
         return LinkMoved(to_document(plan), ExitCode.REFUSED, of_a_step(plan, refused))
 
 
-def _put_forward(plan: OperationPlan, groups_set: Container[str]) -> SkipsMore | None:
-    """Of groups that were set back just now, and stand further again: who reads there commits as they. No plan that was
-    shown said that they skip anything. What a log has lost no setting back brings again.
+def _unsaid(plan: OperationPlan, of: Step) -> SkipsMore | None:
+    """Of groups that were set back just now: those that stand further again, as who reads there commits as they, and
+    those of which the log has lost more of what they read next than was shown.
     """
+    said = {(one.group, one.topic, one.partition): one.records for one in of.skips}
     skipped = {
         f"{move.group} on {move.topic}-{move.partition}": move.skipped_records
         for move in plan.moves
-        if move.group in groups_set and _reads_on_behind(move)
+        if move.group in of.groups_set
+        if _skips_beyond(move, said.get((move.group, move.target_topic, move.partition), 0))
     }
     return SkipsMore(skipped, plan.snapshot.target) if skipped else None
 
 
-def _reads_on_behind(move: GroupMove) -> bool:
-    is_told = move.source_offset is not None and move.kind not in (MoveKind.UNKNOWN, MoveKind.AT_START)
-    return is_told and move.skipped_records != 0
+def _skips_beyond(move: GroupMove, said: int | None) -> bool:
+    if move.source_offset is None or move.kind is MoveKind.UNKNOWN:
+        return False
+    if move.kind is not MoveKind.AT_START:
+        return move.skipped_records != 0
+    return said is not None and (move.skipped_records is None or move.skipped_records > said)
 
 
 async def link_moved(app: AppContext, ended: Ended) -> LinkMoved:

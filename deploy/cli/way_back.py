@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from functools import partial
 from typing import Any
 
@@ -18,6 +18,7 @@ from deploy.cli.stranded import no_answer
 from deploy.cli.taking_up import take_up
 from deploy.cli.terminal import AppContext, CommandRefused, ExitCode, exit_code_of, progress
 from failover.errors import BackTailUndecided, OperationTakenUp
+from failover.failback.foreseen import SkipsLost
 from failover.failback.looking import groups_to_come
 from failover.failback.operation import Beginning, come_back, open_switchover
 from failover.failback.plan import FailbackPlan
@@ -110,7 +111,8 @@ class Coming:
         """As the same command of a person, consented to by this one's plan."""
         bars.stop()
         try:
-            moved = await _switch_over(self._app, self._link, self._back, journal, self.away)
+            asked = (self._app, self._link, self._back, journal, self.away, self._plan.foreseen.skips)
+            moved = await _switch_over(*asked)
         except FarshoreError as error:
             self._exit_code = exit_code_of(error)
             raise
@@ -162,7 +164,14 @@ def _left(report: Report) -> Report:
     return lambda left, there: report(there - left, there)
 
 
-async def _switch_over(app: AppContext, link: Link, back: Link, journal: OperationJournal, away: Away) -> LinkMoved:
+async def _switch_over(
+    app: AppContext,
+    link: Link,
+    back: Link,
+    journal: OperationJournal,
+    away: Away,
+    skips: Collection[SkipsLost] = (),
+) -> LinkMoved:
     """What was cut short is brought to its end; it may have been of some groups only, and then the others follow."""
     ended: LinkMoved | None = None
     cut_short = await _cut_short(back)
@@ -177,7 +186,7 @@ async def _switch_over(app: AppContext, link: Link, back: Link, journal: Operati
         return ended
     sites = (back.source.name, back.target.name)
     intent = Intent(Operation.SWITCHOVER, (back.name,), *sites, groups=groups.named, no_groups=groups.is_none)
-    return await move_link(app, intent, Step(journal.operation_id, journal.renew, away, groups.untouched))
+    return await move_link(app, intent, Step(journal.operation_id, journal.renew, away, groups.untouched, skips))
 
 
 async def _cut_short(back: Link) -> OperationLog | None:

@@ -1,4 +1,4 @@
-"""What the switchover among a failback's steps would refuse, seen before the first of them. Pure."""
+"""What the switchover among a failback's steps would refuse, or skip, seen before the first of them. Pure."""
 
 from __future__ import annotations
 
@@ -14,15 +14,28 @@ from mirror.api import RunState
 
 
 @dataclass(frozen=True, slots=True)
+class SkipsLost:
+    """A group that is to come skips so many records at most, by the old source's offsets: that has lost what the group
+    reads next at the other site.
+    """
+
+    group: str
+    topic: str
+    partition: int
+    records: int | None
+
+
+@dataclass(frozen=True, slots=True)
 class Foreseen:
     """What no carrying mends. `in_doubt`: partitions of the link back where an offset may mean another record;
     `not_movable`: groups that are to come, and of which it is not known where they go on; `in_use`: those with
-    consumers, or of which that cannot be told, as gates of the link back say it.
+    consumers, or of which that cannot be told, as gates of the link back say it. `skips`: what groups do not come to.
     """
 
     in_doubt: tuple[str, ...] = ()
     not_movable: tuple[str, ...] = ()
     in_use: tuple[GateRefusal, ...] = ()
+    skips: tuple[SkipsLost, ...] = ()
 
 
 NOTHING_FORESEEN: Final = Foreseen()
@@ -41,4 +54,9 @@ def foreseen(snapshot: Snapshot, groups: GroupsBack) -> Foreseen:
     }
     doubted = tuple(f"{view.topic}-{view.partition}" for view in snapshot.partitions if not view.trusted)
     moved = [one for one in snapshot.groups if groups.is_all or one.group in coming]
-    return Foreseen(doubted, tuple(sorted(unknown)), in_use(moved))
+    skips = tuple(
+        SkipsLost(move.group, move.target_topic, move.partition, move.skipped_records)
+        for move in plan_moves(snapshot, coming)
+        if move.kind is MoveKind.AT_START and move.group in coming and move.skipped_records != 0
+    )
+    return Foreseen(doubted, tuple(sorted(unknown)), in_use(moved), skips)

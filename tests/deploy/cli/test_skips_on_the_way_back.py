@@ -12,10 +12,12 @@ import pytest
 from broker.base.documents import to_document
 from broker.client.groups import commit_offsets
 from broker.client.model import CommittedOffset
+from broker.client.topics import delete_records
 from deploy.cli import way_back
 from deploy.cli.moving import LinkMoved
 from deploy.cli.terminal import AppContext, ExitCode
 from failover.errors import SkipsMore
+from failover.failback.foreseen import SkipsLost
 from failover.failback.looking import look_back
 from failover.failback.operation import Beginning, come_back, first_entry, open_failback
 from failover.failback.way_back import Hands, SwitchoverEnd, WayBack
@@ -94,3 +96,43 @@ async def test_a_group_that_a_reader_at_the_old_source_puts_forward_again_is_ref
         await come(sites, await open_failback(sites))
         assert moved[1].exit_code is ExitCode.DONE
         assert await lost.stage.next_record(lost.stage.source, PARTITIONS[0]) == reads_next
+
+
+@pytest.mark.parametrize("is_before_the_plan", [True, False])
+async def test_what_the_retention_of_the_lost_site_took_is_told_before_a_group_skips_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_before_the_plan: bool
+) -> None:
+    """East was away for longer than it keeps records, and the other site has them still: the group skipped them,
+    verified, exit code 0, and only the plan of the switchover said so, which nobody is shown.
+    """
+    moved: list[LinkMoved] = []
+
+    async with ready(tmp_path, monkeypatch) as lost, machine(HEIR, lost.there) as (sites,):
+        assert sites.source is not None
+        if is_before_the_plan:
+            await delete_records(lost.stage.source, {PARTITIONS[0]: 48})
+        ends = sites.source, sites.target
+        plan = await look_back(lost.there, (lost.there, lost.back), ends, str(tmp_path / "saved"))
+        assert plan.refusals == ()
+        assert plan.foreseen.skips == ((SkipsLost(GROUP, TOPIC, 0, 9),) if is_before_the_plan else ())
+        if not is_before_the_plan:
+            await delete_records(lost.stage.source, {PARTITIONS[0]: 48})
+
+        async def switch_over(journal: OperationJournal) -> SwitchoverEnd:
+            asked = (cast(AppContext, File(lost)), lost.there, lost.back, journal, NONE_AWAY, plan.foreseen.skips)
+            moved.append(await way_back._switch_over(*asked))
+            if (refused := moved[-1].refused) is not None:
+                raise refused
+            return SwitchoverEnd.VERIFIED
+
+        intent = Intent(Operation.FAILBACK, (lost.there.name,), "east", "west")
+        detail = first_entry(intent.document(), "tests", lost.back.name, to_document(plan))
+        way = WayBack(lost.there, lost.back, ends, plan, Hands(switch_over, 20.0))
+        if is_before_the_plan:
+            await come_back(sites, lost.back, way, Beginning(ID, "tests", detail))
+            assert moved[0].exit_code is ExitCode.DONE
+            return
+        with pytest.raises(SkipsMore, match=rf"{GROUP} on {TOPIC}-0 \(at most 9\)"):
+            await come_back(sites, lost.back, way, Beginning(ID, "tests", detail))
+        again = await look_back(lost.there, (lost.there, lost.back), ends, str(tmp_path / "saved"), ID)
+        assert again.foreseen.skips == (SkipsLost(GROUP, TOPIC, 0, 9),), "it is shown when it is gone on with"
