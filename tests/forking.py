@@ -37,7 +37,9 @@ PRELOADED: Final = (
     *("deploy.cli.broker", "deploy.cli.mirror", "deploy.cli.status", "deploy.cli.link", "deploy.cli.failover"),
     *("deploy.cli.operation", "deploy.cli.site_roles", "deploy.cli.topic", "deploy.cli.stranded"),
     *("deploy.cli.failback", "deploy.cli.apply", "deploy.cli.drill", "deploy.cli.group", "deploy.cli.offsets"),
+    "deploy.config",
 )
+"""The commands that tests run most, and what the root of all commands imports for whichever is run."""
 REQUEST_BYTES_MAX: Final = 1 << 20
 CODE_BYTES: Final = 4
 
