@@ -195,9 +195,26 @@ def become(asked: tuple[list[str], str, dict[str, str]], files: Sequence[int]) -
         faulthandler.enable()
 
 
+def run() -> None:
+    """`main`, and its end as Python ends, but for taking all apart that was imported: for that a forked one first gets
+    a copy of every page of the one that forks, a quarter of a second for a broker.
+    """
+    try:
+        main()
+    except SystemExit as ended:
+        if not isinstance(ended.code, int | None):
+            raise
+        # As `multiprocessing` ends what it forks.
+        threading._shutdown()  # type: ignore[attr-defined]
+        atexit._run_exitfuncs()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(ended.code or 0)
+
+
 if __name__ == "__main__":
     for module in PRELOADED:
         importlib.import_module(module)
     look_for_garbage_rarely()
     serve(socket.socket(fileno=int(sys.argv[1])))
-    main()
+    run()
