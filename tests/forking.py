@@ -27,6 +27,8 @@ from pathlib import Path
 from typing import Final
 
 from broker.base.children import die_with_parent
+from broker.wire.compiler import decoder, encoder
+from broker.wire.schema import Message
 from deploy.cli.root import main
 from tests.rubbish import look_for_garbage_rarely
 
@@ -195,6 +197,16 @@ def become(asked: tuple[list[str], str, dict[str, str]], files: Sequence[int]) -
         faulthandler.enable()
 
 
+def compile_messages() -> None:
+    """For the newest versions, which ours speak with each other."""
+    waiting = [Message]
+    while waiting:
+        waiting += (message := waiting.pop()).__subclasses__()
+        if message.__name__.endswith(("Request", "Response")):
+            encoder(message, message.VERSIONS[1])
+            decoder(message, message.VERSIONS[1])
+
+
 def run() -> None:
     """`main`, and its end as Python ends, but for taking all apart that was imported: for that a forked one first gets
     a copy of every page of the one that forks, a quarter of a second for a broker.
@@ -215,6 +227,7 @@ def run() -> None:
 if __name__ == "__main__":
     for module in PRELOADED:
         importlib.import_module(module)
+    compile_messages()
     look_for_garbage_rarely()
     serve(socket.socket(fileno=int(sys.argv[1])))
     run()
