@@ -92,13 +92,13 @@ class Forking:
         self._lock = threading.Lock()
         self._requests, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
+            # Ends when nobody has the other end of its socket: to the kernel its parent is this thread, which may go.
             self._server = subprocess.Popen(
                 [sys.executable, "-m", "tests.forking", str(theirs.fileno())],
                 cwd=ROOT,
                 stdin=subprocess.DEVNULL,
                 start_new_session=True,
                 pass_fds=[theirs.fileno()],
-                preexec_fn=die_with_parent,
             )
 
     def start(

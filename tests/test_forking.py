@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -82,6 +83,13 @@ def test_a_forked_command_finds_its_own_environment_and_nothing_of_others(tmp_pa
         assert wide.code == narrow.code == 0
         assert max(map(len, narrow.out.splitlines())) < max(map(len, wide.out.splitlines()))
     assert forking() is forking(), "one for the whole run"
+
+
+def test_it_is_there_when_the_thread_that_began_it_has_gone(tmp_path: Path) -> None:
+    with ThreadPoolExecutor(1) as threads:
+        own = threads.submit(Forking).result()
+    with WarmCommands(own) as commands:
+        assert commands.run(["--version"], tmp_path).code == 0
 
 
 def test_many_that_end_at_the_same_moment_are_each_told(tmp_path: Path) -> None:
