@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import IO, Self
 
-from tests.forking import Forking, forking
+from tests.forking import ForkedProcess, Forking, forking
 from tests.interop.servers import ROOT
 
 COMMAND_TIMEOUT_S = 480
@@ -25,6 +25,28 @@ class Said:
     code: int
     out: str
     err: str
+
+
+@dataclass
+class Begun:
+    """A command that runs, and what it says until it ends."""
+
+    process: ForkedProcess
+    out: IO[bytes]
+    err: IO[bytes]
+
+    def end(self, timeout_s: float = COMMAND_TIMEOUT_S) -> Said:
+        """Wait for it. Raises subprocess.TimeoutExpired, and it runs no more."""
+        with self.out, self.err:
+            try:
+                code = self.process.wait(timeout_s)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait()
+                raise
+            self.out.seek(0)
+            self.err.seek(0)
+            return Said(code, self.out.read().decode(), self.err.read().decode())
 
 
 class WarmCommands:
@@ -41,20 +63,26 @@ class WarmCommands:
     ) -> None:
         self._forking.close()
 
-    def run(self, arguments: Sequence[str], folder: Path = ROOT, environment: Mapping[str, str] | None = None) -> Said:
+    def run(
+        self,
+        arguments: Sequence[str],
+        folder: Path = ROOT,
+        environment: Mapping[str, str] | None = None,
+        typed: str = "",
+    ) -> Said:
         """Run the command there to its end, whatever its exit code. Raises subprocess.TimeoutExpired."""
-        with open(os.devnull, "rb") as nothing, tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
-            files = (nothing.fileno(), out.fileno(), err.fileno())
-            process = self._forking.start(arguments, folder, environment or os.environ, files)
-            try:
-                code = process.wait(COMMAND_TIMEOUT_S)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
-                raise
-            out.seek(0)
-            err.seek(0)
-            return Said(code, out.read().decode(), err.read().decode())
+        return self.begin(arguments, folder, environment, typed).end()
+
+    def begin(
+        self, arguments: Sequence[str], folder: Path, environment: Mapping[str, str] | None = None, typed: str = ""
+    ) -> Begun:
+        """The command runs; `typed` is its standard input, which is no terminal."""
+        out, err = tempfile.TemporaryFile(), tempfile.TemporaryFile()  # noqa: SIM115  # what is begun closes them
+        with tempfile.TemporaryFile() as given:
+            given.write(typed.encode())
+            given.seek(0)
+            files = (given.fileno(), out.fileno(), err.fileno())
+            return Begun(self._forking.start(arguments, folder, environment or os.environ, files), out, err)
 
 
 @cache

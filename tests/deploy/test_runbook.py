@@ -151,8 +151,8 @@ def come_back_after_all(shell: Shell, failback: str, listed: str, resume: str, a
         with drain_held_up(shell.west.bootstrap):
             cut_short = shell.start(f"{failback} --yes")
             wait_until(lambda: is_carrying(shell), DEADLINE_S, "the failback to wait for the link back")
-            cut_short.kill()
-            cut_short.communicate(timeout=DEADLINE_S)
+            cut_short.process.kill()
+            cut_short.end(DEADLINE_S)
         (open_,) = json.loads(shell.run(f"{listed} -o json", ExitCode.DONE).stdout)["items"]
         shell.run(f"{command.replace('ID', open_['operation_id'])} --yes", code)
 
@@ -172,8 +172,8 @@ def test_a_whole_site_there_cut_short_and_back_and_then_lost(tmp_path: Path) -> 
         with drain_held_up(shell.east.bootstrap):
             cut_short = shell.start(f"{dry_run.removesuffix(' --dry-run')} --yes")
             wait_until(lambda: is_draining(shell, before), DEADLINE_S, "the drain to start")
-            cut_short.kill()
-            cut_short.communicate(timeout=DEADLINE_S)
+            cut_short.process.kill()
+            cut_short.end(DEADLINE_S)
         (open_,) = json.loads(shell.run(f"{listed} -o json", ExitCode.DONE).stdout)["items"]
         shell.run(f"{resume.replace('ID', open_['operation_id'])} --yes", ExitCode.DONE)
         append_records(shell.west, "west", 3)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import subprocess
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -17,6 +16,7 @@ from broker.access.users import read_users
 from broker.wire.messages.produce import ProduceResponse
 from tests.broker.running import running_broker
 from tests.broker.wire_client import WireClient, batch_of, connect, produce_request, values_in
+from tests.chaos_runs.warm_commands import Said, warm_commands
 
 ROOT = Path(__file__).parents[3]
 PATIENCE_S = 180.0
@@ -52,8 +52,8 @@ async def broker_process(data_dir: Path) -> AsyncIterator[tuple[asyncio.subproce
         await process.stderr.read()
 
 
-def refused(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([*RUN, *arguments], cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+def refused(*arguments: str) -> Said:
+    return warm_commands().run(["broker", "run", *arguments])
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -103,8 +103,8 @@ async def test_a_directory_in_use_and_a_port_in_use_are_refused_in_two_lines(tmp
         locked = await asyncio.to_thread(refused, "--data-dir", str(tmp_path / "a"), "--listen", "127.0.0.1:0")
         taken = await asyncio.to_thread(refused, "--data-dir", str(tmp_path / "b"), "--listen", address)
     for result, problem in ((locked, "is in use by another broker"), (taken, "cannot listen on")):
-        assert result.returncode == 1
-        first, second = result.stderr.splitlines()
+        assert result.code == 1
+        first, second = result.err.splitlines()
         assert first.startswith("error: ")
         assert problem in first
         assert second.startswith("hint: ")
@@ -112,19 +112,19 @@ async def test_a_directory_in_use_and_a_port_in_use_are_refused_in_two_lines(tmp
 
 def test_wrong_usage(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    assert refused().returncode == 2
-    assert refused("--data-dir", str(tmp_path), "--listen", "9092").returncode == 2
+    assert refused().code == 2
+    assert refused("--data-dir", str(tmp_path), "--listen", "9092").code == 2
     result = refused("--data-dir", str(tmp_path / "file" / "below"), "--listen", "127.0.0.1:0")
-    assert result.returncode == 1
-    assert "hint: " in result.stderr
+    assert result.code == 1
+    assert "hint: " in result.err
 
 
 def test_partitions_without_metadata_are_not_taken_for_leftovers(tmp_path: Path) -> None:
     (tmp_path / "t-0").mkdir()
     (tmp_path / "t-0" / "partition.metadata").write_text("version: 0\ntopic_id: 8b1f5c9e-0000-4000-8000-000000000000\n")
     result = refused("--data-dir", str(tmp_path), "--listen", "127.0.0.1:0")
-    assert result.returncode == 1
-    assert "metadata.json" in result.stderr
+    assert result.code == 1
+    assert "metadata.json" in result.err
     assert (tmp_path / "t-0").exists()
 
 
@@ -169,35 +169,32 @@ async def test_everything_acknowledged_survives_kill_9_in_order(tmp_path: Path) 
 
 def test_every_interface_needs_an_address_for_clients(tmp_path: Path) -> None:
     process = refused("--data-dir", str(tmp_path / "d"), "--listen", "0.0.0.0:0")
-    assert process.returncode == 2
-    assert "--advertised HOST:PORT" in process.stderr
+    assert process.code == 2
+    assert "--advertised HOST:PORT" in process.err
     assert not (tmp_path / "d").exists()
 
 
-def user(file: Path, *arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [*RUN[:-1], "user", "--file", str(file), *arguments],
-        cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE_S, check=False, input=stdin,
-    )  # fmt: skip
+def user(file: Path, *arguments: str, stdin: str = "") -> Said:
+    return warm_commands().run(["broker", "user", "--file", str(file), *arguments], typed=stdin)
 
 
 def test_users_come_into_the_file_and_go_and_no_password_is_shown(tmp_path: Path) -> None:
     file = tmp_path / "users.json"
     given = user(file, "--name", "shop", stdin="hunter2-and-more\n")
-    assert (given.returncode, given.stdout, given.stderr) == (0, f"user shop stands in {file}\n", "")
-    assert user(file, "--name", "reader", stdin="another").returncode == 0
+    assert (given.code, given.out, given.err) == (0, f"user shop stands in {file}\n", "")
+    assert user(file, "--name", "reader", stdin="another").code == 0
     users = read_users(file)
     assert set(users) == {"shop", "reader"}
     assert all(one.is_of(mechanism, "hunter2-and-more") for mechanism, one in users["shop"].items())
     assert "hunter2" not in file.read_text()
-    assert user(file, "--name", "shop", "--remove").stdout == f"user shop is out of {file}\n"
+    assert user(file, "--name", "shop", "--remove").out == f"user shop is out of {file}\n"
     assert set(read_users(file)) == {"reader"}
     gone = user(file, "--name", "shop", "--remove")
-    assert gone.returncode == 1
-    assert "there is no user 'shop'" in gone.stderr
+    assert gone.code == 1
+    assert "there is no user 'shop'" in gone.err
     none = user(file, "--name", "shop")
-    assert none.returncode == 2
-    assert "standard input has no password" in none.stderr
+    assert none.code == 2
+    assert "standard input has no password" in none.err
     file.write_text("half")
-    assert user(file, "--name", "shop", stdin="x").returncode == 1
+    assert user(file, "--name", "shop", stdin="x").code == 1
     assert file.read_text() == "half", "what cannot be read is not written over"

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -13,10 +11,8 @@ import pytest
 from broker.client.cluster_description import ClusterFinding, ClusterFindingKind
 from deploy.cli.cluster import missing_zookeeper, show_findings
 from tests.broker.running_cluster import RunningCluster, running_cluster, until
+from tests.chaos_runs.warm_commands import Said, warm_commands
 from tests.ports import free_port
-
-ROOT = Path(__file__).parents[3]
-PATIENCE_S = 180.0
 
 FOUND = ClusterFinding(
     ClusterFindingKind.UNDER_REPLICATED, "bookings-confirmed-v2", 11, None, "2 of 3 replicas are in sync; lacking: 3"
@@ -50,9 +46,8 @@ async def test_a_zookeeper_that_is_gone_is_a_finding() -> None:
     assert f"127.0.0.1:{port}" in found.detail
 
 
-def asked(file: Path, verb: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "deploy.cli", "--config", str(file), "cluster", verb, "--site", "one"]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+def asked(file: Path, verb: str) -> Said:
+    return warm_commands().run(["--config", str(file), "cluster", verb, "--site", "one"])
 
 
 def site_of(folder: Path, cluster: RunningCluster, *node_ids: int) -> Path:
@@ -73,13 +68,13 @@ async def test_a_broker_that_is_missing_ends_the_list_with_4(tmp_path: Path) -> 
         whole = await asyncio.to_thread(asked, site_of(tmp_path, cluster, 1), "brokers")
         lacking = await asyncio.to_thread(asked, site_of(tmp_path, cluster, 1, 3), "brokers")
         controller = await asyncio.to_thread(asked, site_of(tmp_path, cluster, 1, 3), "controller")
-    assert (whole.returncode, whole.stderr) == (0, "")
-    assert (lacking.returncode, lacking.stderr) == (
+    assert (whole.code, whole.err) == (0, "")
+    assert (lacking.code, lacking.err) == (
         4,
         "broker_missing: broker 3: it is not one of the cluster's brokers now\n",
     )
-    assert "it is not there" in lacking.stdout
-    assert (controller.returncode, controller.stderr) == (0, ""), "it is there, and is told"
+    assert "it is not there" in lacking.out
+    assert (controller.code, controller.err) == (0, ""), "it is there, and is told"
 
 
 async def test_a_cluster_whose_controller_is_gone_ends_with_4(tmp_path: Path) -> None:
@@ -94,7 +89,7 @@ async def test_a_cluster_whose_controller_is_gone_ends_with_4(tmp_path: Path) ->
         cluster.broker(3 - controller).view.controller = None
         none = await asyncio.to_thread(asked, file, "controller")
     for told in (silent, listed, none):
-        assert told.returncode == 4
-        assert f"broker_silent: broker {controller}: " in told.stderr
-    assert "no_controller: no broker that is there is the controller\n" in none.stderr
-    assert "no_controller" not in silent.stderr + listed.stderr
+        assert told.code == 4
+        assert f"broker_silent: broker {controller}: " in told.err
+    assert "no_controller: no broker that is there is the controller\n" in none.err
+    assert "no_controller" not in silent.err + listed.err

@@ -17,7 +17,6 @@ from typing import Any
 
 import pytest
 
-from broker.base.children import die_with_parent
 from broker.client.cluster import Cluster
 from broker.client.site import Site
 from broker.client.topics import list_topics
@@ -26,8 +25,8 @@ from broker.wire.vocabulary import TopicPartition
 from deploy.cli.terminal import ExitCode
 from failover.journal.log import load_operations
 from failover.journal.standing import OperationStanding, standing_of
-from tests.chaos_runs.warm_commands import warm_commands
-from tests.forking import FARSHORE, ForkedProcess, start_farshore
+from tests.chaos_runs.warm_commands import Begun, warm_commands
+from tests.forking import FARSHORE, ForkedProcess, forking, start_farshore
 from tests.interop.servers import FarshoreBroker, wait_until
 from tests.mirror.harness import read_all, write
 
@@ -72,17 +71,8 @@ class Shell:
     def argv(self, line: str) -> list[str]:
         return [sys.executable, "-m", "deploy.cli", "--config", str(self.folder / "farshore.toml"), *line.split()]
 
-    def start(self, line: str) -> subprocess.Popen[str]:
-        return subprocess.Popen(
-            self.argv(line),
-            cwd=self.folder,
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            preexec_fn=die_with_parent,
-        )
+    def start(self, line: str) -> Begun:
+        return warm_commands().begin(self.argv(line)[len(FARSHORE) :], self.folder)
 
     def ask(self, line: str) -> subprocess.CompletedProcess[str]:
         """Run it to its end, in a process that need not import everything first: half a second for each of hundreds."""
@@ -98,14 +88,9 @@ class Shell:
         """Run at a terminal and type the answer -> the exit code."""
         keyboard, terminal = pty.openpty()
         try:
-            process = subprocess.Popen(
-                self.argv(line),
-                cwd=self.folder,
-                env={**os.environ, "PYTHONPATH": str(ROOT)},
-                stdin=terminal,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-            )
+            with open(os.devnull, "wb") as nothing:
+                files = (terminal, nothing.fileno(), nothing.fileno())
+                process = forking().start(self.argv(line)[len(FARSHORE) :], self.folder, os.environ, files)
             os.write(keyboard, answer)
             return process.wait(DEADLINE_S)
         finally:

@@ -71,12 +71,12 @@ def test_ctrl_c_while_it_drains_is_exit_code_130_and_leaves_the_link_running(tmp
         with drain_held_up(shell.east.bootstrap):
             operation = shell.start("switchover --yes")
             wait_until(lambda: is_draining(shell, before), DEADLINE_S, "the drain to start")
-            operation.send_signal(signal.SIGINT)
-            _, said = operation.communicate(timeout=DEADLINE_S)
-        assert operation.returncode == ExitCode.INTERRUPTED
+            operation.process.send_signal(signal.SIGINT)
+            ended = operation.end(DEADLINE_S)
+        assert ended.code == ExitCode.INTERRUPTED
         (operation_id,) = [one for one in shell.operations if one not in before]
-        assert f"interrupted: {operation_id} was given up in its step drain" in " ".join(said.split())
-        assert "what it had changed is undone, and nothing was moved" in " ".join(said.split())
-        assert said.splitlines()[-1] == f"next: farshore operation show {operation_id}"
+        assert f"interrupted: {operation_id} was given up in its step drain" in " ".join(ended.err.split())
+        assert "what it had changed is undone, and nothing was moved" in " ".join(ended.err.split())
+        assert ended.err.splitlines()[-1] == f"next: farshore operation show {operation_id}"
         assert role_of_east(shell) == ("active", 2), "frozen, and let in again"
         assert json.loads(shell.run("switchover --dry-run -o json", ExitCode.DONE).stdout)["refusals"] == []

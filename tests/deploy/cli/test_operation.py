@@ -40,8 +40,8 @@ def kill_while_it_drains(shell: Shell) -> str:
     with drain_held_up(shell.east.bootstrap):
         operation = shell.start("switchover --yes --reason maintenance")
         wait_until(lambda: is_draining(shell, before), DEADLINE_S, "the drain to start")
-        operation.kill()
-        operation.communicate(timeout=DEADLINE_S)
+        operation.process.kill()
+        operation.end(DEADLINE_S)
     (operation_id,) = [one for one in shell.operations if one not in before]
     return operation_id
 

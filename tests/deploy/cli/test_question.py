@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from broker.base.children import die_with_parent
 from broker.client.cluster import Cluster
 from broker.client.site import Site
 from deploy.cli.terminal import ExitCode
@@ -22,13 +21,13 @@ from mirror.offsets.source_ends import load_observation
 from tests.deploy.cli.test_failover import (
     DEADLINE_S,
     FLIGHTS,
-    ROOT,
     Shell,
     append_records,
     two_sites,
     values_at,
 )
 from tests.deploy.cli.test_operation import kill_while_it_drains
+from tests.forking import FARSHORE, forking
 from tests.interop.servers import wait_until
 
 
@@ -46,15 +45,8 @@ def asked(
     told = shell.folder / "asked.stderr"
     try:
         with told.open("w") as stderr, (shell.folder / "asked.stdout").open("w") as stdout:
-            process = subprocess.Popen(
-                shell.argv(line),
-                cwd=shell.folder,
-                env={**os.environ, "PYTHONPATH": str(ROOT)},
-                stdin=terminal,
-                stdout=stdout,
-                stderr=stderr,
-                preexec_fn=die_with_parent,
-            )
+            files = (terminal, stdout.fileno(), stderr.fileno())
+            process = forking().start(shell.argv(line)[len(FARSHORE) :], shell.folder, os.environ, files)
             wait_until(lambda: question in told.read_text(), DEADLINE_S, "the question")
             meanwhile()
             for number in range(questions):
@@ -164,8 +156,8 @@ def test_who_resumes_a_failover_is_shown_what_is_lost_by_now_and_asked_again_whe
         added.write(f'[failover]\nbefore_hook = ["sh", "-c", "{hook}"]\n')
     operation = own_shell.start(f"{FAILOVER} --yes")
     wait_until((own_shell.folder / "hooked").exists, DEADLINE_S, "the hook")
-    operation.kill()
-    operation.communicate(timeout=DEADLINE_S)
+    operation.process.kill()
+    operation.end(DEADLINE_S)
     waits.unlink()
     (operation_id,) = own_shell.operations
     append_records(own_shell.east, "late", 3)

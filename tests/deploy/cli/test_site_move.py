@@ -207,9 +207,7 @@ def test_a_failover_of_a_site_that_answers_is_refused_once(shell: Shell) -> None
 
 
 def test_a_drill_of_a_site_says_what_would_stay(shell: Shell) -> None:
-    process = shell.start("drill --from east --to west -o json")
-    stdout, _ = process.communicate(timeout=DEADLINE_S)
-    found = json.loads(stdout)
+    found = json.loads(shell.ask("drill --from east --to west -o json").stdout)
     assert ([one["link"] for one in found["items"]], stays(found)) == (["flights", "orders"], BESIDE)
 
 
@@ -259,8 +257,8 @@ def test_one_that_is_killed_is_resumed_with_one_document(own_shell: Shell) -> No
     with drain_held_up(own_shell.east.bootstrap):
         operation = own_shell.start("switchover --from east --to west --yes")
         wait_until(lambda: is_draining(own_shell, []), DEADLINE_S, "the drain to start")
-        operation.kill()
-        operation.communicate(timeout=DEADLINE_S)
+        operation.process.kill()
+        operation.end(DEADLINE_S)
     (operation_id,) = own_shell.operations
     result = json.loads(own_shell.run(f"operation resume {operation_id} --yes -o json", ExitCode.DONE).stdout)
     assert (result["operation_id"], [one["verified"] for one in result["links"]]) == (operation_id, [True, True])

@@ -21,8 +21,7 @@ def shell(tmp_path: Path) -> Iterator[Shell]:
 
 
 def status(shell: Shell) -> Any:
-    process = shell.start("status --link east-west -o json")
-    return json.loads(process.communicate()[0])["items"][0]
+    return json.loads(shell.ask("status --link east-west -o json").stdout)["items"][0]
 
 
 def test_a_paused_topic_is_told_by_all_who_look_and_no_switchover_calls_it_verified(shell: Shell) -> None:
