@@ -16,6 +16,7 @@ from mirror.worker import matching
 from mirror.worker.matching import Matched, Nature, Seen, Unmatched, find_first, match
 from tests.mirror.worker.histories import finish
 from tests.mirror.worker.test_matching import _stream, adopt, record
+from tests.worlds import first_worlds
 
 Pairing = tuple[tuple[int, int], ...]
 """Indices into both logs, rising in both."""
@@ -173,7 +174,7 @@ def logs(draw: st.DrawFn, *, distinct: bool) -> Logs:
     return Logs(tuple(here), tuple(there), nature)
 
 
-@settings(max_examples=600)
+@settings(max_examples=first_worlds(200, of=600))
 @given(logs(distinct=True))
 def test_of_records_that_differ_all_is_adopted_that_is_honest_and_nothing_else(found: Logs) -> None:
     """A record that both have, but not in their order, may be another one of that content: then it may be refused."""
@@ -187,7 +188,7 @@ def test_of_records_that_differ_all_is_adopted_that_is_honest_and_nothing_else(f
         assert any(found.is_told_by(matched, tuple(sorted(pairing))) for pairing in whole)
 
 
-@settings(max_examples=600)
+@settings(max_examples=first_worlds(200, of=600))
 @given(logs(distinct=False))
 def test_of_records_that_are_like_each_other_only_what_is_honest_is_adopted(found: Logs) -> None:
     """Any of the pairings may be the one; where only one can be, and equal records are next to no others, it is."""
