@@ -106,8 +106,8 @@ class SkipsMore(GateRefused):
         counts = {place: "unknown" if n is None else f"at most {n}" for place, n in places.items()}
         told = ", ".join(f"{place} ({count})" for place, count in counts.items())
         super().__init__(
-            f"since the plan was made groups went on at {target}, or it lost what they read next, so that more "
-            f"records would be skipped than it said: {told}; nothing was changed",
+            f"since the plan was made groups went on at {target}, it lost what they read next, or the mirror came to "
+            f"where they are, so that more records would be skipped than it said: {told}; nothing was changed",
             hint="see that nothing reads there as these groups; then again, with a plan that says so, or with "
             "--set-back GROUP",
         )

@@ -30,7 +30,7 @@ from mirror.offsets.state import read_entries
 from tests.failover.failback.stage import Lost, lost_and_back
 from tests.failover.machines import VICTIM, Death, PlanRefused, is_death, machine, mortal, quick
 from tests.failover.stage import GROUP, PARTITIONS, RECORDS, now_ms
-from tests.mirror.harness import contents, eventually, read_all, running
+from tests.mirror.harness import contents, eventually, read_all, running, wait_for_records
 
 ID = "failback-1"
 INNER = "switchover-of-failback-1"
@@ -38,13 +38,18 @@ INNER = "switchover-of-failback-1"
 
 @asynccontextmanager
 async def ready(folder: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Lost]:
-    """East is back with a tail, and its group stood further there than where it reads at west; the link back runs."""
+    """East is back with a tail, and its group stood further there than where it reads at west; the link back runs, and
+    has brought all: before that a move along it may be refused for where its group turns out to be.
+    """
     quick(monkeypatch)
-    async with lost_and_back(folder, 3, (7, 2), (9, 4)) as lost:
+    tails, news = (7, 2), (9, 4)
+    async with lost_and_back(folder, 3, tails, news) as lost:
         await commit_offsets(lost.stage.source, GROUP, {PARTITIONS[0]: CommittedOffset(53)})
         await commit_offsets(lost.stage.target, GROUP, {PARTITIONS[0]: CommittedOffset(40)})
         async with running(lost.back):
             await eventually(lambda: is_run(lost), "the worker of the link back")
+            for at, tail, new in zip(PARTITIONS, tails, news, strict=True):
+                await wait_for_records(lost.stage.source, at, RECORDS + tail + new)
             yield lost
 
 
