@@ -9,7 +9,8 @@ one that was mirrored.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, replace
 
 from broker.client.cluster import Cluster
 from broker.client.model import CommittedOffset, Partition, Topic
@@ -24,11 +25,19 @@ Where = tuple[str, int]
 class Doubted:
     """Source partitions whose logs are in doubt (`logs`), where no offset of a group may be translated (`offsets`), and
     those of these that tell nothing of their logs (`silent`): groups go on there as with a source that is gone.
+    `untold`: all that tell nothing.
     """
 
     logs: frozenset[Where]
     offsets: frozenset[Where]
     silent: frozenset[Where] = frozenset()
+    untold: frozenset[Where] = frozenset()
+
+    def with_untranslated(self, offsets: AbstractSet[Where]) -> Doubted:
+        """`offsets`: where nothing can be translated by the maps as they were read. A link back had brought something
+        to a log that tells nothing, say, and nobody can read what and where: it is as with a source that is gone, too.
+        """
+        return replace(self, silent=self.silent | (self.untold & offsets) - self.logs)
 
     def parted(
         self, told: Mapping[TopicPartition, CommittedOffset], written: Iterable[Where]
@@ -57,13 +66,16 @@ async def doubted(
         return Doubted(ledger | parted, frozenset(told))  # what was seen of its log stays so when it is gone
     partitions, held, found = _by_place(logs.topics), told.keys() - ledger, set(told)
     is_untold = asking.missed and not logs.topics  # which topics there are the source does not say
-    silent = {at for at in held if at not in logs.ends and (is_untold or at in partitions)}
+    mirrored = entries.checkpoints.keys()
+    untold = frozenset(at for at in mirrored if at not in logs.ends and (is_untold or at in partitions))
+    silent = held & untold
     if held - silent:  # logs are not compared with those that tell nothing
         found = await asking.ask(in_doubt_now(link, entries, source, target), found)
     led = silent & partitions.keys()
     same = {at for at in led if is_led_by_nobody_since(entries.checkpoints.get(at), partitions[at])}
     others = entries.of_other_topics(logs.topics).keys()
-    return Doubted(frozenset((found - silent) | others | parted), frozenset(found - same), frozenset(silent - same))
+    doubted_logs = frozenset((found - silent) | others | parted)
+    return Doubted(doubted_logs, frozenset(found - same), frozenset(silent - same), untold)
 
 
 def is_led_by_nobody_since(checkpoint: Checkpoint | None, partition: Partition) -> bool:

@@ -315,7 +315,7 @@ async def _groups(
         if mapped is None:
             source, at_source = None, GroupsSeen()
         else:
-            offset_map, at_source = mapped
+            (offset_map, at_source), in_doubt = mapped, in_doubt.with_untranslated(mapped[0].in_doubt)
     groups = []
     for name in names:
         entry = state.entries.groups.by_group.get(name)

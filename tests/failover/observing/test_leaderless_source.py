@@ -21,24 +21,31 @@ from failover.observing.contact import SiteFinding
 from failover.observing.doubted import is_led_by_nobody_since
 from failover.planning.moves import MoveKind
 from failover.planning.plan import OperationPlan, plan_failover
+from mirror.link import Link
 from mirror.offsets.entries import Checkpoint, Writer
 from mirror.offsets.histories import EpochStart
 from mirror.offsets.intervals import End
 from mirror.offsets.state import load_link_state, read_entries
 from tests.broker.faults import Faults, injected
 from tests.failover.stage import GROUP, PARTITIONS, RARE, RECORDS, Stage, commit_group, mirrored, two_sites
-from tests.mirror.harness import eventually, some_records, write
+from tests.mirror.harness import eventually, running, some_records, wait_for_records, write
 
 IMPATIENT = ClientLimits(retry_backoff_max_ms=100, retry_timeout_ms=500, partition_patience_ms=300)
 GONE = PARTITIONS[1]
 
 
 @asynccontextmanager
-async def half_gone(folder: Path, monkeypatch: pytest.MonkeyPatch, *, has_leader: bool) -> AsyncIterator[Stage]:
-    """The group was carried at 20 and 30, and has read on; then the worker sees that one partition does not answer."""
+async def half_gone(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, *, has_leader: bool, came_back: bool = False
+) -> AsyncIterator[Stage]:
+    """The group was carried at 20 and 30, and has read on; then the worker sees that one partition does not answer.
+    `came_back`: a link back had brought to the source what was written at the target.
+    """
     async with two_sites(folder) as stage:
         east = Faults()
         with injected(monkeypatch, {stage.brokers[0]: east}):
+            if came_back:
+                stage.link = await brought_back(stage)
             async with mirrored(stage, RARE):
                 await commit_group(stage.source, 25, 35)
                 if has_leader:
@@ -49,6 +56,19 @@ async def half_gone(folder: Path, monkeypatch: pytest.MonkeyPatch, *, has_leader
                 await eventually(lambda: is_held(stage), "a hold")
             async with Cluster(stage.link.source, client_id="farshore-test", limits=IMPATIENT) as source:
                 yield replace(stage, source=source)
+
+
+async def brought_back(stage: Stage) -> Link:
+    """The link, beside one back that has run."""
+    there = stage.link
+    back = replace(there, name="west-east", source=there.target, target=there.source)
+    async with mirrored(stage, RARE):
+        pass
+    async with running(replace(back, reverse_links=(there,))):
+        for at in PARTITIONS:
+            await write(stage.target, at, some_records(8_000, 1))
+            await wait_for_records(stage.source, at, RECORDS + 1)
+    return replace(there, reverse_links=(back,))
 
 
 async def is_held(stage: Stage) -> bool:
@@ -86,6 +106,26 @@ async def test_where_the_log_may_have_been_another_one_the_group_goes_on_as_with
     assert (here.kind, here.source_offset) == (MoveKind.TRANSLATED, 25)
     assert (gone.kind, gone.source_offset, gone.target_offset) == (MoveKind.KEPT, None, stands)
     assert gone.read_again_records is None
+
+
+async def test_where_a_link_back_wrote_in_the_log_that_is_gone_the_group_goes_on_as_with_a_lost_source(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was refused: what the link back had brought there nobody can read, so nothing was translated."""
+    async with half_gone(tmp_path, monkeypatch, has_leader=False, came_back=True) as stage:
+        plan = await plan_of(stage)
+        stands = (await stage.group_at(stage.target))[GONE]
+        drilled = plan_failover(
+            await stage.without_source.look_past_source(), allow_data_loss=True, even_if_source_answers=False
+        )
+        result = await stage.run(plan, stage.sites.as_found(plan.snapshot))
+    assert plan.refusals == ()
+    here, gone = plan.moves
+    assert (here.kind, here.source_offset) == (MoveKind.TRANSLATED, 25)
+    assert (gone.kind, gone.source_offset, gone.target_offset) == (MoveKind.KEPT, None, stands)
+    assert (gone.read_again_records, gone.skipped_records) == (None, None)
+    assert [move.kind for move in drilled.moves] == [MoveKind.KEPT, MoveKind.KEPT], "as a drill foresees it"
+    assert result.verified, result.differences
 
 
 async def test_the_loss_of_the_part_that_is_gone_is_what_the_worker_last_saw(
