@@ -44,6 +44,11 @@ def iso_time(unix_ms: int) -> str:
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
+def read_time(text: str | None) -> int | None:
+    """Unix milliseconds of what `iso_time` wrote. Raises ValueError."""
+    return None if text is None else round(datetime.fromisoformat(text).timestamp() * 1000)
+
+
 def _scalar_or_list(value: object) -> Any:
     if isinstance(value, datetime):
         return value.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

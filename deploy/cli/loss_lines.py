@@ -152,6 +152,8 @@ def _likely(total: LossTotal, source: str, missing: str, seen: str) -> str:
     if total.unanswered_at_ms is not None and total.seen_at_ms is not None:
         after = f"{human_seconds(max(0, total.unanswered_at_ms - total.seen_at_ms) / 1000)} later"
         until = f"{after} it did not answer"
+    elif total.found_dead_at_ms is not None:
+        until = f"it was found dead at {iso_time(total.found_dead_at_ms)}, and {until}"
     if total.is_source_there:
         silent = counted(total.ceased_partitions, "partition")
         return (
@@ -188,18 +190,20 @@ def _is_unwatched(total: LossTotal) -> bool:
     if total.is_source_there or total.unanswered_at_ms is not None:
         return False
     seen_at_ms = total.pace_at_ms if total.ceased_partitions else total.seen_at_ms  # others were seen later than these
-    if seen_at_ms is None or total.stated_at_ms is None:
-        return False
-    return total.stated_at_ms - seen_at_ms > HEARTBEAT_MAX_AGE_MS
+    until_ms = total.stated_at_ms if total.found_dead_at_ms is None else total.found_dead_at_ms
+    return seen_at_ms is not None and until_ms is not None and until_ms - seen_at_ms > HEARTBEAT_MAX_AGE_MS
 
 
 def _unwatched(total: LossTotal, source: str, missing: str, seen: str) -> str:
     """No figure is likely of a time in which nobody looked; what the pace would have come to is said as that."""
+    until = "now,"
+    if total.found_dead_at_ms is not None:
+        until = f"{iso_time(total.found_dead_at_ms)}, when it was found dead,"
     return (
         f"how much is not known: nobody was watching {source} since {seen}, and what it wrote then, or which topics "
         f"and partitions were made there, cannot be known from here. Seen before that: {missing}"
         f"{_behind(total, source)}. In the fastest second {_stretch(total, 'of its last minute')}, "
-        f"{total.fastest_per_s or 0:,.0f} came; had it gone on so until now, {_range(total)} would be lost"
+        f"{total.fastest_per_s or 0:,.0f} came; had it gone on so until {until} {_range(total)} would be lost"
     )
 
 

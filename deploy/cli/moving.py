@@ -68,6 +68,7 @@ async def decide(
         only_plans = dry_run or out_file is not None
         links, goes_on = [app.link(name) for name in names], yes and not only_plans
         sites = await enter_links(stack, links, intent, now_ms, app.links(), goes_on=goes_on)
+        sites = sites if applied is None else applied.as_found(sites)
         not_alone: FarshoreError | None = None
         if only_plans:
             looked, not_alone = await _look_beside(app, intent, sites)
@@ -91,7 +92,7 @@ async def decide(
         shown = looked
         while not yes:  # a person has read it meanwhile
             await stack.aclose()  # who was called then is not called, nor asked, beside those that are now
-            sites = await enter_links(stack, links, intent, now_ms, app.links())
+            sites = _as_shown(shown).as_found(await enter_links(stack, links, intent, now_ms, app.links()))
             looked = await _look(app, intent, sites, counting=False)
             _check(_as_shown(shown), looked, output, AGAIN, but=(ChangeKind.LOSS,))
             looked.refuse(output)
@@ -273,7 +274,9 @@ async def _look(app: AppContext, intent: Intent, sites: Sequence[Sites], *, coun
 
 def _as_shown(looked: Looked) -> PlanFile:
     """What a person was asked about."""
-    return PlanFile(looked.intent, tuple(world_of(move.plan, move.sites.link) for move in looked.moves))
+    found = {move.sites.link.name: move.sites.found_dead_at_ms for move in looked.moves}
+    worlds = tuple(world_of(move.plan, move.sites.link) for move in looked.moves)
+    return PlanFile(looked.intent, worlds, found_dead_at_ms=found)
 
 
 def _tell_growth(shown: Looked, now: Looked) -> LossGrowth:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime
 from typing import Any
 
+from broker.base.documents import read_time
 from failover.journal.first_plan import first_plan
 from failover.journal.values import OperationLog
 from failover.losses.statements import Certainty, LossTotal
@@ -42,9 +42,5 @@ def consented_loss(log: OperationLog, link: str) -> LossTotal | None:
 def _loss(document: Mapping[str, Any]) -> LossTotal:
     counts = ("offsets", "records", "partitions_with_loss", "fastest_per_s", "unclear_offsets", "open_offsets")
     known = {name: document[name] for name in (*counts, "lacked_offsets") if name in document}
-    stated_at_ms = _unix_ms(document.get("stated_at"))
+    stated_at_ms = read_time(document.get("stated_at"))
     return LossTotal(**known, certainty=Certainty(document["certainty"]), stated_at_ms=stated_at_ms)
-
-
-def _unix_ms(time: str | None) -> int | None:
-    return None if time is None else round(datetime.fromisoformat(time).timestamp() * 1000)

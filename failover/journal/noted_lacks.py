@@ -1,4 +1,4 @@
-"""What was found while the source answered, as the plan in the operation's first entry keeps it. Pure."""
+"""What was found of the source at first, as the plan in the operation's first entry keeps it. Pure."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from broker.base.documents import read_time
 from broker.wire.vocabulary import TopicPartition
 from failover.journal.first_plan import first_plan
 from failover.journal.values import OperationLog
@@ -16,10 +17,18 @@ from mirror.api import PartingKind, SourceParting
 
 def as_noted(log: OperationLog, sites: Sites) -> Sites:
     """With what the target lacks, and where the source's log was another one than was mirrored: a source that is gone
-    by now tells neither any more. Raises JournalDamaged.
+    by now tells neither any more. And when nobody listened there: what was lost does not grow while the operation waits
+    for whom takes it up. Raises JournalDamaged.
     """
     lacks, lacked = _noted_lacks(log, sites.link.name)
-    return replace(sites, lacks=lacks, lacked=lacked, parted=sites.parted | _noted_parted(log, sites.link.name))
+    parted, found_at_ms = sites.parted | _noted_parted(log, sites.link.name), _noted_dead(log, sites.link.name)
+    return replace(sites, lacks=lacks, lacked=lacked, parted=parted, found_dead_at_ms=found_at_ms)
+
+
+def _noted_dead(log: OperationLog, link: str) -> int | None:
+    """None also where an earlier version wrote it."""
+    with first_plan(log, link, "when its source was found dead") as plan:
+        return read_time(plan.get("snapshot", {}).get("found_dead_at"))
 
 
 def _noted_lacks(log: OperationLog, link: str) -> tuple[tuple[SourceParting, ...], tuple[Lacked, ...]]:

@@ -153,8 +153,9 @@ class LossTotal:
     Where it is not exact, `offsets` are those of what was seen, and what was written after `seen_at_ms`, when each end
     of the source was last seen, or later, is not among them; of `unseen_partitions` nothing is known. As of
     `stated_at_ms`. `likely_offsets`: so many at most, if the source went on as in the fastest second of its last minute
-    (`fastest_per_s`) until it ceased to answer (`unanswered_at_ms`), or until now where nobody saw that; None where
-    clocks leave that open. Of a source that is there (`is_source_there`) all is told but of `ceased_partitions`: these
+    (`fastest_per_s`) until it ceased to answer (`unanswered_at_ms`), or, where nobody saw that, until it was found dead
+    (`found_dead_at_ms`: nobody listened there), or until now; None where clocks leave that open. Of a source that is
+    there (`is_source_there`) all is told but of `ceased_partitions`: these
     count with their own fastest second (`ceased_per_s`: of all of them) until they ceased to answer, which nobody may
     have seen (None). `unclear_offsets` more were seen that may be lost, or that the target has: they count among the
     likely ones. `seen_seconds`: the time in which all that was seen was written, None where that is longer than was
@@ -188,6 +189,7 @@ class LossTotal:
     lacked_records: int | None = 0
     uncompared_partitions: int = 0
     unasked_links: int = 0
+    found_dead_at_ms: int | None = None
 
     @property
     def is_nothing_known(self) -> bool:
@@ -206,6 +208,7 @@ def total_loss(
     last_look: LastLook | None = None,
     *,
     is_source_there: bool = False,
+    found_dead_at_ms: int | None = None,
 ) -> LossTotal:
     """Sum the statements; one partition that is not exact makes the sum a lower bound. `is_source_there`: it answers,
     at least in part, and told all ends but those of what has `ceased`.
@@ -234,6 +237,7 @@ def total_loss(
         records, certainty = None, Certainty.UNKNOWN
     total = LossTotal(offsets, records, partitions, certainty, min(seen_at_ms, default=None), unseen, stated_at_ms)
     total = replace(total, unclear_offsets=unclear, open_offsets=held, is_source_there=is_source_there)
+    total = replace(total, found_dead_at_ms=found_dead_at_ms)
     total = replace(total, ceased_partitions=sum(loss.ceased is not None for loss in bounds))
     total = replace(total, lacked_offsets=sum(loss.lacked_offsets for loss in stated))
     total = replace(total, uncompared_partitions=sum(loss.is_uncompared for loss in stated))
@@ -273,11 +277,13 @@ def _with_pace(total: LossTotal, last: LastLook) -> LossTotal:
 
 
 def _with_likely(total: LossTotal, last: LastLook, bounds: Sequence[PartitionLoss]) -> LossTotal:
-    """Between the last look and the first that was not answered, or now, the source may have written on: for how long
+    """Between the last look and the first that was not answered (or was found to have nobody who listens; or now: the
+    hours of who looks on are not those of the source), it may have written on: for how long
     nobody can tell where the look is of the future, by the worker's clock; nor how fast, where the worker had looked
     once. A partition whose broker is gone takes nothing, however long the others go on.
     """
-    until_ms = last.unanswered_at_ms if last.unanswered_at_ms is not None else total.stated_at_ms
+    ends_ms = (last.unanswered_at_ms, total.found_dead_at_ms, total.stated_at_ms)
+    until_ms = next((at_ms for at_ms in ends_ms if at_ms is not None), None)
     if until_ms is None:
         return total
     ceased = [loss for loss in bounds if loss.ceased is not None]
@@ -348,6 +354,7 @@ def sum_losses(totals: Iterable[LossTotal]) -> LossTotal:
         lacked_records=_folded(sum, [one.lacked_records for one in found]),
         uncompared_partitions=sum(one.uncompared_partitions for one in found),
         unasked_links=sum(one.unasked_links for one in found),
+        found_dead_at_ms=_folded(max, [one.found_dead_at_ms for one in bounds]) if bounds else None,
     )
 
 

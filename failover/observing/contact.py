@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import math
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, aclosing, suppress
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -61,7 +62,7 @@ class BrokerAnswer:
     """What came of calling a broker at `asked_at_ms` (Unix time); `error` is "" where it answered within `seconds`.
 
     `inconclusive`: it answered and does not let farshore in, or farshore lacks what it needs to ask. Neither says that
-    the broker is dead.
+    the broker is dead. `refused`: its host refused each connection, from then on: nobody listened there.
     """
 
     address: str
@@ -69,6 +70,7 @@ class BrokerAnswer:
     seconds: float
     error: str = ""
     inconclusive: bool = False
+    refused: bool = False
 
     @property
     def answered(self) -> bool:
@@ -77,6 +79,14 @@ class BrokerAnswer:
     @property
     def may_live(self) -> bool:
         return self.answered or self.inconclusive
+
+
+def found_stopped_at_ms(answers: Collection[BrokerAnswer]) -> int | None:
+    """Since when it is known that nobody listened at any of these. None: one of them was silent alone, and may have
+    gone on writing; or answered.
+    """
+    is_known = bool(answers) and all(one.refused and not one.may_live for one in answers)
+    return max(one.asked_at_ms for one in answers) if is_known else None
 
 
 class _Call:
@@ -92,7 +102,7 @@ class _Call:
         self.started_s, self._ended_s = self.loop.time(), math.inf
         self._address, self._access, self._asked_at_ms = address, access, now_ms()
         self._tell_heard = heard
-        self._error, self._answered, self._inconclusive = "", False, False
+        self._error, self._answered, self._inconclusive, self._refused = "", False, False, True
         self._words = 0
 
     def _heard(self) -> None:
@@ -107,7 +117,8 @@ class _Call:
         seconds = min(self._ended_s, self.loop.time()) - self.started_s
         error = "" if self._answered else self._error or f"no answer within {math.floor(seconds * 10) / 10:g} s"
         is_slow = self._words > (self._access.security.tls is not None) and not self._answered
-        return BrokerAnswer(str(self._address), self._asked_at_ms, seconds, error, self._inconclusive or is_slow)
+        may_live, is_refused = self._inconclusive or is_slow, self._refused and bool(self._error) and not self._answered
+        return BrokerAnswer(str(self._address), self._asked_at_ms, seconds, error, may_live, is_refused)
 
     async def run(self) -> None:
         try:
@@ -130,6 +141,7 @@ class _Call:
                 connection = await calling(heard=self._heard)
             except ConnectionLost as lost:
                 self._error, self._words = str(lost), 0
+                self._refused &= is_refused(lost)
                 if self.loop.time() - self.started_s >= REFUSED_MS / 1000:
                     self.settled.set()
             else:
@@ -137,6 +149,15 @@ class _Call:
                 await connection.close()
                 return
             await asyncio.sleep(RECONNECT_PAUSE_S)
+
+
+def is_refused(lost: ConnectionLost) -> bool:
+    """By its host, at each address of a name: of several asyncio says so in words."""
+    why = lost.__cause__
+    said = str(why)
+    refusals = said.count(f"[Errno {errno.ECONNREFUSED}]")
+    are_several = isinstance(why, OSError) and 0 < refusals == said.count("[Errno ")
+    return isinstance(why, ConnectionRefusedError) or are_several
 
 
 class SourceCalls:

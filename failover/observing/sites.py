@@ -13,7 +13,7 @@ from broker.client.cluster import Cluster
 from broker.client.errors import ClientError
 from broker.wire.vocabulary import TopicPartition
 from failover.limits import DRAIN_POLL_S, LOOK_AGAIN_S, SOURCE_LOOK_MS, WHOLE_LOOK_S
-from failover.observing.contact import BrokerAnswer, SiteFinding, call_site
+from failover.observing.contact import BrokerAnswer, SiteFinding, call_site, found_stopped_at_ms
 from failover.observing.held_silence import HeldSilence
 from failover.observing.looking import is_asked
 from failover.observing.observe import observe
@@ -35,7 +35,7 @@ class Sites:
     whose workers saw the source meanwhile. `within`: the failback that the move is a step of. `lacks`: what was found
     that the target lacks of its own, which a source that is gone by now tells no more; `lacked`: how much that is, as
     each look is to tell. `parted`: where the source's log is another one than was mirrored, as it was seen at first.
-    `silence`: of a source that is called in vain still.
+    `silence`: of a source that is called in vain still. `found_dead_at_ms`: as of the snapshots.
     """
 
     link: Link
@@ -54,6 +54,7 @@ class Sites:
     lacked: tuple[Lacked, ...] = ()
     parted: frozenset[TopicPartition] = frozenset()
     silence: HeldSilence | None = None
+    found_dead_at_ms: int | None = None
 
     async def still_silent(self) -> Sites:
         """With what its brokers say by now, of a source that was found dead. Raises SourceHeard."""
@@ -172,9 +173,13 @@ class Sites:
         found = snapshot.source_finding
         if found.is_gone:  # another cluster in its place told nothing of it
             answers = () if found is SiteFinding.REPLACED else snapshot.evidence
-            return replace(self, source=None, ahead=None, answers=answers, seen_by=snapshot.seen_by)
+            found_at_ms = snapshot.found_dead_at_ms
+            return replace(
+                self, source=None, ahead=None, answers=answers, seen_by=snapshot.seen_by, found_dead_at_ms=found_at_ms
+            )
         in_part = found is SiteFinding.PARTLY_THERE
-        return replace(self, in_part=in_part, answers=snapshot.evidence if in_part else self.answers, ahead=None)
+        answers = snapshot.evidence if in_part else self.answers
+        return replace(self, in_part=in_part, answers=answers, ahead=None, found_dead_at_ms=None)
 
     def _with_evidence(self, snapshot: Snapshot, answers: tuple[BrokerAnswer, ...]) -> Snapshot:
         """A source of which nothing but a first word came is not dead, nor one that others see."""
@@ -183,4 +188,8 @@ class Sites:
             finding = SiteFinding.PARTLY_THERE
         if finding is SiteFinding.DEAD and self.seen_by:
             finding = SiteFinding.UNREACHABLE
-        return replace(snapshot, source_finding=finding, evidence=answers, seen_by=self.seen_by, lacked=self.lacked)
+        found_at_ms = None
+        if finding is SiteFinding.DEAD:
+            found_at_ms = self.found_dead_at_ms if self.found_dead_at_ms is not None else found_stopped_at_ms(answers)
+        seen = replace(snapshot, source_finding=finding, evidence=answers, seen_by=self.seen_by, lacked=self.lacked)
+        return replace(seen, found_dead_at_ms=found_at_ms)

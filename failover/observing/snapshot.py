@@ -201,6 +201,10 @@ class Snapshot:
     """Of a promoted link the links back by which its clients went back to the source since."""
     lacked: tuple[Lacked, ...] = ()
     """At the target of a failover, as it was when that was planned."""
+    found_dead_at_ms: int | None = None
+    """When the operation, or its plan, first found that nobody listened at the source, which is dead still; None: it
+    never did, or the source is only silent.
+    """
 
     @property
     def is_promoted(self) -> bool:

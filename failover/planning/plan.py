@@ -71,7 +71,13 @@ class OperationPlan:
 
     def __post_init__(self) -> None:
         seen = self.snapshot
-        loss = total_loss(self.losses, seen.taken_at_ms, seen.last_look, is_source_there=seen.is_source_there)
+        loss = total_loss(
+            self.losses,
+            seen.taken_at_ms,
+            seen.last_look,
+            is_source_there=seen.is_source_there,
+            found_dead_at_ms=seen.found_dead_at_ms,
+        )
         object.__setattr__(self, "loss", loss)
         object.__setattr__(self, "group_totals", group_totals(self.moves))
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Container, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
-from broker.base.documents import to_document
+from broker.base.documents import read_time, to_document
 from failover.errors import PlanUnreadable, WorldChanged
+from failover.observing.sites import Sites
 from failover.planning.intent import Intent, read_intent
 from failover.planning.world import ChangeKind, World, changes, read_world, told_changes, world_of
 from failover.running.link_run import LinkMove
@@ -22,11 +23,18 @@ ANEW = "write it anew, with --out, and look at it again"
 
 @dataclass(frozen=True, slots=True)
 class PlanFile:
-    """What was asked for, what it was made from, per link, and the digest that names it, "" where it is no file."""
+    """What was asked for, what it was made from, per link, and the digest that names it, "" where it is no file.
+    `found_dead_at_ms`: as in the links' snapshots, by their names.
+    """
 
     intent: Intent
     worlds: tuple[World, ...]
     digest: str = ""
+    found_dead_at_ms: Mapping[str, int | None] = field(default_factory=dict)
+
+    def as_found(self, sites: Iterable[Sites]) -> list[Sites]:
+        """With when the sources were found dead first: what was lost does not grow while a person reads."""
+        return [replace(one, found_dead_at_ms=self.found_dead_at_ms.get(one.link.name)) for one in sites]
 
 
 def plan_document(intent: Intent, moves: Sequence[LinkMove]) -> dict[str, Any]:
@@ -57,7 +65,9 @@ def read_plan(path: Path) -> PlanFile:
         intent = read_intent(document["intent"])
         if intent.operation is Operation.FAILBACK:
             raise PlanUnreadable(f"{path} is of a failback, which is no move of one plan", hint=ANEW)
-        return PlanFile(intent, tuple(map(read_world, document["worlds"])), digest)
+        seen = [plan["snapshot"] for plan in document["plans"]]
+        found = {one["link"]: read_time(one.get("found_dead_at")) for one in seen}
+        return PlanFile(intent, tuple(map(read_world, document["worlds"])), digest, found)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise PlanUnreadable(f"{path} holds no plan of farshore's", hint=ANEW) from error
 

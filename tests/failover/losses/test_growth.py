@@ -121,6 +121,25 @@ def test_a_source_that_answers_is_not_said_to_have_been_away_where_a_transaction
     assert "it answers" in headline(total, "east")
 
 
+@pytest.mark.parametrize("stated_at_ms", [120_000, 9_000_000])
+def test_what_a_source_that_nobody_watched_may_have_written_ends_where_it_was_found_dead(stated_at_ms: int) -> None:
+    """It grew with the hours of who took the operation up: 17,909 when it was planned, and 85,533 in its result."""
+    loss = PartitionLoss("flights", 0, Certainty.AT_LEAST, 4, None, 1, 5, seen_at_ms=20_000)
+    look = LastLook(20_000, None, (Growth(60_000, 600),), 10.0)
+    total = total_loss([loss], stated_at_ms, look, found_dead_at_ms=100_000)
+    assert (total.likely_offsets, total.found_dead_at_ms) == (804, 100_000)
+    said = headline(total, "east")
+    assert "had it gone on so until 1970-01-01T00:01:40.000Z, when it was found dead, 4 to 804 offsets would be" in said
+    both = sum_losses([total, replace(total, found_dead_at_ms=90_000)])
+    assert (both.likely_offsets, both.found_dead_at_ms) == (1_608, 100_000)
+    assert sum_losses([total, replace(total, found_dead_at_ms=None)]).found_dead_at_ms is None
+    early = headline(total_loss([loss], stated_at_ms, look, found_dead_at_ms=22_000), "east")
+    assert early.startswith("lost: likely 4 to 24 offsets. Seen at east")
+    assert "it was found dead at 1970-01-01T00:00:22.000Z, and nothing says when it ceased to answer" in early
+    watched = total_loss([loss], stated_at_ms, replace(look, unanswered_at_ms=21_000), found_dead_at_ms=100_000)
+    assert watched.likely_offsets == 14
+
+
 def test_of_a_source_that_is_gone_and_was_never_seen_nothing_is_called_none() -> None:
     total = total_loss([], 90_000)
     assert (total.records, total.certainty) == (None, Certainty.UNKNOWN)
