@@ -28,6 +28,7 @@ from deploy.cli.late_lines import (
 from deploy.cli.left_lines import but_not, left_lines, not_named_line, unanswered_lines
 from deploy.cli.lines import filled, with_command
 from deploy.cli.loss_lines import behind_line, headline
+from deploy.cli.narrow_rows import narrow_rows
 from deploy.cli.next_steps import NextStep
 from deploy.cli.stay_lines import tell_stays
 from deploy.cli.tables import counted, print_table
@@ -123,7 +124,8 @@ def show_plan(plan: OperationPlan, *, to_stderr: bool = True) -> None:
         click.echo(filled(line), err=to_stderr)
     if lossy := _with_loss(plan.losses):
         title = "" if plan.operation is Operation.FAILOVER else "To come, as it is now"
-        print_table(to_document(lossy), _loss_columns(lossy, plan.operation), title, to_stderr=to_stderr)
+        columns = _loss_columns(lossy, plan.operation)
+        print_table(*narrow_rows(lossy, columns), title, to_stderr=to_stderr)
     tell_totals(plan.group_totals, to_stderr=to_stderr)
     if plan.left_groups:
         text = f"left behind where it is not known where they go on: {', '.join(plan.left_groups)}"
@@ -134,7 +136,7 @@ def show_plan(plan: OperationPlan, *, to_stderr: bool = True) -> None:
     if to_stderr and len(plan.moves) > MOVES_SHOWN:
         click.echo(moves_line(plan.moves), err=True)
     elif plan.moves:
-        print_table(to_document(list(plan.moves)), _move_columns(plan.moves), "", to_stderr=to_stderr)
+        print_table(*narrow_rows(plan.moves, _move_columns(plan.moves)), "", to_stderr=to_stderr)
 
 
 def tell_source(plan: OperationPlan, *, to_stderr: bool) -> None:
@@ -282,7 +284,8 @@ def tell_next(steps: Iterable[NextStep]) -> None:
 
 def _show_rows(rows: Sequence[Any], columns: Sequence[str], title: str) -> None:
     """No more than anybody reads."""
-    emit(list(rows[:MOVES_SHOWN]), Output.TABLE, columns=columns, title=title)
+    shown, columns = narrow_rows(rows[:MOVES_SHOWN], columns)
+    emit(shown, Output.TABLE, columns=columns, title=title)
     if len(rows) > MOVES_SHOWN:
         click.echo(f"and {len(rows) - MOVES_SHOWN:,} more: -o json shows each")
 

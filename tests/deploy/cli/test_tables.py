@@ -15,7 +15,7 @@ from deploy.cli.table_layout import NAME_CHARS, column_widths
 from deploy.cli.tables import print_table
 from failover.observing.contact import SiteFinding
 from failover.observing.snapshot import GroupPartitionView, GroupView, PartitionView, Snapshot
-from failover.planning.plan import OperationPlan, plan_switchover
+from failover.planning.plan import OperationPlan, plan_failover, plan_switchover
 from failover.running.result import OperationResult
 from failover.running.verification import DifferenceKind, VerificationDifference
 
@@ -117,6 +117,37 @@ def test_a_plans_moves_are_a_table_in_eighty_columns(
     lines = capsys.readouterr().err.splitlines()
     assert [line.split()[0] for line in lines if "translated" in line] == ["group-0", "group-1", "group-2"]
     assert max(map(len, lines)) <= 80
+
+
+def test_a_failovers_losses_and_kept_groups_are_tables_in_eighty_columns(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nine lines each again: two groups on two partitions filled the screen."""
+    monkeypatch.setenv("COLUMNS", "80")
+    names, synced_at_ms = ("analysts", "orders-warehouse"), 1_700_000_000_000
+    at = [GroupPartitionView("flights", n, "flights", None, None, 1_234_567 + n, "") for n in range(2)]
+    seen = PartitionView("flights", 0, "flights", None, 2_345_678, None, synced_at_ms, 1_234_569, 1_300_000, 0)
+    snapshot = Snapshot(
+        *("east-west", "east", "west", synced_at_ms + 5_000, SiteFinding.DEAD, "running", ""),
+        (seen, replace(seen, partition=1)),
+        tuple(GroupView(name, None, "Dead", 0, 0, synced_at_ms, tuple(at)) for name in names),
+    )
+    plan = plan_failover(snapshot, allow_data_loss=True, even_if_source_answers=False)
+    show_plan(plan)
+    lines = capsys.readouterr().err.splitlines()
+    rows = [line.split() for line in lines if "flights-" in line]
+    assert [row[0] for row in rows] == ["flights-0", "flights-1", *(name for name in names for _ in range(2))]
+    assert [row[2] for row in rows[2:]] == ["kept"] * 4
+    assert {"1,234,567", "1,234,568"} == {row[3] for row in rows[2:]}
+    assert all(len(line) <= 80 for line in lines)
+    show_result(
+        OperationResult(
+            *("one", plan.operation, "east-west", "east", "west", True, 2.0),
+            *(plan.losses, plan.moves, (), plan.loss, plan.group_totals),
+        )
+    )
+    lines = capsys.readouterr().out.splitlines()
+    assert len([line for line in lines if "flights-" in line]) == 6
 
 
 def test_a_plan_of_very_many_moves_is_told_in_short_before_the_question_and_whole_in_a_dry_run(
