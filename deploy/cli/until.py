@@ -44,6 +44,12 @@ class Goal:
         """What to do where it was not reached: no time is long enough where a link mirrors nothing. `links`: all of the
         file.
         """
+        never = [one.link for one in statuses if one.condition is LinkCondition.NEVER_RAN and not self._reached(one)]
+        if never:
+            run = f"farshore mirror run {' '.join(f'--link {name}' for name in never)}"
+            others = [one.link for one in statuses if one.link not in never and one.condition not in _STOPPED]
+            alone = f"; or wait for those alone that are to run: {self._waits_for(others)}" if others else ""
+            return f"no worker ever ran {' and '.join(never)}, and no wait starts one: {run}{alone}"
         for status in statuses:
             if self._reached(status) or status.condition not in _STOPPED:
                 continue
@@ -52,12 +58,15 @@ class Goal:
                 return f"waiting does not end that: {steps[0]}"
             ends = (status.target, status.source)
             backs = [link.name for link in links if (link.source.name, link.target.name) == ends]
-            watch = " and ".join(f"farshore status --link {name} --until {shlex.quote(self.text)}" for name in backs)
+            watch = self._waits_for(backs)
             return (
                 f"clients went to {status.target} along {status.link}, which mirrors nothing until it is resumed; what "
                 f"brings {status.source} their records is to be watched: {watch or 'farshore link list'}"
             )
         return "wait longer with --timeout"
+
+    def _waits_for(self, links: Sequence[str]) -> str:
+        return " and ".join(f"farshore status --link {name} --until {shlex.quote(self.text)}" for name in links)
 
     def _reached(self, status: LinkStatus) -> bool:
         if self.lag_below_ms is None:

@@ -165,6 +165,20 @@ def test_where_waiting_helps_nobody_it_is_said_what_does() -> None:
     assert lag.hint([status(LAGGING)], (LINK, back)) == "wait longer with --timeout"
 
 
+def test_where_a_link_never_ran_it_is_said_how_to_start_it() -> None:
+    """With a link back in the file, for later, the wait for all links ended with `wait longer with --timeout`."""
+    back = replace(LINK, name="back", source=LINK.target, target=LINK.source)
+    entries, look = StateEntries(back, exists=False), LinkLook(LagReport((), {}), ())
+    never = summarise(back, (True, True), entries, look, judge_heartbeat(None, AT_MS), "")
+    healthy = Goal("healthy")
+    hint = healthy.hint([status(EVEN), never], (LINK, back))
+    assert hint == (
+        "no worker ever ran back, and no wait starts one: farshore mirror run --link back; or wait for those alone "
+        "that are to run: farshore status --link frankfurt-virginia --until healthy"
+    )
+    assert healthy.hint([never], (LINK, back)).endswith("no wait starts one: farshore mirror run --link back")
+
+
 @pytest.mark.parametrize("text", ["", "health", "lag", "lag<", "lag<5", "lag>5s", "lag<fast", "lag<0s"])
 def test_what_is_no_goal_is_refused(text: str) -> None:
     with pytest.raises(click.UsageError):
