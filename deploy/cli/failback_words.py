@@ -277,10 +277,17 @@ def told_partings(partings: Sequence[SourceParting], source: str) -> str:
 
 def lacks_line(lacks: Sequence[SourceParting], target: str) -> str:
     """What the `target` lacks of its own, or may lack, and no link brings."""
-    text = f"whether {target} has all that it had before is not known, and no link brings what it lacks of it"
-    if any(one.is_known for one in lacks):
-        text = f"no link brings what {target} had before"
-    return f"{text}: {told_partings(lacks, target)}"
+    known, unknown = [one for one in lacks if one.is_known], [one for one in lacks if not one.is_known]
+    told = [f"no link brings what {target} had before: {told_partings(known, target)}"] if known else []
+    if unknown:
+        where = "this partition" if len(unknown) == 1 else f"these {len(unknown):,} partitions"
+        names = ", ".join(f"{one.where} ({one.detail})" for one in unknown[:NAMES_SHOWN])
+        more = f", and {len(unknown) - NAMES_SHOWN} more" if len(unknown) > NAMES_SHOWN else ""
+        told.append(
+            f"{target} may have lost records of its own that were mirrored from it before, and no link would bring "
+            f"them back: of {where} that could not be checked: {names}{more}"
+        )
+    return ". ".join(told)
 
 
 def hint_of_partings(link: str, source: str) -> str:

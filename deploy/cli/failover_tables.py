@@ -125,7 +125,7 @@ def show_plan(plan: OperationPlan, *, to_stderr: bool = True) -> None:
     if lossy := _with_loss(plan.losses):
         title = "" if plan.operation is Operation.FAILOVER else "To come, as it is now"
         columns = _loss_columns(lossy, plan.operation)
-        print_table(*narrow_rows(lossy, columns), title, to_stderr=to_stderr)
+        print_table(*narrow_rows(_as_rows(lossy), columns), title, to_stderr=to_stderr)
     tell_totals(plan.group_totals, to_stderr=to_stderr)
     if plan.left_groups:
         text = f"left behind where it is not known where they go on: {', '.join(plan.left_groups)}"
@@ -202,6 +202,14 @@ def _with_loss(losses: Iterable[PartitionLoss]) -> list[PartitionLoss]:
     been written behind the last look is in the sentence, since it is true of each.
     """
     return [loss for loss in losses if loss.certainty is Certainty.UNKNOWN or (_seen(loss) and not loss.is_none)]
+
+
+def _as_rows(losses: Iterable[PartitionLoss]) -> list[PartitionLoss]:
+    """Where it is only not known what the target lacks of its own, the column of that says so."""
+    return [
+        replace(loss, certainty=Certainty.AT_LEAST) if loss.is_uncompared and loss.is_end_seen else loss
+        for loss in losses
+    ]
 
 
 def _seen(loss: PartitionLoss) -> bool:
@@ -301,7 +309,7 @@ def _show_losses(result: OperationResult, shown: OperationPlan | None) -> None:
         click.echo(f"Only at the source: none{seen}")
     if unlike:
         title = "Only at the source, unlike the plan" if planned else "Only at the source"
-        _show_rows(unlike, _loss_columns(unlike), title)
+        _show_rows(_as_rows(unlike), _loss_columns(unlike), title)
     if len(unlike) < len(lossy):
         click.echo(f"Only at the source, as in the plan: {counted(len(lossy) - len(unlike), 'partition')}")
     if lossy and gone:

@@ -22,7 +22,7 @@ def headline(total: LossTotal, source: str) -> str:
     unknown = f"; of {counted(total.unasked_links, 'link')} nothing could be asked" if total.unasked_links else ""
     if total.uncompared_partitions:
         where = counted(total.uncompared_partitions, "partition")
-        unknown = f"; whether the target has all that it had before is not known of {where}{unknown}"
+        unknown = f"; in {where} the target may have lost records of its own, too: that could not be checked{unknown}"
     if not total.lacked_offsets:
         return _headline(total, source) + unknown
     count = f"{counted(total.lacked_offsets, 'offset')}, at most as many records,"

@@ -106,7 +106,7 @@ def heading(name: str) -> str:
 
 def cell(name: str, value: Any) -> str:
     """A value as text, in units for people where the name has one."""
-    if value is None and name.startswith("lag_"):
+    if value is None and (name.startswith("lag_") or name == "lacked_records"):
         return "unknown"
     if value is None or value == "":
         return "-"

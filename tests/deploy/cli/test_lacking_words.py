@@ -10,12 +10,15 @@ import pytest
 from broker.base.documents import to_document
 from broker.client.site import Site
 from deploy.cli.failback_words import lacks_line
+from deploy.cli.failover_tables import show_result
 from deploy.cli.loss_lines import behind_line
 from deploy.cli.site_tables import print_results
 from deploy.cli.stranded import in_words, parting_lines
 from deploy.cli.terminal import Output
 from failover.failback.stranding import Stranded
-from failover.losses.statements import Certainty, LossTotal
+from failover.losses.lacked_of import with_lacked
+from failover.losses.statements import Certainty, LossTotal, PartitionLoss
+from failover.observing.snapshot import Lacked
 from failover.planning.intent import Intent
 from failover.planning.staying import Stay, StayKind, StayReason
 from failover.running.result import OperationResult
@@ -25,6 +28,10 @@ from mirror.split_findings import of_source_lacks
 from mirror.worker.parted import PartingKind, SourceParting
 
 LACKS = (SourceParting("flights", 0, PartingKind.CUT, 37, 42, "it ends there"),)
+ENDED = OperationResult(
+    *("o-1", Operation.FAILOVER, "west-east", "west", "east", True, 1.0, (), (), ()),
+    LossTotal(0, 0, 0, Certainty.EXACT),
+)
 UNREAD = SourceParting("flights", 1, PartingKind.NOT_COMPARED, 0, 0, "no answer")
 
 
@@ -39,12 +46,30 @@ def test_a_list_of_stranded_records_names_what_the_target_had_before() -> None:
 def test_of_what_could_not_be_compared_nothing_is_said_to_be_missing() -> None:
     """A plan said `no link brings what east had before: ... whether east still has what was mirrored is not known`."""
     unread = lacks_line((UNREAD,), "east")
-    assert unread.startswith("whether east has all that it had before is not known, ")
+    assert unread == (
+        "east may have lost records of its own that were mirrored from it before, and no link would bring them back: "
+        "of this partition that could not be checked: flights-1 (no answer)"
+    )
     known = lacks_line((*LACKS, UNREAD), "east")
     assert known.startswith("no link brings what east had before: flights-0: ")
+    assert known.endswith(f"it ends there. {unread}")
+    two = lacks_line((UNREAD, replace(UNREAD, partition=2, detail="it has no leader at west")), "east")
+    assert two.endswith(
+        "of these 2 partitions that could not be checked: flights-1 (no answer), flights-2 (it has no leader at west)"
+    )
     found = Stranded("west-east", "west", "east", 0, (), target_lacks=(UNREAD,))
     assert in_words(found) == unread
     assert in_words(replace(found, target_lacks=(*LACKS, UNREAD))) == known
+
+
+def test_a_row_of_a_loss_says_what_of_it_is_not_known(capsys: pytest.CaptureFixture[str]) -> None:
+    """Beside 0 offsets stood `unknown` alone."""
+    at_least = PartitionLoss("flights", 1, Certainty.AT_LEAST, 0, None, 50, 50, seen_at_ms=1)
+    losses = with_lacked([at_least], [Lacked("flights", 1, None, 0, None)])
+    assert [loss.certainty for loss in losses] == [Certainty.UNKNOWN]
+    show_result(replace(ENDED, losses=losses))
+    rows = [line for line in capsys.readouterr().out.splitlines() if "flights-1" in line]
+    assert [row.split()[:5] for row in rows] == [["flights-1", "at_least", "0", "-", "unknown"]]
 
 
 def test_where_neither_side_could_be_compared_both_are_told() -> None:
@@ -72,8 +97,7 @@ def test_a_switchover_that_is_refused_for_it_does_not_say_that_nothing_is_lost()
 
 def test_the_result_of_a_site_has_what_its_plan_says(capsys: pytest.CaptureFixture[str]) -> None:
     """Of a link that could not be asked, and of what the target lacks, nothing was said at the end."""
-    total = LossTotal(0, 0, 0, Certainty.EXACT)
-    ended = OperationResult(*("o-1", Operation.FAILOVER, "west-east", "west", "east"), True, 1.0, (), (), (), total)
+    ended = ENDED
     intent = Intent(Operation.FAILOVER, ("west-east",), "west", "east", is_site=True, refused_links=("orders",))
     stays = to_document([Stay(StayKind.LINK, "orders", StayReason.NOT_KNOWN, "damaged")])
     told = (intent, [replace(ended, lacks=LACKS)], stays, ())

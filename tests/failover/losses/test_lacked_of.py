@@ -95,7 +95,7 @@ def test_of_a_dead_broker_s_partition_the_pace_is_told_whether_or_not_it_could_b
     assert (total.uncompared_partitions, total.unseen_partitions, total.lacked_records) == (1, 0, None)
     said = headline(total, "west")
     assert said.startswith(headline(alone, "west"))
-    assert said.endswith("; whether the target has all that it had before is not known of 1 partition")
+    assert said.endswith("; in 1 partition the target may have lost records of its own, too: that could not be checked")
     lost = PartitionLoss(*AT, Certainty.UNKNOWN, None, None, None, 70)
     assert [one.is_end_seen for one in with_lacked([lost], [LACKED])] == [False], "of the source nothing is known still"
 
