@@ -12,6 +12,7 @@ import re
 import shlex
 import signal
 import time
+import tomllib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -154,6 +155,12 @@ def test_every_command_of_the_readme_works_in_its_order(reader: Reader) -> None:
     for service, command in zip(reader.services, [c for c in COMMANDS if c.endswith("&")], strict=True):
         assert service.poll() is None, f"`{command}` ended by itself"
     check_json(reader)
+
+
+def test_its_sites_start_as_the_runbook_wants_them() -> None:
+    """Of its two sites one alone started frozen, and a drill of a link back had that as a finding."""
+    sites = tomllib.loads(README.split("```toml")[1].split("```")[0])["sites"]
+    assert {name: site["broker"]["site_start_frozen"] for name, site in sites.items()} == {"east": True, "west": True}
 
 
 def check_json(reader: Reader) -> None:
