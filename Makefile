@@ -16,7 +16,7 @@ KAFKA_VERSIONS := 3.9.1 4.3.0
 TOXIPROXY_VERSION := v2.12.0
 SOURCES := broker mirror failover monitoring chaos deploy tests
 PYTEST ?= $(BIN)/python -m pytest
-LANES := servers locked commands moves services brokers failover behind
+LANES := servers locked commands moves back services brokers failover behind
 # Those that start all their servers themselves run beside the commands and the services, the others share theirs.
 beside_commands := $(patsubst %,tests/interop/test_%.py,acl_freeze acl_sync acls audit_interrupt authorizing_cluster broker_on_zookeeper \
   cluster_of_brokers fleet_etcd kafka_acl_znodes kafka_user_znodes link_rights site_freeze)
@@ -29,9 +29,10 @@ locked := $(patsubst %,tests/interop/test_%.py,client_quotas kafka_acls kafka_co
 servers := $(filter-out $(locked) $(beside_commands) $(beside_services),$(wildcard tests/interop/test_*.py)) tests/interop/side_by_side \
   tests/monitoring/audit
 # Moves wait, for what comes late among others, more than they compute: they take turns with each other in lanes of their own.
-moves := $(patsubst %,tests/deploy/cli/test_%.py,apply failback failback_operation failback_waves failover move_rights older_disk \
-  operation pending_offsets question refusals site_move stranded target_in_part third_site two_way_loss)
-commands := $(filter-out $(moves),$(wildcard tests/deploy/cli/test_*.py)) $(beside_commands)
+moves := $(patsubst %,tests/deploy/cli/test_%.py,apply failover move_rights operation pending_offsets question refusals site_move)
+back := $(patsubst %,tests/deploy/cli/test_%.py,failback failback_operation failback_site failback_taken_up failback_waves older_disk \
+  skips_on_the_way_back stranded target_in_part third_site two_way_loss)
+commands := $(filter-out $(moves) $(back),$(wildcard tests/deploy/cli/test_*.py)) $(beside_commands)
 services := $(addprefix tests/,chaos chaos_runs monitoring/canary monitoring/metrics deploy/demo deploy/local) $(wildcard tests/deploy/test_*.py) \
   $(beside_services)
 brokers := $(addprefix tests/,broker $(addprefix mirror/,coordinator fleet groups offsets topics)) $(wildcard tests/mirror/test_*.py)
