@@ -9,6 +9,7 @@ FailoverError
 │   ├── ReadsMore      the source lost offsets of groups: they would read again what the plan did not say
 │   ├── SkipsMore      groups went on at the target, or it lost records: they would skip what the plan did not say
 │   ├── GroupsRead     after the drain groups still read at the source
+│   ├── WholeSiteCut   one link of a whole site does not go, so none does (`running/whole_site.py`)
 │   ├── HookFailed     a hook of the operator's own did not do its part
 │   ├── FreezeNotAllowed   the site's ACLs are not farshore's to change
 │   │   └── LockedOut      the freeze would keep the mirror from writing, too

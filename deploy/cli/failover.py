@@ -80,7 +80,8 @@ def common_options(command: Any) -> Any:
         click.option(
             "--whole-site",
             is_flag=True,
-            help="The source refuses writes to all its topics then, not only to those that the link carries.",
+            help="The source refuses writes to all its topics then, not only to those that the link carries; "
+            "between two sites all links go, or none.",
         ),
         click.option("--reason", default="", help="Why; it is kept in the operation's journal."),
         click.option(

@@ -148,6 +148,11 @@ _REASONS: dict[RefusalReason, tuple[str, str]] = {
         "topics would stay at the source, and be mirrored no more",
         "name those too, or none of its topics; or have a link of their own carry them",
     ),
+    RefusalReason.WHOLE_SITE_CUT: (
+        "--whole-site closes all topics of {source}, those of a link that stays, too: all links go, or none, and "
+        "{subject} would stay",
+        "see to what it stays for, which is said beside this; or leave out --whole-site, and the other links go alone",
+    ),
     RefusalReason.NOTHING_SELECTED: (
         "no link from {subject} carries what --topic and --group name",
         "`farshore link list`; without these options all links between the two sites are moved",

@@ -329,7 +329,8 @@ async def tell_results(app: AppContext, ended: Ended, output: str) -> int:
         there = links_between(app, intent.source, intent.target)
         is_all = gone.issuperset(there)
         if staying:
-            steps.append((for_refused(intent, staying),))
+            is_closed = intent.whole_site and any(one.source_role or one.denied_principals for one in moved)
+            steps.append((for_refused(intent, staying, is_closed=is_closed),))
         told_back = back_at_once(merged(steps), intent.source, intent.target, backs, there, is_all=is_all)
         site_tables.print_results(intent, results, ended.said.get("stays", []), told_back, output)
     else:

@@ -237,8 +237,10 @@ def merged(each: Sequence[Sequence[NextStep]]) -> tuple[NextStep, ...]:
     return tuple(dict.fromkeys(step for one in rounds for step in one if step is not None))
 
 
-def for_refused(intent: Intent, staying: Sequence[str]) -> NextStep:
-    """How the links that were refused follow those that a site's move took: by what was typed for all of them."""
+def for_refused(intent: Intent, staying: Sequence[str], *, is_closed: bool = False) -> NextStep:
+    """How the links that were refused follow those that a site's move took: by what was typed for all of them.
+    `is_closed`: the source was, as a whole.
+    """
     options = [f"--topic {shlex.quote(topic)}" for topic in intent.topics]
     options += [f"--group {shlex.quote(group)}" for group in intent.groups]
     options += [f"--leave-group {shlex.quote(group)}" for group in intent.left_groups]
@@ -251,7 +253,9 @@ def for_refused(intent: Intent, staying: Sequence[str]) -> NextStep:
     options += ["--even-if-source-answers"] if intent.even_if_source_answers else []
     options += ["--even-if-source-partly-there"] if intent.even_if_source_partly_there else []
     one = "it was" if len(staying) == 1 else "they were"
-    what = f"{', '.join(staying)} stayed at {intent.source}: when what {one} refused for is seen to, the same again"
+    closed = f", which takes no writes to {'its' if len(staying) == 1 else 'their'} topics either" if is_closed else ""
+    stayed = f"{', '.join(staying)} stayed at {intent.source}{closed}"
+    what = f"{stayed}: when what {one} refused for is seen to, the same again"
     command = f"farshore {intent.operation.value} --from {intent.source} --to {intent.target}"
     return NextStep(what, " ".join([command, *options]))
 

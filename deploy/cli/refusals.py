@@ -26,6 +26,7 @@ from failover.errors import (
     WorldChanged,
 )
 from failover.planning.gates import GateRefusal, RefusalReason
+from failover.running.whole_site import WholeSiteCut
 
 NO_CONSENT: Final = (GateRefusal(RefusalReason.NO_CONSENT, ""),)
 _REASONS: dict[type[GateRefused], RefusalReason] = {
@@ -48,6 +49,10 @@ def refusals_of(refused: GateRefused, source: str = "", moved: str = "") -> list
     match refused:
         case OperationUnderWay():
             return [GateRefusal(RefusalReason.OPERATION_UNDER_WAY, moved or refused.subject, refused.operation_id)]
+        case WholeSiteCut():
+            cut = GateRefusal(RefusalReason.WHOLE_SITE_CUT, refused.link)
+            because = refused.because
+            return [cut, *(refusals_of(because, source, refused.link) if isinstance(because, GateRefused) else ())]
         case SwitchoverOpen():
             return [GateRefusal(RefusalReason.OPERATION_UNDER_WAY, moved, refused.switchover)]
         case GroupsRead():

@@ -146,9 +146,13 @@ async def read_roles(
     standing = await site_standing(target)
     if whole_site or ".*" in link.topics:
         return Freezing(known, standing, others=others)
+    return Freezing(known, standing, topics=link.topics, target_topics=target_topics_of(link))
+
+
+def target_topics_of(link: Link) -> tuple[str, ...]:
+    """Its topics as a role of its target has them: regular expressions."""
     prefix = "" if link.topic_names == "same" else re.escape(f"{link.source.name}.")
-    target_topics = tuple(f"{prefix}(?:{topic})" if prefix else topic for topic in link.topics)
-    return Freezing(known, standing, topics=link.topics, target_topics=target_topics)
+    return tuple(f"{prefix}(?:{topic})" if prefix else topic for topic in link.topics)
 
 
 async def with_denials(

@@ -46,6 +46,8 @@ class RefusalReason(StrEnum):
     FROZEN_FOR_OTHERS = "frozen_for_others"
     CLOSED_AT_TARGET = "closed_at_target"
     TOPICS_CUT = "topics_cut"
+    WHOLE_SITE_CUT = "whole_site_cut"
+    """Links of a move of a whole site's role would stay, and their topics be closed at the source all the same."""
     NOTHING_SELECTED = "nothing_selected"
     WORLD_CHANGED = "world_changed"
     ACTIVE_ELSEWHERE = "active_elsewhere"

@@ -113,6 +113,9 @@ def plan_site(
     refusals = list(dict.fromkeys(judged.site_wide))
     if not judged.moving and not refusals:
         refusals = _of_nothing(intent, judged)
+    refused = (*judged.refused, *failed)
+    if intent.whole_site and refused and not refusals:  # what stays would be closed as well
+        refusals = [GateRefusal(RefusalReason.WHOLE_SITE_CUT, ", ".join(refused))]
     going = judged.moving if not refusals else []
     stays = [*judged.stays, *beside((intent.source, intent.target), [move.sites.link for move in moves], links, names)]
     return SitePlan(
@@ -121,7 +124,7 @@ def plan_site(
         target=intent.target,
         links=tuple(move.plan for move in moves),
         moving=tuple(move.sites.link.name for move in going),
-        refused=(*judged.refused, *failed),
+        refused=refused,
         stays=(*stays, *_groups(intent, going, moves, names), *_of_links(going, moves, stays)),
         refusals=tuple(refusals),
         loss=_loss(judged.moving or judged.asked, len(failed)),

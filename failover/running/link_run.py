@@ -199,12 +199,18 @@ class LinkRun:
         self.moves = tuple(by_place.get((move.group, move.place), move) for move in self.moves)
         self.uncommitted = made.uncommitted
 
-    async def _fence(self) -> None:
+    async def refuse_others(self) -> None:
+        """Raises OperationUnderWay where somebody has the link, or its clients, since the plan was made."""
         plan, sites = self.plan, self.sites
         is_failover = plan.operation is Operation.FAILOVER
         own = patiently(lambda: _refuse_other(plan, sites, self._operation_id))
         others = both(refuse_opposite(sites, even_without_source=is_failover), refuse_third_site(plan, sites))
         await both(own, others)
+
+    async def _fence(self) -> None:
+        plan, sites = self.plan, self.sites
+        is_failover = plan.operation is Operation.FAILOVER
+        await self.refuse_others()
         standing = await tell_links_back(sites.link, sites.source, self._operation_id) if sites.source else ()
         if is_failover:
             ends = await ends_at_fence(sites.link, sites.source, self.snapshot, sites.now_ms)

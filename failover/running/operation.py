@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -27,7 +27,7 @@ from failover.errors import (
     OperationTakenUp,
     StillFrozen,
 )
-from failover.freezing.choice import Freezing, joined
+from failover.freezing.choice import joined
 from failover.freezing.freeze import Freeze
 from failover.freezing.hooks import run_hook
 from failover.journal.log import OperationJournal
@@ -35,12 +35,14 @@ from failover.journal.silence import cut_short_hint, silent_of, told_who_went_on
 from failover.journal.values import Event
 from failover.losses.stated_losses import losses_by_now, stated_losses
 from failover.planning.staying import StayingLink
-from failover.running.link_run import NOTHING_CHANGED, LinkMove, LinkRun
+from failover.running.link_run import LinkMove, LinkRun
+from failover.running.opening import Opening
 from failover.running.outcome import SourceEnd, result_of
 from failover.running.patience import patiently
 from failover.running.read_on import verified_document
 from failover.running.result import OperationResult
 from failover.running.steps import BEFORE_FENCE, Operation, OperationStep
+from failover.running.whole_site import NONE_GOES, going, refuse_cut, refuse_cut_at_fence, tell_closed
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,24 +66,6 @@ Tell: TypeAlias = Callable[[GroupsStand], None]
 
 def tell_nobody(_stand: GroupsStand) -> None:
     """Whoever waits for the end."""
-
-
-@dataclass(frozen=True, slots=True)
-class Opening:
-    """The first entry of a run: what was planned, or who takes it up. `given_up`: links that it goes on without, and
-    why. `is_freeze_begun`: by an earlier run, so that it is this one's to undo. `staying`: all links that it goes
-    without, when it begins.
-    """
-
-    event: Event
-    detail: Mapping[str, Any]
-    given_up: Mapping[str, str] = field(default_factory=dict)
-    is_freeze_begun: bool = False
-    staying: tuple[StayingLink, ...] = ()
-    groups_away: tuple[str, ...] = ()
-    """That read along a link which is still to come back, too."""
-    late_denials: tuple[str, ...] = ()
-    """Topics whose denials an earlier run may have asked for that come yet."""
 
 
 async def carry_out(
@@ -146,6 +130,7 @@ class _Run:
         self.still_frozen: StillFrozen | None = None
         """Where the freeze could not be undone, since the target does not answer."""
         self._staying, self._groups_away = opening.staying, opening.groups_away
+        self._is_whole_site, self._left = opening.is_whole_site, opening.left
         self._tell = tell
         self._done: list[tuple[Event, dict[str, Any]]] = []
         """What the journal does not say yet: it does with its next entry."""
@@ -200,9 +185,13 @@ class _Run:
             case OperationStep.FREEZE:
                 await self._freeze.begin()
                 await patiently(self._freeze.refuse_writes)
+            case OperationStep.FENCE:
+                if self._is_whole_site:
+                    await refuse_cut_at_fence(self._links)
+                await self._take_all(step)
             case OperationStep.HAND_OVER:
                 is_lost = self._operation is Operation.FAILOVER
-                handing = partial(self._freeze.hand_over, self._going(), even_without_source=is_lost)
+                handing = partial(self._freeze.hand_over, going(self._links, self._left), even_without_source=is_lost)
                 self._source_role = await patiently(handing)
             case OperationStep.AFTER_HOOK:
                 await self._run_after_hook()
@@ -262,12 +251,6 @@ class _Run:
     def _live(self) -> list[LinkRun]:
         return [link for link in self._links if link.failure is None]
 
-    def _going(self) -> Freezing:
-        """The source's topics stay closed of each link that may be moved, the target's are opened of those that are."""
-        may_be_moved = joined([link.plan.freezing for link in self._links if not link.is_given_up])
-        moved = joined([link.plan.freezing for link in self._live])
-        return replace(may_be_moved, target_topics=moved.target_topics, target_kept=moved.target_kept)
-
     async def _take_all(self, step: OperationStep, *, watching: bool = False) -> None:
         """All links side by side. Where none is left, raises what the first of those raises that may be changed."""
         taking = self._live
@@ -279,9 +262,12 @@ class _Run:
         failed = [(link, error) for link, task in zip(taking, taken, strict=True) if (error := task.result())]
         if failed and not self._live:
             raise min(failed, key=lambda one: one[0].is_given_up)[1]
+        if self._is_whole_site:
+            refuse_cut(self._links, failed)
+            tell_closed([link for link, _ in failed], self._freezing)
         for link, error in failed:
             if link.is_given_up:
-                said = {"link": link.sites.link.name, "why": f"{step}: {error}"}
+                said = {"link": link.sites.link.name, "why": f"{step}: {link.failure.error if link.failure else error}"}
                 await self._note(Event.LINK_GIVEN_UP, said)
         reasons = {f"{link.sites.link.name} {at}": why for link in self._live for at, why in link.unfenced.items()}
         if step is OperationStep.FENCE and reasons:
@@ -294,7 +280,7 @@ class _Run:
         if isinstance(error, OperationTakenUp):  # it is another machine's: whatever is to be undone, too
             return
         said = {"step": step.value, "error": str(error) or type(error).__name__, **self._freeze.noted()}
-        is_before = step in BEFORE_FENCE or isinstance(error, NOTHING_CHANGED)
+        is_before = step in BEFORE_FENCE or isinstance(error, NONE_GOES)
         if any(link.is_promoted for link in self._links) or not is_before:
             with suppress(FarshoreError):  # nobody carries it on then, which the lease will say
                 await self._note(Event.CUT_SHORT, said)
@@ -335,7 +321,7 @@ class _Run:
         """Before the fence nothing has been changed, and the site's own error says enough."""
         try:
             yield
-        except (OperationTakenUp, JournalUnanswered, *NOTHING_CHANGED):
+        except (OperationTakenUp, JournalUnanswered, *NONE_GOES):
             raise
         except FarshoreError as error:
             if step in BEFORE_FENCE:

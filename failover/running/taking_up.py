@@ -56,10 +56,12 @@ from failover.planning.links import plan_link, plan_or_refuse
 from failover.planning.site_plan import found_together
 from failover.planning.staying import away_of, staying_links
 from failover.running.link_run import LinkMove
-from failover.running.operation import Opening, Tell, carry_out, tell_nobody
+from failover.running.opening import Opening
+from failover.running.operation import Tell, carry_out, tell_nobody
 from failover.running.read_on import verified_offsets
 from failover.running.result import OperationResult
 from failover.running.steps import Operation, OperationStep
+from failover.running.whole_site import closed_too, is_whole_site
 from mirror.api import LinkRun, RunState, read_entries, refuse_promotion
 
 
@@ -97,7 +99,8 @@ async def begin(
     journal = OperationJournal(sites.target, operation_id, who, writer, between)
     freezing = joined([move.plan.freezing for move in moves])
     detail = planned(moves, intent, who, freezing, extra)
-    opening = Opening(Event.PLANNED, detail, staying=staying_links(detail, ()), groups_away=away_of(detail).groups)
+    staying, away = staying_links(detail, ()), away_of(detail).groups
+    opening = Opening(Event.PLANNED, detail, staying=staying, groups_away=away, is_whole_site=is_whole_site(intent))
     try:
         results = await carry_out(moves, journal, opening, intent.drain_timeout_s, tell=tell)
     except OperationTakenUp as overtaken:
@@ -175,8 +178,8 @@ async def resume(
     """Take up an operation that nobody carries on, and bring it to its end; `sites` per link, as its intent has them.
 
     A link that was not fenced yet and is refused by now is given up, and stays as it is; GateRefused where no other one
-    is left (then it can be tried again, or aborted). Raises OtherFile, OperationEnded, OperationUnderWay, and what
-    `carry_out` raises.
+    is left, or the role of a whole site is moved and none is fenced (then it can be tried again, or aborted). Raises
+    OtherFile, OperationEnded, OperationUnderWay, and what `carry_out` raises.
     """
     intent, target = intent_of(log), sites[0].target
     check_declared(log, [one.link for one in sites])
@@ -186,16 +189,13 @@ async def resume(
     going = [replace(one, ahead=None) for one in sites if one.link.name not in given_up]
     moves = found_together(await side_by_side(move_again(log, intent, one, hooks) for one in going))
     refused = {move.sites.link.name: said for move in moves if (said := _refusals(move, log.operation_id))}
-    if len(refused) == len(moves):
-        which = f"--from {intent.source} --to {intent.target}" if intent.is_site else f"--link {intent.links[0]}"
-        is_unanswered = any(one.reason is RefusalReason.SOURCE_UNREACHABLE for m in moves for one in m.plan.refusals)
-        raise GateRefused(
-            f"{log.operation_id} cannot go on: {'; '.join(dict.fromkeys(refused.values()))}; nothing more was changed",
-            hint=if_lost(log.operation_id, intent.source)
-            if is_unanswered
-            else f"`farshore {intent.operation} {which} --dry-run` says more; "
-            f"`farshore operation abort {log.operation_id}` gives it up",
-        )
+    is_begun = any(_is_promoted(move, log.operation_id) for move in moves)
+    is_cut = is_whole_site(intent) and not is_begun and bool(refused or given_up)
+    if is_cut or len(refused) == len(moves):
+        raise _cannot_go_on(log.operation_id, intent, moves, {**given_up, **refused} if is_cut else refused)
+    if is_whole_site(intent):
+        closed = {move.sites.link.name: closed_too(move.sites.link, move.plan.freezing) for move in moves}
+        refused = {link: f"{said}{closed[link]}" for link, said in refused.items()}
     moves = left_by_all([move for move in moves if move.sites.link.name not in refused], log.operation_id)
     between = (intent.source, intent.target)
     writer, log = await claim(target, between, partial(still, log))
@@ -203,7 +203,10 @@ async def resume(
     begun_by = log.entries[0].detail
     staying, groups_away = staying_links(begun_by, [*given_up, *refused]), away_of(begun_by).groups
     is_frozen, late = OperationStep.FREEZE in begun_steps(log), late_denials(log)
-    opening = Opening(Event.TAKEN_UP, {"who": who}, refused, is_frozen, staying, groups_away, late)
+    left = tuple(one.link for one in sites if one.link.name in {*given_up, *refused})
+    opening = Opening(
+        *(Event.TAKEN_UP, {"who": who}, refused, is_frozen, staying, groups_away, late), is_whole_site(intent), left
+    )
     try:
         return await carry_out(moves, journal, opening, intent.drain_timeout_s, _done(log, moves), tell)
     except OperationTakenUp:
@@ -212,6 +215,26 @@ async def resume(
         if now is None or not journal.wrote_all(now):
             raise
         return await resume(now, sites, hooks, who, tell)
+
+
+def _cannot_go_on(
+    operation_id: str, intent: Intent, moves: Sequence[LinkMove], refused: Mapping[str, str]
+) -> GateRefused:
+    """Of links that do not go on, without which no other one does."""
+    which = f"--from {intent.source} --to {intent.target}" if intent.is_site else f"--link {intent.links[0]}"
+    is_unanswered = any(one.reason is RefusalReason.SOURCE_UNREACHABLE for m in moves for one in m.plan.refusals)
+    told = "; ".join(dict.fromkeys(refused.values()))
+    hint = (
+        f"`farshore {intent.operation} {which} --dry-run` says more; "
+        f"`farshore operation abort {operation_id}` gives it up"
+    )
+    if len(refused) < len(intent.links):
+        told = f"with --whole-site all links go, or none, and {', '.join(refused)} does not: {told}"
+        hint = f"{hint}, and without --whole-site the other links go alone then"
+    return GateRefused(
+        f"{operation_id} cannot go on: {told}; nothing more was changed",
+        hint=if_lost(operation_id, intent.source) if is_unanswered else hint,
+    )
 
 
 def left_by_all(moves: Sequence[LinkMove], operation_id: str) -> list[LinkMove]:

@@ -25,7 +25,8 @@ from failover.observing.sites import Sites
 from failover.planning.intent import Intent
 from failover.planning.plan import OperationPlan
 from failover.running.link_run import LinkMove
-from failover.running.operation import Opening, Tell, carry_out, tell_nobody
+from failover.running.opening import Opening
+from failover.running.operation import Tell, carry_out, tell_nobody
 from failover.running.result import OperationResult
 from mirror.link import Link
 from mirror.offsets.source_ends import load_observation

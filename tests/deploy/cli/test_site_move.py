@@ -234,6 +234,9 @@ def test_a_link_that_is_refused_stays_and_is_moved_by_the_next_run(own_shell: Sh
     dry = json.loads(own_shell.run("switchover --from east --to west --dry-run -o json", ExitCode.REFUSED).stdout)
     assert (dry["moving"], dry["refused"]) == (["flights"], ["orders"])
     assert {("link", "orders", "refused"), ("group", "analysts", "in_part")} <= stays(dry)
+    whole = own_shell.run("switchover --from east --to west --whole-site --yes", ExitCode.REFUSED)
+    assert "orders would stay; the link orders is paused" in " ".join(whole.stderr.split())
+    assert own_shell.operations == []
     told = own_shell.run("switchover --from east --to west --yes", ExitCode.REFUSED)
     assert max(len(line) for line in told.stdout.splitlines() if not line.startswith("  farshore ")) <= 80
     assert "refused: the link orders is paused" in " ".join(told.stderr.split())

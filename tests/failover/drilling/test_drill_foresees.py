@@ -163,6 +163,7 @@ NOT_FORESEEN: dict[RefusalReason, str] = {
     RefusalReason.GROUP_OFFSET_LOST: AT_ONCE,
     RefusalReason.HOOK_FAILED: "a hook is not run but by a move",
     RefusalReason.TOPICS_CUT: "of a selection of topics that was typed",
+    RefusalReason.WHOLE_SITE_CUT: "of an option that was typed",
     RefusalReason.NOTHING_SELECTED: "of a selection that was typed",
     RefusalReason.WORLD_CHANGED: AT_ONCE,
     RefusalReason.OPERATION_ENDED: "of an operation that is taken up",

@@ -104,6 +104,20 @@ def test_a_link_that_cannot_be_looked_at_stays_and_is_refused() -> None:
     assert Stay(StayKind.LINK, "orders", StayReason.NOT_KNOWN, "damaged") in plan.stays
 
 
+def test_of_a_whole_site_all_links_go_or_none() -> None:
+    """The source was closed to what stays as well, for good, and the target opened to it beside its mirror."""
+    whole = replace(INTENT, whole_site=True)
+    assert plan_site(whole, planned(OF_FLIGHTS, OF_ORDERS), {}, LINKS, NAMES).moving == ("flights", "orders")
+    paused = planned(OF_FLIGHTS, replace(OF_ORDERS, link_state="paused"))
+    unseen = (planned(OF_FLIGHTS), {"orders": FailoverError("damaged")})
+    for plan in (plan_site(whole, paused, {}, LINKS, NAMES), plan_site(whole, *unseen, LINKS, NAMES)):
+        assert (plan.moving, plan.refused) == ((), ("orders",))
+        assert plan.refusals == (GateRefusal(RefusalReason.WHOLE_SITE_CUT, "orders"),)
+    both = planned(*(replace(one, link_state="paused") for one in (OF_FLIGHTS, OF_ORDERS)))
+    told = {one.reason for one in plan_site(whole, both, {}, LINKS, NAMES).refusals}
+    assert told == {RefusalReason.LINK_PAUSED}, "without --whole-site none would go either"
+
+
 def test_no_loss_of_a_site_is_exact_without_a_link_that_could_not_be_asked() -> None:
     """It said `0 records`, exactly, beside a link of which nothing is known."""
     intent = replace(INTENT, operation=Operation.FAILOVER)
