@@ -155,7 +155,7 @@ def tell_source(plan: OperationPlan, *, to_stderr: bool) -> None:
         click.echo(filled(said, "    "), err=to_stderr)
     for one in plan.elsewhere:
         if one.is_active is None:
-            said = f"whether {one.site} took over topics of it ({one.link}) is not known: it does not say"
+            said = f"whether {one.site} is active for topics of it ({one.link}) is not known: it does not say"
             click.echo(filled(said), err=to_stderr)
     for line in freezing_lines(plan):
         click.echo(filled(line), err=to_stderr)

@@ -114,13 +114,14 @@ _REASONS: dict[RefusalReason, tuple[str, str]] = {
         "see `farshore site role`; let them in: `farshore site thaw --site {subject}`",
     ),
     RefusalReason.ACTIVE_ELSEWHERE: (
-        "{detail} is the active site for topics of this link, since {subject} was moved there: two would be active",
-        "`farshore site role` says who takes writes. Move from {detail}, along a link from there; or first come back: "
-        "`farshore failback --link {subject}`",
+        "{detail} is the active site for topics of this link, as {subject} has it: two would be active",
+        "`farshore site role` says who takes writes. Move from {detail}, along a link from there (`farshore "
+        "switchover`; {subject} first, where that runs on to this source); or, where {subject} was moved, first come "
+        "back: `farshore failback --link {subject}`",
     ),
     RefusalReason.MAYBE_ELSEWHERE: (
-        "the source is a standby site, so another one is active, and {detail}, where {subject} goes, does not say "
-        "whether it is: two might be",
+        "the source is a standby site, so another one is active, and {detail}, at the other end of {subject}, does "
+        "not say whether it is: two might be",
         "`farshore status --link {subject}` has the reason; where {detail} is lost, `farshore failover` from there; "
         "where you know that no site is active, have the source be it: `farshore site thaw --site SITE "
         "--even-if-other-active`",

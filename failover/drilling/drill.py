@@ -117,7 +117,7 @@ _REFUSALS: dict[RefusalReason, tuple[str, str]] = {
         "farshore site thaw --site {target}",
     ),
     RefusalReason.ACTIVE_ELSEWHERE: (
-        "{detail} is the active site, since that link was moved there",
+        "{detail} is the active site, to which that link was moved, or from which it brings the source's topics",
         "farshore site role",
     ),
     RefusalReason.MOVING_ELSEWHERE: (

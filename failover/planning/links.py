@@ -33,6 +33,7 @@ from failover.observing.readers import Readers
 from failover.observing.seen_by_worker import WorkersSight
 from failover.observing.sites import Sites
 from failover.observing.snapshot import Snapshot
+from failover.observing.upstream import look_above_lost, look_upstream
 from failover.observing.what_stays import others_beside, what_stays
 from failover.planning.intent import Intent
 from failover.planning.moves import with_lacked_skips
@@ -292,13 +293,32 @@ async def _lacks(sites: Sites) -> tuple[SourceParting, ...]:
 
 
 async def _elsewhere(sites: Sites, snapshot: Snapshot, freezing: Freezing) -> tuple[Elsewhere, ...]:
-    """Where an operation is taken up, its own ACLs say that the source was left: who does not tell was asked before."""
-    found = await look_elsewhere(sites.link, sites.links, {view.topic for view in snapshot.partitions})
-    if freezing.source_denials is None or all(one.is_active is not None for one in found):
+    """Where an operation is taken up, it says by itself that the source was left: who does not tell, and for whom the
+    source stood by, was asked before.
+    """
+    topics = {view.topic for view in snapshot.partitions}
+    found, above = await both(
+        look_elsewhere(sites.link, sites.links, topics), _upstream(sites, snapshot, freezing, topics)
+    )
+    above = tuple(one for one in above if one.site not in {known.site for known in found})
+    is_untold = freezing.source_denials is not None and any(one.is_active is None for one in found)
+    if not above and not is_untold:
         return found
     operations = await sites.readers.operations.read(sites.target)
-    is_under_way = bool(under_way(sites.link.name, operations, sites.target.clock.now_ms()))
-    return tuple(one for one in found if one.is_active is not None or not is_under_way)
+    if not under_way(sites.link.name, operations, sites.target.clock.now_ms()):
+        return (*found, *above)
+    return tuple(one for one in found if one.is_active is not None or not is_untold)
+
+
+async def _upstream(
+    sites: Sites, snapshot: Snapshot, freezing: Freezing, topics: Collection[str]
+) -> tuple[Elsewhere, ...]:
+    """None of a link that was moved: the groups that stayed behind follow it."""
+    if snapshot.is_promoted:
+        return ()
+    if sites.source is None:
+        return await look_above_lost(sites.link, sites.links, topics)
+    return await look_upstream(sites.link, sites.links, freezing, topics)
 
 
 async def _freezing_source(sites: Sites, hooks: Hooks, mirrored: Collection[str], whole_site: bool) -> Freezing:

@@ -111,9 +111,6 @@ async def test_two_that_begin_at_once_open_one_site_at_most(tmp_path: Path) -> N
         assert len(await active(sites)) == 2 - len(refused)
 
 
-@pytest.mark.xfail(
-    strict=True, reason="only sites are asked to which clients went, not the one which they are still at"
-)
 async def test_what_stands_by_for_an_active_site_is_not_moved_on_beside_it(tmp_path: Path) -> None:
     """East is active and mirrors to west, which stands by and mirrors to north: a move from west to north is refused,
     as a thaw of north is.

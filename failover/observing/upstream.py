@@ -1,0 +1,129 @@
+"""Whether the source of a move stands by for a site that is still active: then the move would open a second one.
+
+A link that runs into the source, and has brought topics of the move there, says at the source that it was not moved.
+Such links are followed up to a site that takes writes, or does not say. `elsewhere.py` follows those that were moved.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+from broker.base.errors import FarshoreError
+from broker.base.time_limits import timeout
+from broker.client.cluster import Cluster
+from broker.client.fanout import side_by_side
+from broker.client.site import Site
+from broker.client.site_role import site_standing
+from broker.client.topics import list_topics
+from failover.freezing.choice import Freezing
+from failover.limits import ELSEWHERE_S
+from failover.observing.contact import CLIENT_ID
+from failover.observing.elsewhere import takes_writes
+from failover.planning.plan import Elsewhere
+from mirror.api import STATUS_LIMITS, Link, promotion_of, read_entries
+
+
+@dataclass(frozen=True, slots=True)
+class _Feed:
+    """What a link brings, as its source calls that; none where it is promoted, or never brought any. `is_active`: that
+    source takes writes to it; None: it does not say.
+    """
+
+    link: Link
+    topics: frozenset[str] = frozenset()
+    is_active: bool | None = None
+
+
+async def look_upstream(
+    link: Link, links: Sequence[Link], freezing: Freezing, topics: Iterable[str]
+) -> tuple[Elsewhere, ...]:
+    """For whom the move's source stands by, where it is closed for good to some of these topics (its own names), and
+    who of those that feed it is active, or does not say. One that is only frozen was the active site when a move began.
+    """
+    level = {link.source.name: _closed_for_good(freezing, topics)}
+    seen, found = {link.source.name, link.target.name}, list[Elsewhere]()
+    while level := {site: names for site, names in level.items() if names}:
+        ways = _ways_to(level, [one for one in links if one.name != link.name and one.source.name not in seen])
+        level = {}
+        for feed in await side_by_side(_look(one, names) for one, names in ways):
+            site = feed.link.source.name
+            if feed.topics and feed.is_active is not False:
+                found.append(Elsewhere(feed.link.name, site, feed.is_active))
+            elif feed.topics:
+                level[site] = level.get(site, frozenset()) | feed.topics
+        seen |= level.keys()
+    return tuple({one.site: one for one in found}.values())
+
+
+async def look_above_lost(link: Link, links: Sequence[Link], topics: Iterable[str]) -> tuple[Elsewhere, ...]:
+    """As `look_upstream`, of a source that is lost, and with it what the links into it, and its role, would say.
+
+    So only who certainly is the active site counts: somebody made it that, it has every topic of the move, and got none
+    of them from the source. A site that may be one keeps nobody from leaving a lost source.
+    """
+    here = frozenset(topics)
+    ways = [
+        (one, its)
+        for one in links
+        if (one.target.name, one.name != link.name) == (link.source.name, True)
+        and one.source.name != link.target.name
+        and len(its := frozenset(filter(None, map(one.source_topic, here)))) == len(here) > 0
+    ]
+    found = await side_by_side(_is_made_active(one, its, links, here) for one, its in ways)
+    active = [one for (one, _), is_active in zip(ways, found, strict=True) if is_active]
+    return tuple({one.source.name: Elsewhere(one.name, one.source.name, is_active=True) for one in active}.values())
+
+
+def _closed_for_good(freezing: Freezing, topics: Iterable[str]) -> frozenset[str]:
+    patterns = () if freezing.source is None else freezing.source.closed_for_good
+    denials = freezing.source_denials
+    return frozenset(
+        topic
+        for topic in topics
+        if any(re.fullmatch(pattern, topic) for pattern in patterns)
+        or (denials is not None and denials.touches((re.escape(topic),)))
+    )
+
+
+def _ways_to(level: dict[str, frozenset[str]], links: Iterable[Link]) -> list[tuple[Link, frozenset[str]]]:
+    """The links to these sites that select some of these topics, with those, as the links' sources call them."""
+    named = ((one, map(one.source_topic, level.get(one.target.name, ()))) for one in links)
+    return [(one, carried) for one, names in named if (carried := frozenset(filter(None, names)))]
+
+
+async def _look(link: Link, topics: frozenset[str]) -> _Feed:
+    try:
+        async with timeout(ELSEWHERE_S), _called(link.target) as target:
+            entries = await read_entries(link, target)
+    except (FarshoreError, TimeoutError):  # what is unknown is said to be
+        return _Feed(link, topics)
+    brought = topics & entries.mirrored_topics()
+    if not brought or promotion_of(entries) is not None:
+        return _Feed(link)
+    with suppress(FarshoreError, TimeoutError):
+        async with timeout(ELSEWHERE_S), _called(link.source) as source:
+            writes = await takes_writes(source, brought)
+            return _Feed(link, brought, None if isinstance(writes, FarshoreError) else writes)
+    return _Feed(link, brought)
+
+
+async def _is_made_active(link: Link, topics: frozenset[str], links: Iterable[Link], here: Collection[str]) -> bool:
+    """Whether the link's source is. It calls those `topics` that the lost site has as `here`."""
+    backs = [one for one in links if (one.source, one.target) == (link.target, link.source)]
+    with suppress(FarshoreError, TimeoutError):
+        async with timeout(ELSEWHERE_S), _called(link.source) as source:
+            standing = await site_standing(source)
+            if standing is None or standing.epoch == 0 or any(map(standing.refuses, topics)):
+                return False
+            if not topics <= (await list_topics(source)).keys():
+                return False
+            mirrored = [(await read_entries(back, source)).mirrored_topics() for back in backs]
+            return not any(names & set(here) for names in mirrored)
+    return False
+
+
+def _called(site: Site) -> Cluster:
+    return Cluster(site, client_id=CLIENT_ID, limits=STATUS_LIMITS)

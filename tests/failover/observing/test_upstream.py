@@ -1,0 +1,92 @@
+"""East is active, west stands by for it, and north for west: who would move on from west is told of east."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from broker.client.site import Site
+from broker.client.site_role import set_site_role, site_standing
+from broker.wire.site_role import SiteRole, SiteStanding
+from failover.freezing.choice import Freezing
+from failover.observing.upstream import look_upstream
+from failover.planning.gates import GateRefusal, RefusalReason
+from failover.planning.plan import Elsewhere
+from failover.running.steps import Operation
+from mirror.link import Link
+from mirror.offsets.operations import promote_link
+from tests.failover.machines import quick
+from tests.failover.observing.test_elsewhere import AT, Mesh, mesh
+from tests.mirror.harness import eventually
+
+NOBODY = "127.0.0.1:9"
+TAKEN = GateRefusal(RefusalReason.ACTIVE_ELSEWHERE, "east-west", "east")
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    quick(monkeypatch)
+
+
+@asynccontextmanager
+async def chain(folder: Path) -> AsyncIterator[Mesh]:
+    async with mesh(folder, "east-west", "west-north") as sites:
+        await eventually(lambda: sites.has_mirrored("west-north"), "the second link to have mirrored something")
+        yield sites
+
+
+async def set_role(sites: Mesh, site: str, role: SiteRole) -> None:
+    known = await site_standing(sites.clusters[site])
+    assert known is not None
+    await set_site_role(sites.clusters[site], role, "tests", known)
+
+
+async def test_a_move_from_what_stands_by_names_the_active_site_or_who_may_be_it(tmp_path: Path) -> None:
+    async with chain(tmp_path) as sites:
+        assert await sites.elsewhere("west-north") == [TAKEN]
+        lives = await sites.plan("west-north", verb=Operation.FAILOVER)
+        assert TAKEN in lives.plan.refusals
+        known = sites.links["east-west"]
+        sites.links["east-west"] = replace(known, source=Site("east", NOBODY))
+        maybe = GateRefusal(RefusalReason.MAYBE_ELSEWHERE, "east-west", "east")
+        assert await sites.elsewhere("west-north") == [maybe]
+        sites.links["east-west"] = known
+        await set_role(sites, "west", SiteRole.FROZEN)
+        assert await sites.elsewhere("west-north") == [], "a move from west froze it, and was cut short"
+        await sites.only("west")
+        assert await sites.elsewhere("west-north") == []
+
+
+async def test_where_clients_were_moved_along_the_link_its_source_is_not_the_active_one(tmp_path: Path) -> None:
+    async with chain(tmp_path) as sites:
+        await promote_link(sites.links["east-west"], sites.clusters["west"], "failover-1", [])
+        assert await sites.elsewhere("west-north") == []
+
+
+async def test_a_lost_site_is_left_but_for_one_that_somebody_made_the_active_site(tmp_path: Path) -> None:
+    async with chain(tmp_path) as sites:
+        lost = await sites.plan("west-north", verb=Operation.FAILOVER, dead=True)
+        assert TAKEN in lost.plan.refusals
+        sites.links["west-east"] = replace(sites.links["west-east"], topics=("other",))
+        sites.links["east-west"] = replace(sites.links["east-west"], topics=("other",))
+        lost = await sites.plan("west-north", verb=Operation.FAILOVER, dead=True)
+        assert lost.plan.refusals == (), "it carries other topics"
+    async with mesh(tmp_path / "fed", "east-west", "east-north") as sites:
+        await set_role(sites, "north", SiteRole.ACTIVE)
+        lost = await sites.plan("east-west", verb=Operation.FAILOVER, dead=True)
+        assert lost.plan.refusals == (), "north has them from east, whatever it takes itself"
+
+
+async def test_the_active_site_is_found_behind_one_that_stands_by(tmp_path: Path) -> None:
+    async with chain(tmp_path) as sites:
+        north = sites.links["west-north"].target
+        on = Link("north-south", north, Site("south", NOBODY), (AT.topic,))
+        links = [sites.links["east-west"], sites.links["west-north"], on]
+        standby = Freezing(SiteStanding(SiteRole.STANDBY, 3), topics=(AT.topic,))
+        assert await look_upstream(on, links, standby, [AT.topic]) == (Elsewhere("east-west", "east", True),)
+        frozen = Freezing(SiteStanding(SiteRole.FROZEN, 3), topics=(AT.topic,))
+        assert await look_upstream(on, links, frozen, [AT.topic]) == ()
