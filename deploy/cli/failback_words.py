@@ -11,6 +11,7 @@ import click
 from broker.base.documents import to_document
 from broker.client.site import Site
 from deploy.cli.gate_words import reason_of
+from deploy.cli.left_range_lines import left_range_lines
 from deploy.cli.lines import filled, with_command
 from deploy.cli.next_steps import NextStep, held_rights, name_back, table_back
 from deploy.cli.tables import counted, print_table
@@ -95,6 +96,7 @@ def tell_end(link: Link, plan: FailbackPlan, result: Mapping[str, Any]) -> int:
     if (moved := result.get("switchover")) and (operation_id := moved.get("operation_id")):
         show_it = f"farshore operation show {operation_id}"
         click.echo(with_command(f"moved along {plan.link_back} by one operation", show_it), err=True)
+    tell_left_at_target(plan)
     again = f"farshore failback --link {link.name}"
     if code != ExitCode.DONE:
         what = "has a finding" if code == ExitCode.FINDINGS else "was not verified"
@@ -119,6 +121,12 @@ def tell_end(link: Link, plan: FailbackPlan, result: Mapping[str, Any]) -> int:
         click.echo(filled(f"hint: farshore stranded list --link {plan.link_back}"), err=True)
         code = ExitCode.FINDINGS
     return code
+
+
+def tell_left_at_target(plan: FailbackPlan, *, to_stderr: bool = True) -> None:
+    """What does not come, as was decided before."""
+    for line in left_range_lines(plan.left_at_target, plan.link_back, plan.target, plan.source):
+        click.echo(filled(line), err=to_stderr)
 
 
 def told_tails(tails: Sequence[StrandedTail]) -> str:
@@ -330,6 +338,7 @@ def show(plan: FailbackPlan, log: OperationLog | None, *, to_stderr: bool = True
         left = counted(plan.left_records, "record")
         text = f"{left} that {plan.source} alone has stay in its log, too, as was decided before"
         click.echo(filled(text), err=to_stderr)
+    tell_left_at_target(plan, to_stderr=to_stderr)
     if not plan.groups_known:
         text = (
             f"which groups went along {plan.link}, or came back, the journals do not tell: all are taken to have gone"

@@ -26,8 +26,9 @@ from deploy.cli.late_lines import (
     unwatched_line,
 )
 from deploy.cli.left_lines import but_not, left_lines, not_named_line, unanswered_lines
+from deploy.cli.left_range_lines import left_range_lines
 from deploy.cli.lines import filled, with_command
-from deploy.cli.loss_lines import behind_line, headline
+from deploy.cli.loss_lines import BESIDE_LEFT, behind_line, headline
 from deploy.cli.narrow_rows import narrow_rows
 from deploy.cli.next_steps import NextStep
 from deploy.cli.stay_lines import tell_stays
@@ -72,19 +73,27 @@ LATE_COMMIT_COLUMNS = ("group", "topic", "partition", "moved_offset", "found_off
 DIFFERENCE_COLUMNS = ("kind", "subject", "partition", "expected", "found")
 
 
-def tell_loss(total: LossTotal, source: str, *, to_stderr: bool = True) -> None:
-    """The loss in lines that fit a terminal."""
-    click.echo(filled(headline(total, source)), err=to_stderr)
+def tell_loss(total: LossTotal, source: str, *, is_left: bool = False, to_stderr: bool = True) -> None:
+    """The loss in lines that fit a terminal. `is_left`: as of `headline`."""
+    click.echo(filled(headline(total, source, is_left=is_left)), err=to_stderr)
+
+
+def tell_left(seen: Snapshot | OperationResult, *, to_stderr: bool = True) -> None:
+    """What the target does not get, as was decided before."""
+    for line in left_range_lines(seen.left_at_source, seen.link, seen.source, seen.target):
+        click.echo(filled(line), err=to_stderr)
 
 
 def tell_missing(plan: OperationPlan, *, to_stderr: bool) -> None:
     """What a failover would lose; a switchover loses nothing, and waits."""
     snapshot = plan.snapshot
+    tell_left(snapshot, to_stderr=to_stderr)
+    is_left = bool(snapshot.left_at_source)
     if plan.operation is Operation.FAILOVER:
-        tell_loss(plan.loss, snapshot.source, to_stderr=to_stderr)
+        tell_loss(plan.loss, snapshot.source, is_left=is_left, to_stderr=to_stderr)
         return
     sites = snapshot.source, snapshot.target
-    line = behind_line(plan.loss, *sites, is_promoted=snapshot.is_promoted, lacks=len(plan.lacks))
+    line = behind_line(plan.loss, *sites, is_promoted=snapshot.is_promoted, lacks=len(plan.lacks), is_left=is_left)
     click.echo(filled(line), err=to_stderr)
 
 
@@ -192,9 +201,11 @@ def summary(result: OperationResult) -> str:
     lines = [stranded_line(result)] if result.stranded else []
     lines += [late_commits_line(result)] if result.late_commits else []
     lines += [unwatched_line(result)] if result.is_unwatched else []
+    head = headline(result.loss, result.source, is_left=bool(result.left_at_source))
+    left = left_range_lines(result.left_at_source, result.link, result.source, result.target)
     if found := list(found_lines(result)):
-        lines += [headline(result.loss, result.source), *found]
-    return "; ".join(lines) or headline(result.loss, result.source)
+        lines += [head, *found]
+    return "; ".join([*(lines or [head]), *left])
 
 
 def _with_loss(losses: Iterable[PartitionLoss]) -> list[PartitionLoss]:
@@ -306,7 +317,8 @@ def _show_losses(result: OperationResult, shown: OperationPlan | None) -> None:
     gone = planned.keys() - {(loss.topic, loss.partition) for loss in lossy}
     if not lossy:
         seen = "" if all(loss.is_none for loss in result.losses) else " that was seen"
-        click.echo(f"Only at the source: none{seen}")
+        beside = f" {BESIDE_LEFT}" if result.left_at_source else ""
+        click.echo(f"Only at the source: none{seen}{beside}")
     if unlike:
         title = "Only at the source, unlike the plan" if planned else "Only at the source"
         _show_rows(_as_rows(unlike), _loss_columns(unlike), title)
@@ -368,10 +380,11 @@ def show_result(result: OperationResult, shown: OperationPlan | None = None) -> 
         click.echo(filled(not_named_line(result.not_named, result.source)), err=True)
     for line in left_lines(result):
         click.echo(filled(line), err=True)
+    tell_left(result)
     if result.stranded:
         click.echo(filled(stranded_line(result)), err=True)
     else:
-        tell_loss(result.loss, result.source)
+        tell_loss(result.loss, result.source, is_left=bool(result.left_at_source))
     tell_lacks(result.lacks, result.target, to_stderr=True)
     for line in found_lines(result):
         click.echo(filled(line), err=True)

@@ -11,14 +11,20 @@ from failover.losses.statements import Certainty, LossGrowth, LossTotal
 from mirror.api import CLOCK_DIFFERENCE_MAX_MS
 from mirror.limits import HEARTBEAT_MAX_AGE_MS
 
+BESIDE_LEFT = "beside what was left there before"
 PACE_WHOLE_SECONDS = 59.0
 """The looks are a quarter of a second apart: the first of a whole minute may be a little younger."""
 
 
-def headline(total: LossTotal, source: str) -> str:
+def headline(total: LossTotal, source: str, *, is_left: bool = False) -> str:
     """The loss in a few sentences; what is only likely is said to be so, and what the target itself had, and lost, is
-    told apart: no pace speaks of it.
+    told apart: no pace speaks of it. `is_left`: what somebody left there before is not among it, and is told apart.
     """
+    said = _headline_of_all(total, source)
+    return said.replace("only at the source: ", f"{BESIDE_LEFT}, only at the source: ", 1) if is_left else said
+
+
+def _headline_of_all(total: LossTotal, source: str) -> str:
     unknown = f"; of {counted(total.unasked_links, 'link')} nothing could be asked" if total.unasked_links else ""
     if total.uncompared_partitions:
         where = counted(total.uncompared_partitions, "partition")
@@ -94,10 +100,13 @@ def _headline(total: LossTotal, source: str) -> str:
     )
 
 
-def behind_line(total: LossTotal, source: str, target: str, *, is_promoted: bool, lacks: int = 0) -> str:
+def behind_line(
+    total: LossTotal, source: str, target: str, *, is_promoted: bool, lacks: int = 0, is_left: bool = False
+) -> str:
     """Of a switchover, which loses nothing, what its drain is to wait for, as it is now. Of one that is refused since
     the target lacks records of its own, or may, in so many partitions: no more than that. Of a source that does not
     answer, or not wholly, what was last seen of it, and what is likely, as a failover says it: there is no now.
+    `is_left`: as of `headline`.
     """
     if lacks:
         return (
@@ -117,19 +126,22 @@ def behind_line(total: LossTotal, source: str, target: str, *, is_promoted: bool
     is_behind = bool(seen_offsets) and total.records != 0
     committed = " that is committed" if total.open_offsets else ""
     all_of_it = f"all that is committed at {source}" if committed else f"all that {source} has"
+    none = f"{BESIDE_LEFT}, nothing is lost" if is_left else "nothing is lost"
+    alone = f"{source} alone has nothing{' else' if is_left else ''}{committed}"
+    all_of_it = all_of_it.replace("all that", "all else that") if is_left else all_of_it
     as_of += _held(total)
     unknown = counted(total.unseen_partitions, "partition")
     unseen = f"; of {unknown} that is not known" if total.unseen_partitions else ""
     unseen += f"; of {counted(total.unasked_links, 'link')} nothing could be asked" if total.unasked_links else ""
     if is_promoted:
-        there = f"{missing} are at {source} alone" if is_behind else f"{source} alone has nothing{committed}"
+        there = f"{missing} are at {source} alone" if is_behind else alone
         return (
-            f"nothing is lost: the link was moved before, and brings nothing more; {there}, {as_of}{unseen}. While "
+            f"{none}: the link was moved before, and brings nothing more; {there}, {as_of}{unseen}. While "
             "nobody has decided about what is there, the switchover is refused"
         )
     has = f"{target} is {missing} behind {source}" if is_behind else f"{target} has {all_of_it}"
     return (
-        f"nothing is lost: {has}, {as_of}{unseen}. The drain waits until {target} has all that {source} takes until "
+        f"{none}: {has}, {as_of}{unseen}. The drain waits until {target} has all that {source} takes until "
         "then, and if it waits in vain, the switchover is refused and changes nothing"
     )
 

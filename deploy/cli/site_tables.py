@@ -14,6 +14,7 @@ from deploy.cli.failover_tables import (
     show_result,
     summary,
     tell_lacks,
+    tell_left,
     tell_loss,
     tell_next,
     tell_paused,
@@ -76,13 +77,16 @@ def show_plan(plan: SitePlan, *, to_stderr: bool = True) -> None:
         tell_pending(one, to_stderr=to_stderr)
         tell_unanswered(one, to_stderr=to_stderr)
         tell_lacks(one.lacks, plan.target, to_stderr=to_stderr)
+        tell_left(one.snapshot, to_stderr=to_stderr)
+    is_left = any(one.snapshot.left_at_source for one in going)
     is_any_asked = all(one.reason is not RefusalReason.NOTHING_SELECTED for one in plan.refusals)
     if is_any_asked and plan.operation is Operation.FAILOVER:
-        tell_loss(plan.loss, plan.source, to_stderr=to_stderr)
+        tell_loss(plan.loss, plan.source, is_left=is_left, to_stderr=to_stderr)
     elif is_any_asked:
         is_promoted = all(one.snapshot.is_promoted for one in going)
         lacks = sum(len(one.lacks) for one in going)
-        line = behind_line(plan.loss, plan.source, plan.target, is_promoted=is_promoted, lacks=lacks)
+        sites = plan.source, plan.target
+        line = behind_line(plan.loss, *sites, is_promoted=is_promoted, lacks=lacks, is_left=is_left)
         click.echo(filled(line), err=to_stderr)
     rows = [_plan_row(plan, one) for one in plan.links]
     columns = [name for name in _link_columns(rows) if plan.operation is Operation.FAILOVER or name != "certainty"]
@@ -195,7 +199,7 @@ def print_results(
         "refused_links": [*intent.refused_links, *given_up],
         "seconds": first.seconds,
         "loss": loss,
-        "summary": headline(loss, first.source),
+        "summary": headline(loss, first.source, is_left=any(result.left_at_source for result in moved)),
         "links": [{**to_document(result), "summary": summary(result)} for result in results],
         "stays": stays,
         "next": steps,
@@ -219,6 +223,7 @@ def _show_results(
             click.echo(f"{result.link}:")
             show_result(result)
             continue
+        tell_left(result)
         tell_lacks(result.lacks, result.target, to_stderr=True)
         if result.failure is not None and not result.failure.is_given_up:
             click.echo(filled(f"{result.link} was cut short in its step {result.failure.step}: {result.failure.error}"))
@@ -228,7 +233,7 @@ def _show_results(
     tell_stays(stays, first.source, to_stderr=False)
     if first.not_closed:
         click.echo(filled(first.not_closed), err=True)
-    tell_loss(loss, first.source)
+    tell_loss(loss, first.source, is_left=any(result.left_at_source for result in moved))
     outcomes = Counter(str(row["outcome"]) for row in rows)
     told = ", ".join(f"{count} {outcome}" for outcome, count in outcomes.items())
     line = f"{first.operation.value} {first.source} -> {first.target}: {told} in {first.seconds:.1f} s"

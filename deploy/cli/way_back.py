@@ -129,6 +129,7 @@ class Coming:
             "link": self._link.name,
             "stranded_records": plan.stranded_records,
             "left_records": plan.left_records,
+            "left_at_target": plan.left_at_target,
             "export_to": plan.export_to,
             "steps_done": tuple(came_back.steps_done),
             "groups_back": plan.groups_back,

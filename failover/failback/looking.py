@@ -26,8 +26,10 @@ from failover.failback.waves import GroupsBack, groups_back, moved_along
 from failover.journal.log import load_operations
 from failover.journal.standing import is_verified
 from failover.journal.values import OperationLog
+from failover.losses.left_records import count_left
 from failover.observing.elsewhere import look_elsewhere
 from failover.observing.observe import observe
+from failover.observing.sites import Sites
 from failover.observing.snapshot import Snapshot
 from mirror.api import (
     CarriedBack,
@@ -132,6 +134,7 @@ async def _look_along(
     groups = _groups_to_come(snapshot, there, entries, operations)
     through = reads_through(found, snapshot.groups, groups.coming)
     condition, ahead = condition_now(entries, heartbeat), foreseen(snapshot, groups)
+    sites = Sites(back, target, source, (), source.clock.now_ms)
     return BackLink(
         *(back.name, condition, entries.run, later, unfinished, tails, elsewhere, groups),
         through,
@@ -140,6 +143,7 @@ async def _look_along(
         topics_gone=_gone(link, there, at_source, at_target),
         has_topics=bool(topics),
         foreseen=ahead,
+        left=await count_left(sites, snapshot.left_at_source),
     )
 
 

@@ -15,6 +15,7 @@ from failover.failback.foreseen import NOTHING_FORESEEN, Foreseen
 from failover.failback.stranding import Stranded
 from failover.failback.through import ReadsTail
 from failover.failback.waves import ALL_BACK, GroupsBack
+from failover.observing.snapshot import LeftRange
 from failover.planning.plan import Elsewhere
 from mirror.api import LinkCondition, LinkRun, RunState, SourceParting, StrandedTail
 
@@ -126,6 +127,8 @@ class BackLink:
     """Whether its source has any that it carries."""
     foreseen: Foreseen = NOTHING_FORESEEN
     """What a switchover along it would refuse."""
+    left: tuple[LeftRange, ...] = ()
+    """What it does not bring, as was decided before."""
 
     @property
     def active_elsewhere(self) -> tuple[str, ...]:
@@ -197,6 +200,8 @@ class FailbackPlan:
     """The operation of OPERATION_UNDER_WAY."""
     foreseen: Foreseen = NOTHING_FORESEEN
     """What the switchover among the steps would refuse."""
+    left_at_target: tuple[LeftRange, ...] = ()
+    """What the link back does not bring to the source, as was decided after an earlier move along it."""
 
 
 _NOT_SEEN_TO_RUN: Final = (LinkCondition.NEVER_RAN, LinkCondition.SILENT, LinkCondition.AWAITED)
@@ -258,6 +263,7 @@ def plan_failback(
         stays_paused=stays_paused,
         stands_still=back.still if back else (),
         foreseen=back.foreseen if back else NOTHING_FORESEEN,
+        left_at_target=back.left if back else (),
         seen=(LinkStands.of(found.link, run), *([LinkStands.of(back.name, back.run)] if back else [])),
     )
 

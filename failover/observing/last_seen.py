@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from mirror.api import Ceased, Checkpoint, SeenEnd
+from mirror.api import Ceased, Checkpoint, End, SeenEnd
 
 
 class LastSeen(NamedTuple):
@@ -54,3 +54,10 @@ def _last_seen(checkpoint: Checkpoint | None, observed: SeenEnd | None) -> LastS
 
 def _as_observed(observed: SeenEnd) -> LastSeen:
     return LastSeen(observed.start, observed.end, observed.at_ms, ceased=observed.ceased)
+
+
+def unmirrored(seen: LastSeen | None, end: End | None) -> int:
+    """How many offsets of the source were seen behind those that were mirrored."""
+    if seen is None:
+        return 0
+    return max(0, seen.end - max(seen.start or 0, end.source_next if end is not None else 0))

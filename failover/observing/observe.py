@@ -14,7 +14,8 @@ from broker.client.model import Topic
 from broker.wire.vocabulary import TopicPartition
 from failover.observing.contact import SiteFinding
 from failover.observing.doubted import Doubted, doubted
-from failover.observing.last_seen import LastSeen, last_seen
+from failover.observing.last_seen import LastSeen, last_seen, unmirrored
+from failover.observing.left_ranges import left_ranges
 from failover.observing.loading import Loaded, load_link
 from failover.observing.looking import (
     Asking,
@@ -46,6 +47,7 @@ from mirror.api import (
     GroupMap,
     GroupSync,
     Link,
+    LinkRun,
     LinkState,
     Observation,
     SourceBrokers,
@@ -100,10 +102,7 @@ async def observe(
     seen_groups = await _groups(link, state, partitions, sites, wanted, listed, seen, of_source, places, in_doubt)
     return Snapshot(
         *(link.name, link.source.name, link.target.name, now_ms, _finding(source, loaded, of_source)),
-        link_state=run.state.value if (run := state.entries.run) else "running",
-        operation_id=run.operation_id if run else "",
-        partitions=partitions,
-        groups=seen_groups,
+        *(*_stands(state.entries.run), partitions, seen_groups),
         asked_groups=groups,
         last_look=kept.last,
         units_apart=state.entries.units_apart,
@@ -113,7 +112,13 @@ async def observe(
         declared_otherwise=loaded.completed.otherwise,
         groups_elsewhere=_elsewhere(of_groups, seen_groups, places),
         groups_carried_before=_carried_before(link, state, groups),
+        left_at_source=left_ranges(state.entries.left_at_source(), partitions),
     )
+
+
+def _stands(run: LinkRun | None) -> tuple[str, str]:
+    """What the link may do, and by which operation."""
+    return (run.state.value, run.operation_id) if run is not None else ("running", "")
 
 
 def _carried_before(link: Link, state: LinkState, asked: tuple[str, ...]) -> tuple[str, ...]:
@@ -250,7 +255,7 @@ def _partitions(
                 trusted=not (cut or at in in_doubt.logs or (seen is not None and seen.is_another)),
                 has_local_writers=returned.is_shared(at),
                 mirrored_target_next=end.target_next if end else None,
-                returned_at_most=returned.at_most(at, _unmirrored(seen, end) if source_end is None else None),
+                returned_at_most=returned.at_most(at, unmirrored(seen, end) if source_end is None else None),
                 unanswered="" if why is None else str(why),
                 last_mirrored=_last_mirrored(state, at),
                 target_start=starts.get(TopicPartition(target_topic, at.partition)) if why is None else None,
@@ -283,13 +288,6 @@ def _last_mirrored(state: LinkState, at: TopicPartition) -> tuple[int, int] | No
     found = state.map.find(*at)
     last = last_landed(found) if found is not None else None
     return None if last is None else (last.source, last.target)
-
-
-def _unmirrored(seen: LastSeen | None, end: End | None) -> int:
-    """How many offsets of the source were seen behind those that were mirrored."""
-    if seen is None:
-        return 0
-    return max(0, seen.end - max(seen.start or 0, end.source_next if end is not None else 0))
 
 
 async def _groups(

@@ -155,6 +155,22 @@ class Lacked:
 
 
 @dataclass(frozen=True, slots=True)
+class LeftRange:
+    """Offsets [first_offset, end_offset) of the source, whose records stay there alone, as somebody decided at
+    `decided_at_ms` (Unix time): no link brings them. `records` were counted by reading; None: they were not, and are at
+    most as many as there are offsets. `reason`: in what that was decided, as the gap ledger has it.
+    """
+
+    topic: str
+    partition: int
+    first_offset: int
+    end_offset: int
+    records: int | None
+    decided_at_ms: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class Snapshot:
     """Both sites of one link at `taken_at_ms` (Unix time).
 
@@ -205,6 +221,8 @@ class Snapshot:
     """When the operation, or its plan, first found that nobody listened at the source, which is dead still; None: it
     never did, or the source is only silent.
     """
+    left_at_source: tuple[LeftRange, ...] = ()
+    """What the target does not get of the source, by an earlier decision."""
 
     @property
     def is_promoted(self) -> bool:

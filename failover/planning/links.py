@@ -23,6 +23,7 @@ from failover.freezing.hooks import Hooks
 from failover.journal.standing import is_verified, under_way
 from failover.limits import LACKS_IN_PART_S, SOURCE_AWAITED_MS, SOURCE_ROLE_S
 from failover.losses.lacked import count_lacked, find_lacked
+from failover.losses.left_records import count_left
 from failover.observing.contact import CLIENT_ID, SiteFinding, reach
 from failover.observing.elsewhere import look_elsewhere
 from failover.observing.held_silence import held_silence
@@ -230,6 +231,7 @@ async def plan_link(intent: Intent, sites: Sites, hooks: Hooks) -> LinkMove:
         (sites, snapshot), others = await both(_look_compared(sites, Sites.look), others_beside(sites))
         lacks = await _lacks(sites)
         snapshot = replace(await mark_interrupted(snapshot, sites), lacked=await count_lacked(sites, lacks))
+        snapshot = replace(snapshot, left_at_source=await count_left(sites, snapshot.left_at_source))
         plan = plan_switchover(
             snapshot,
             left_groups=intent.left_groups,

@@ -74,6 +74,7 @@ def result_of(
         is_source_open=_is_source_open(link, at_source),
         seen_by=seen.seen_by,
         not_closed=at_source.not_closed,
+        left_at_source=link.plan.snapshot.left_at_source,
     )
 
 

@@ -8,6 +8,7 @@ from broker.wire.site_role import SiteStanding
 from failover.losses.statements import LossTotal, PartitionLoss
 from failover.losses.stranded import StrandedRange
 from failover.observing.contact import SiteFinding
+from failover.observing.snapshot import LeftRange
 from failover.planning.left import LeftPartition
 from failover.planning.moves import GroupMove, GroupTotal, UnplannedReadAgain, UnplannedSkip
 from failover.planning.staying import Stay
@@ -89,6 +90,9 @@ class OperationResult:
     """Of a failover: its target's own former records that it has no more, and the source has, as was consented to."""
     not_closed: str = ""
     """How a source stands that was to be closed, by its role or by ACLs, and of which it is not known that it is."""
+
+    left_at_source: tuple[LeftRange, ...] = ()
+    """What the target did not get, as somebody had decided before; as the plan says it."""
 
     @property
     def has_findings(self) -> bool:
