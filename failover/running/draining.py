@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import shlex
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import partial
 
+from broker.base.documents import iso_time
 from broker.client.errors import ClientError
 from failover.errors import NotDrained, OffsetsPending
 from failover.limits import DRAIN_POLL_S, QUIET_S
@@ -16,14 +18,15 @@ from failover.observing.open_transactions import Holding, open_transactions
 from failover.observing.sites import Sites
 from failover.observing.snapshot import Snapshot
 from failover.running.patience import patiently
+from mirror.api import Heartbeat, MirrorError, Pulse, judge_heartbeat
 
 PARTITIONS_NAMED = 5
 """In an error."""
 
 
-async def drain(sites: Sites, timeout_s: float) -> Snapshot:
+async def drain(sites: Sites, timeout_s: float, *, is_frozen: bool = False) -> Snapshot:
     """Wait until the mirror has everything, no group has offsets in a transaction that has not ended, and the source
-    has been quiet for QUIET_S.
+    has been quiet for QUIET_S. `is_frozen`: its brokers refuse writes meanwhile.
 
     A look that fails, as one does while a broker's partitions have no leader, is followed by another one.
     """
@@ -69,10 +72,12 @@ async def drain(sites: Sites, timeout_s: float) -> Snapshot:
         if loop.time() > deadline:
             if is_mirrored and snapshot.pending_groups:
                 raise OffsetsPending(snapshot.source, snapshot.pending_groups, timeout_s)
+            silent = () if is_mirrored else await _silent_workers(sites)
             raise (
                 holding.error(sites.link.source, timeout_s)
+                or _unworked(snapshot, behind, silent, timeout_s)
                 or _not_made(snapshot, to_come, timeout_s)
-                or _still_behind(snapshot, behind, timeout_s)
+                or _still_behind(snapshot, behind, timeout_s, is_frozen=is_frozen)
             )
         await asyncio.sleep(DRAIN_POLL_S if quiet_since is None else _until_quiet(quiet_since, asked_at_s, deadline))
 
@@ -89,13 +94,46 @@ def _recreated(snapshot: Snapshot, made_anew: Sequence[str]) -> NotDrained:
     )
 
 
-def _still_behind(snapshot: Snapshot, behind: LossTotal, timeout_s: float) -> NotDrained:
-    missing = f"{behind.offsets} offsets in {behind.partitions_with_loss} partitions were still not mirrored"
-    written = f"{snapshot.source} was still being written to"
+async def _silent_workers(sites: Sites) -> tuple[Heartbeat, ...]:
+    """Of the owners of the link's units those of which no heartbeat came for so long that they do not live."""
+    with suppress(ClientError, MirrorError):
+        entries = await sites.readers.states.of(sites.link).read(sites.target, only=())
+        judged = [judge_heartbeat(owner, sites.target.clock.now_ms()) for owner in entries.owners().values()]
+        return tuple(one for one in judged if one.pulse is Pulse.SILENT)
+    return ()
+
+
+def _unworked(
+    snapshot: Snapshot, behind: LossTotal, silent: Sequence[Heartbeat], timeout_s: float
+) -> NotDrained | None:
+    """Where nobody brings what is missing, whoever writes."""
+    if not silent:
+        return None
+    oldest = max(silent, key=lambda one: one.age_ms or 0)
+    since = f", the last one at {iso_time(oldest.at_ms)}" if oldest.at_ms is not None else ""
+    why = f"no worker brings it: {oldest.detail}{since}"
     return NotDrained(
-        f"{missing if behind.offsets else written} after {timeout_s:.0f} s; nothing was changed",
-        hint="stop the producers at the source, see `farshore status`, then try again",
+        f"{_missing(snapshot, behind)} after {timeout_s:.0f} s, as {why}; nothing was changed",
+        hint=f"restart the worker (`farshore mirror run --link {snapshot.link}`), see `farshore status --link "
+        f"{snapshot.link} --until healthy`, then try again",
     )
+
+
+def _missing(snapshot: Snapshot, behind: LossTotal) -> str:
+    missing = f"{behind.offsets} offsets in {behind.partitions_with_loss} partitions were still not mirrored"
+    return missing if behind.offsets else f"not all that {snapshot.source} has was mirrored"
+
+
+def _still_behind(snapshot: Snapshot, behind: LossTotal, timeout_s: float, *, is_frozen: bool) -> NotDrained:
+    written = f"{snapshot.source} was still being written to"
+    hint = "stop the producers at the source, see `farshore status`, then try again"
+    if is_frozen and behind.offsets:  # nobody could write: the mirror is slow, or stands still
+        hint = (
+            f"{snapshot.source} refused writes meanwhile, so it is the mirror that did not bring them: see `farshore "
+            f"status --link {snapshot.link}`, then try again, with a longer --timeout where it is only slow"
+        )
+    missing = _missing(snapshot, behind) if behind.offsets else written
+    return NotDrained(f"{missing} after {timeout_s:.0f} s; nothing was changed", hint=hint)
 
 
 def _not_made(snapshot: Snapshot, to_come: Sequence[str], timeout_s: float) -> NotDrained | None:

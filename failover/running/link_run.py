@@ -138,7 +138,8 @@ class LinkRun:
             case OperationStep.DRAIN if self.is_promoted:  # it was drained before that
                 return
             case OperationStep.DRAIN:
-                draining = settle if plan.snapshot.is_promoted else drain
+                is_moved, is_frozen = plan.snapshot.is_promoted, plan.freezing.is_enforced
+                draining = settle if is_moved else partial(drain, is_frozen=is_frozen)
                 self.snapshot = await draining(self.sites, self._drain_timeout_s)
                 if reading := active_at_source(self.snapshot.groups, plan.left_groups):
                     raise GroupsRead([refusal.subject for refusal in reading], self.sites.link.source.name)

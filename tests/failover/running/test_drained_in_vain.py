@@ -1,0 +1,45 @@
+"""What a switchover says where its drain came to nothing: who is to be seen to."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from failover.errors import NotDrained
+from failover.planning.plan import plan_switchover
+from failover.running.draining import drain
+from tests.failover.stage import PARTITIONS, mirrored, two_sites
+from tests.mirror.harness import Later, some_records, write
+
+RECORDS = 7
+
+
+async def test_of_a_worker_that_is_silent_it_is_said_and_not_to_stop_the_producers(tmp_path: Path) -> None:
+    """It said to stop the producers, which the freeze had done; the worker had been silent for a minute."""
+    async with two_sites(tmp_path) as stage:
+        async with mirrored(stage, clock=Later(by_ms=-65_000)):  # its last heartbeat is as old
+            pass
+        await write(stage.source, PARTITIONS[1], some_records(5000, RECORDS))
+        plan = plan_switchover(await stage.sites.look())
+        with pytest.raises(NotDrained) as refused:
+            await stage.run(plan, stage.sites, drain_timeout_s=1.0)
+    said, link = str(refused.value), stage.link.name
+    assert said.startswith(
+        f"{RECORDS} offsets in 1 partitions were still not mirrored after 1 s, as no worker brings it"
+    )
+    assert "no heartbeat of " in said
+    assert ", the last one at 20" in said
+    assert refused.value.hint.startswith(f"restart the worker (`farshore mirror run --link {link}`)")
+    assert "producers" not in refused.value.hint
+
+
+async def test_where_the_source_refused_writes_nobody_is_told_to_stop_producers(tmp_path: Path) -> None:
+    async with two_sites(tmp_path) as stage:
+        async with mirrored(stage):  # it hangs for no longer than one may that lives
+            pass
+        await write(stage.source, PARTITIONS[1], some_records(5000, RECORDS))
+        with pytest.raises(NotDrained) as refused:
+            await drain(stage.sites, 1.0, is_frozen=True)
+    assert "east refused writes meanwhile, so it is the mirror" in refused.value.hint
+    assert "stop the producers" not in refused.value.hint
