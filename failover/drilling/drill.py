@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from broker.base.durations import human_seconds
 from broker.base.errors import FarshoreError
 from failover.drilling.findings import DrillFinding, age_words, is_old_age
 from failover.drilling.groups import GroupDrill, drilled_groups, of_groups, of_pending, of_unseen_groups
@@ -276,7 +277,11 @@ def _of_ends(status: LinkStatus, blind: Snapshot | None, ends_age_ms: int | None
     if is_old_age(ends_age_ms, DRILL_ENDS_MAX_AGE_MS):
         text = f"where the source's logs end was {age_words(ends_age_ms)}, beside the records: "
         text += "a loss would be stated as less"
-        yield DrillFinding("ends_not_seen", status.source, text, "see event=ends_not_kept in the mirror's output")
+        step = "see event=ends_not_kept in the mirror's output"
+        if status.heartbeat_age_ms is not None and status.heartbeat_age_ms > DRILL_ENDS_MAX_AGE_MS:
+            silent = f"no heartbeat of {status.worker} for {human_seconds(status.heartbeat_age_ms / 1000)}"
+            step = f"{silent}: restart it, `farshore mirror run --link {status.link}`"  # who hangs writes no line
+        yield DrillFinding("ends_not_seen", status.source, text, step)
 
 
 def _of_return(status: LinkStatus, blind: Snapshot | None, returns_active: Sequence[int]) -> Iterable[DrillFinding]:

@@ -89,6 +89,16 @@ def test_ends_that_were_seen_nobody_can_tell_when_are_found(age_ms: int, found: 
     assert kinds(looked) == ([("ends_not_seen", "east")] if found else [])
 
 
+def test_where_the_worker_is_silent_too_that_is_what_is_to_be_seen_to() -> None:
+    """A worker that was stopped has no line in its output that would say so."""
+    blind = replace(BLIND, last_look=replace(LAST, at_ms=NOW_MS - 12_000))
+    (lively,) = drilled(blind).findings
+    assert "event=ends_not_kept" in lively.next_step
+    (found,) = drilled(blind, seen=status(age_ms=12_000)).findings
+    assert found.kind == "ends_not_seen"
+    assert found.next_step == "no heartbeat of mirror-0 for 12.0 s: restart it, `farshore mirror run --link east-west`"
+
+
 def waiting(action: GroupAction, **more: object) -> GroupSyncs:
     entry = GroupSync("analysts", NOW_MS, waiting={("flights", 0): action}, **more)  # type: ignore[arg-type]  # its own
     return GroupSyncs({"analysts": entry}, GroupSyncTimes(looked_at_ms=NOW_MS))
