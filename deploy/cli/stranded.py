@@ -35,7 +35,7 @@ from deploy.cli.terminal import (
 )
 from failover.failback.export import MANIFEST, Manifest, export_stranded, read_manifest
 from failover.failback.replay import Replayed, check_left, replay
-from failover.failback.stranding import Stranded, check_settled, leave_at_source, read_stranded
+from failover.failback.stranding import Stranded, check_settled, count_in, leave_at_source, read_stranded
 from failover.observing.partings import target_lacks
 from mirror.api import TailReader
 from mirror.link import Link
@@ -165,7 +165,16 @@ def leave_command(context: AppContext, link_name: str | None, dry_run: bool, yes
 
     run_async(leave())
     if output != Output.TABLE:
-        emit(tails, output)
+        emit([replace(tail, left=True) for tail in tails], output)
+        return
+    where = counted(len({tail.where for tail in tails}), "partition")
+    click.echo(
+        filled(
+            f"decided: {counted(count_in(tails) or 0, 'record')} in {where} of {link.source.name} stay there; link "
+            f"{link.name} does not bring them to {link.target.name}. `farshore stranded list --link {link.name}` has "
+            "them, as left"
+        )
+    )
 
 
 async def _run_of(link: Link) -> LinkRun | None:
@@ -280,9 +289,17 @@ def in_words(found: Stranded) -> str:
         return lacks or f"{found.source} has no record that {found.target} lacks"
     count = "records, how many is not known (an open transaction, or no known end)," if found.records is None else ""
     count = count or counted(found.records or 0, "record")
-    left = total - len(found.undecided)
-    more = f"; {left} of these were decided about before, and stay at {found.source}" if left else ""
+    is_left = found.undecided != found.tails
+    more = f"; {_left_in_words(found)} decided about before, and stay at {found.source}" if is_left else ""
     return f"{found.source} alone has {count} in {counted(total, 'range')}{more}{f'; {lacks}' if lacks else ''}"
+
+
+def _left_in_words(found: Stranded) -> str:
+    ranges = len(found.tails) - len(found.undecided)
+    if not found.undecided:
+        return "all of these were"
+    records = "records of these" if found.left_records is None else f"{counted(found.left_records, 'record')} of these"
+    return f"{records}, in {counted(ranges, 'range')}, were"
 
 
 def parting_lines(found: Stranded) -> Iterable[str]:

@@ -215,7 +215,11 @@ def test_saved_left_and_replayed_each_stranded_record_is_at_both_sites_once(oper
     operator.run("stranded leave --link east-west --dry-run")
     operator.run("stranded export --link east-west --to " + str(saved), ExitCode.REFUSED)
     operator.run("stranded leave --link east-west", ExitCode.REFUSED)
-    operator.run("stranded leave --link east-west --yes")
+    decided = " ".join(operator.run("stranded leave --link east-west --yes").stdout.split())
+    assert decided.startswith("decided: 7 records in 1 partition of east stay there; link east-west does not bring")
+    assert "7 records in 1 range; all of these were decided about before, and stay at east" in " ".join(
+        operator.run("stranded list --link east-west").stdout.split()
+    )
     assert json.loads(operator.run("stranded list --link east-west -o json").stdout)["tails"][0]["left"] is True
     told = operator.run(f"{replay} --dry-run").stdout
     assert "7 records would be appended at west" in told
