@@ -61,10 +61,11 @@ def steps_to_decide(
     if lacks := that_are_missing(found.partings) if link.topic_names == "same" else ():
         return (*steps, *_behind_older_disk(link, is_known=any(one.is_known for one in lacks)))
     if len(backs) == 1 or not backs:
-        what = f"then decide. They stay at {here} alone, and applications come back there: stop what reads and writes "
-        steps.append(NextStep(f"{what}at {there}", f"farshore failback --link {name}"))
+        what = f"then decide. They stay at {here} alone, and applications go on there: stop what reads and writes at "
+        steps.append(NextStep(f"{what}{there}, if anything does", f"farshore failback --link {name}"))
     resume = f"farshore link resume --link {name} --stranded"
-    steps.append(NextStep(f"or they stay at {here} alone, and applications at {there}", f"{resume} leave"))
+    where = f"or they stay at {here} alone, applications stay where they are, and the link goes on behind them"
+    steps.append(NextStep(where, f"{resume} leave"))
     steps.append(NextStep(f"or {there} gets them behind its own newer records", f"{resume} append"))
     return tuple(steps)
 

@@ -52,6 +52,12 @@ def test_what_is_only_at_the_source_is_saved_first_and_each_decision_has_its_com
         assert to_decide(replace(SPLIT, tails=(no_question,)), BACK) == []
 
 
+def test_the_words_are_true_wherever_applications_are_by_now() -> None:
+    """The source is the active site again: it said that applications come back there, and are at the target."""
+    told = [step.what for step in steps_to_decide(LINK, SPLIT, (BACK,), {"back": LinkCondition.PROMOTED})]
+    assert not [what for what in told if "come back" in what or "applications at west" in what]
+
+
 def test_where_only_the_lost_site_wrote_the_way_back_is_told() -> None:
     """A failover's `next` leads there, and it ended there: there was nothing to decide."""
     only = replace(SPLIT, tails=(replace(TAIL, target_wrote=False),))
