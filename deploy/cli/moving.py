@@ -17,6 +17,7 @@ from broker.base.errors import FarshoreError
 from broker.client.fanout import both, side_by_side
 from deploy.cli import failover_tables as link_tables
 from deploy.cli import site_tables
+from deploy.cli.drain_bars import drain_bars, told_by
 from deploy.cli.gate_words import of_a_step, refusal_of
 from deploy.cli.interrupted import Begun, told_where_interrupted
 from deploy.cli.lines import filled
@@ -140,7 +141,9 @@ async def _begin(looked: Looked, begun: Begun, plan_digest: str = "", of: Step |
     if of is not None:
         said = {**said, "within": of.operation_id, "away": to_document(of.away)}
     tell, still_wanted = link_tables.tell_groups_stand, of.renew if of is not None else None
-    results = await begin(looked.moves, looked.intent, operation_id, this_process(), said, tell, still_wanted)
+    with drain_bars() as tell_drain:
+        moves = told_by(tell_drain, looked.moves)
+        results = await begin(moves, looked.intent, operation_id, this_process(), said, tell, still_wanted)
     return Ended(looked.intent, results, said)
 
 

@@ -10,6 +10,7 @@ from broker.base.documents import to_document
 from broker.base.errors import FarshoreError
 from broker.base.time_limits import timeout
 from broker.client.cluster import Cluster
+from deploy.cli.drain_bars import drain_bars
 from deploy.cli.failover_tables import tell_groups_stand
 from deploy.cli.interrupted import told_where_interrupted
 from deploy.cli.moving import Ended, now_ms
@@ -38,7 +39,9 @@ async def take_up(context: AppContext, log: OperationLog, within_id: str = "") -
         begun.operation_id = log.operation_id
         of_failback = within_id or within(log)
         sites = [replace(one, within=of_failback) for one in await enter_again(stack, context, log)]
-        results = await resume(log, sites, context.hooks(), this_process(), tell_groups_stand)
+        with drain_bars() as tell_drain:
+            sites = [replace(one, tell_drain=tell_drain) for one in sites]
+            results = await resume(log, sites, context.hooks(), this_process(), tell_groups_stand)
         return _ended(log, await _given_up(sites[0].target, log), results)
 
 

@@ -27,6 +27,26 @@ _Called: TypeAlias = tuple[tuple[BrokerAnswer, ...], tuple[str, ...]]
 
 
 @dataclass(frozen=True, slots=True)
+class DrainStands:
+    """What a drain waits for: so many offsets in so many partitions are not mirrored yet. In `seconds_left` it is given
+    up. `is_over`: it waits no more, whatever came of it.
+    """
+
+    link: str
+    offsets: int = 0
+    partitions: int = 0
+    seconds_left: float = 0.0
+    is_over: bool = False
+
+
+TellDrain: TypeAlias = Callable[[DrainStands], None]
+
+
+def tell_nobody(_stands: DrainStands) -> None:
+    """Whoever waits for the end."""
+
+
+@dataclass(frozen=True, slots=True)
 class Sites:
     """The two ends of the link; `source` is None when it does not answer, `answers` what its brokers said at first.
 
@@ -35,7 +55,8 @@ class Sites:
     whose workers saw the source meanwhile. `within`: the failback that the move is a step of. `lacks`: what was found
     that the target lacks of its own, which a source that is gone by now tells no more; `lacked`: how much that is, as
     each look is to tell. `parted`: where the source's log is another one than was mirrored, as it was seen at first.
-    `silence`: of a source that is called in vain still. `found_dead_at_ms`: as of the snapshots.
+    `silence`: of a source that is called in vain still. `found_dead_at_ms`: as of the snapshots. `tell_drain` hears how
+    a drain of the link stands.
     """
 
     link: Link
@@ -55,6 +76,7 @@ class Sites:
     parted: frozenset[TopicPartition] = frozenset()
     silence: HeldSilence | None = None
     found_dead_at_ms: int | None = None
+    tell_drain: TellDrain = field(default=tell_nobody, compare=False)
 
     async def still_silent(self) -> Sites:
         """With what its brokers say by now, of a source that was found dead. Raises SourceHeard."""

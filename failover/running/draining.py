@@ -15,7 +15,7 @@ from failover.limits import DRAIN_POLL_S, QUIET_S
 from failover.losses.statements import Certainty, LossTotal, state_loss, total_loss
 from failover.losses.stranded import stranded_ranges
 from failover.observing.open_transactions import Holding, open_transactions
-from failover.observing.sites import Sites
+from failover.observing.sites import DrainStands, Sites
 from failover.observing.snapshot import Snapshot
 from failover.running.patience import patiently
 from mirror.api import Heartbeat, MirrorError, Pulse, judge_heartbeat
@@ -30,6 +30,13 @@ async def drain(sites: Sites, timeout_s: float, *, is_frozen: bool = False) -> S
 
     A look that fails, as one does while a broker's partitions have no leader, is followed by another one.
     """
+    try:
+        return await _drain(sites, timeout_s, is_frozen=is_frozen)
+    finally:
+        sites.tell_drain(DrainStands(sites.link.name, is_over=True))
+
+
+async def _drain(sites: Sites, timeout_s: float, *, is_frozen: bool) -> Snapshot:
     loop = asyncio.get_running_loop()
     deadline = loop.time() + timeout_s
     quiet_since: float | None = None
@@ -57,6 +64,8 @@ async def drain(sites: Sites, timeout_s: float, *, is_frozen: bool = False) -> S
         behind = total_loss(
             (state_loss(view, snapshot.taken_at_ms) for view in snapshot.partitions), is_source_there=True
         )
+        left_s = max(0.0, deadline - loop.time())
+        sites.tell_drain(DrainStands(snapshot.link, behind.offsets, behind.partitions_with_loss, left_s))
         now_ends = tuple(view.source_end for view in snapshot.partitions)
         to_come = [view.name for view in snapshot.partitions if view.is_to_come]
         is_mirrored = behind.certainty is Certainty.EXACT and not behind.offsets and not to_come

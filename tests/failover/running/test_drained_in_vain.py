@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from failover.errors import NotDrained
+from failover.observing.sites import DrainStands
 from failover.planning.plan import plan_switchover
 from failover.running.draining import drain
 from tests.failover.stage import PARTITIONS, mirrored, two_sites
@@ -39,7 +41,11 @@ async def test_where_the_source_refused_writes_nobody_is_told_to_stop_producers(
         async with mirrored(stage):  # it hangs for no longer than one may that lives
             pass
         await write(stage.source, PARTITIONS[1], some_records(5000, RECORDS))
+        told: list[DrainStands] = []
         with pytest.raises(NotDrained) as refused:
-            await drain(stage.sites, 1.0, is_frozen=True)
+            await drain(replace(stage.sites, tell_drain=told.append), 1.0, is_frozen=True)
+        assert {(one.link, one.offsets, one.partitions) for one in told[:-1]} == {(stage.link.name, RECORDS, 1)}
+        assert told[0].seconds_left > told[-2].seconds_left, "it said nothing for a minute, with the source frozen"
+        assert told[-1].is_over
     assert "east refused writes meanwhile, so it is the mirror" in refused.value.hint
     assert "stop the producers" not in refused.value.hint
