@@ -288,12 +288,11 @@ def lacks_line(lacks: Sequence[SourceParting], target: str) -> str:
     known, unknown = [one for one in lacks if one.is_known], [one for one in lacks if not one.is_known]
     told = [f"no link brings what {target} had before: {told_partings(known, target)}"] if known else []
     if unknown:
-        where = "this partition" if len(unknown) == 1 else f"these {len(unknown):,} partitions"
         names = ", ".join(f"{one.where} ({one.detail})" for one in unknown[:NAMES_SHOWN])
-        more = f", and {len(unknown) - NAMES_SHOWN} more" if len(unknown) > NAMES_SHOWN else ""
+        more = f" and {len(unknown) - NAMES_SHOWN} partitions more" if len(unknown) > NAMES_SHOWN else ""
         told.append(
             f"{target} may have lost records of its own that were mirrored from it before, and no link would bring "
-            f"them back: of {where} that could not be checked: {names}{more}"
+            f"them back; whether it has is not known of {names}{more}"
         )
     return ". ".join(told)
 
