@@ -292,7 +292,7 @@ async def test_a_resume_that_is_given_up_lets_nothing_in_that_is_promoted_late(
         await die_in(stage, monkeypatch, "fence")
         arrive = await late_promotion(stage, ID)
 
-        async def not_drained(*_: object) -> None:
+        async def not_drained(*_: object, **__: object) -> None:
             raise NotDrained("a test")
 
         monkeypatch.setattr("failover.running.link_run.drain", not_drained)
