@@ -246,6 +246,7 @@ def test_without_a_terminal_the_flag_is_named(shell: Shell) -> None:
         "likely_offsets": None,
         "seen_seconds": None,
         "unanswered_at": None,
+        "found_dead_at": None,
         "fastest_per_s": None,
         "unclear_offsets": 0,
         "open_offsets": 0,
