@@ -228,7 +228,7 @@ def _cannot_go_on(
         f"`farshore {intent.operation} {which} --dry-run` says more; "
         f"`farshore operation abort {operation_id}` gives it up"
     )
-    if len(refused) < len(intent.links):
+    if is_whole_site(intent) and len(refused) < len(intent.links):
         told = f"with --whole-site all links go, or none, and {', '.join(refused)} does not: {told}"
         hint = f"{hint}, and without --whole-site the other links go alone then"
     return GateRefused(

@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Final
 
 from broker.base.errors import FarshoreError
+from broker.client.fanout import side_by_side
 from failover.errors import GateRefused, OperationUnderWay
 from failover.freezing.choice import Freezing, joined, target_topics_of
 from failover.planning.intent import Intent
@@ -51,11 +52,17 @@ async def refuse_cut_at_fence(links: Sequence[LinkRun]) -> None:
     """As `refuse_cut`, of what each link is asked right before its own fence, when that of another may be done."""
     if any(link.is_fenced for link in links):
         return
-    for link in links:
-        try:
-            await link.refuse_others()
-        except OperationUnderWay as error:
+    for link, error in zip(links, await side_by_side(map(_whoever_else, links)), strict=True):
+        if error is not None:
             raise WholeSiteCut(link.sites.link, error) from error
+
+
+async def _whoever_else(link: LinkRun) -> OperationUnderWay | None:
+    try:
+        await link.refuse_others()
+    except OperationUnderWay as error:
+        return error
+    return None
 
 
 def tell_closed(links: Iterable[LinkRun], freezing: Freezing) -> None:

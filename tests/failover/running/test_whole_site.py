@@ -22,8 +22,9 @@ from mirror.offsets.fence import Fence
 from mirror.offsets.operations import promote_link
 from tests.failover.machines import HEIR, Death, machine, quick
 from tests.failover.running.test_site_moves import ID, SWITCHOVER, dying_when_begun, take_up, until_death
-from tests.failover.site_stage import SiteStage, both_mirrored, refuses, two_links
+from tests.failover.site_stage import ORDERS, SiteStage, both_mirrored, refuses, two_links
 from tests.failover.stage import now_ms, reading
+from tests.mirror.harness import running, some_records, write
 
 WHOLE = replace(SWITCHOVER, whole_site=True)
 
@@ -82,6 +83,26 @@ async def test_taken_up_before_the_fence_it_does_not_go_on_without_a_link(
         assert f"`farshore operation abort {ID}` gives it up, and without --whole-site" in str(refused.value.hint)
         assert standing_of(await stage.log(ID), now_ms()).state in OPEN_STATES
         await take_up(stage)
+
+
+async def test_where_no_link_is_left_nothing_is_said_of_a_whole_site_that_nobody_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    quick(monkeypatch)
+    async with two_links(tmp_path) as stage:
+        async with both_mirrored(stage):
+            pass
+        await write(stage.source, ORDERS[0], some_records(9000, 5))
+        async with running(stage.flights):
+            with monkeypatch.context() as patched:
+                death = dying_when_begun(patched, "fence")
+                await until_death(stage, monkeypatch, death, replace(SWITCHOVER, drain_timeout_s=3.0))
+        assert set(given_up_links(await stage.log(ID))) == {"east-west-orders"}
+        reader = reading(stage.flights.source.bootstrap_servers, "analysts", "flights")
+        async with reader, machine(HEIR, *stage.links) as sites:
+            with pytest.raises(GateRefused, match=r"cannot go on: group_active_at_source \(analysts\)") as refused:
+                await resume(await stage.log(ID), sites, Hooks(), "an heir")
+        assert "--whole-site" not in f"{refused.value} {refused.value.hint}"
 
 
 async def test_taken_up_behind_the_fence_of_one_the_other_stays_closed_and_that_is_said(
