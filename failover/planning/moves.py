@@ -160,11 +160,17 @@ def unplanned_skips(
         was = told.get((move.group, move.place))
         is_to_come = was is not None and was.kind is MoveKind.UNKNOWN and move.group not in left_groups
         said = 0 if was is None or was.kind in AS_BROUGHT or is_to_come else was.skipped_records
-        is_more = said is not None and (move.skipped_records or 0) > said
+        # Brought there by the mirror meanwhile it is counted from where it was to stand, and not from where it stood.
+        is_as_planned = was is not None and _ends(was) == _ends(move)
+        is_more = said is not None and (move.skipped_records or 0) > said and not is_as_planned
         stays_ahead = move.kind is MoveKind.AHEAD and (was is None or was.kind is not MoveKind.AHEAD)
         is_not_made = was is not None and was.kind is MoveKind.BY_TIMESTAMP
         if is_more or (stays_ahead and (is_not_made or move.skipped_records is None)):
             yield UnplannedSkip(move.group, move.topic, move.partition, move.skipped_records)
+
+
+def _ends(move: GroupMove) -> tuple[int | None, int | None]:
+    return move.source_offset, move.target_offset
 
 
 def unplanned_read_again(planned: Iterable[GroupMove], made: Iterable[GroupMove]) -> Iterable[UnplannedReadAgain]:

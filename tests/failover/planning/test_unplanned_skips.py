@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from failover.errors import SkipsMore
-from failover.planning.moves import MoveKind, UnplannedSkip
+from failover.planning.moves import GroupMove, MoveKind, UnplannedSkip, unplanned_skips
 from failover.planning.plan import plan_failover, plan_switchover
 from failover.planning.to_datetime import moves_to
 from failover.running.link_run import LinkRun
@@ -33,6 +33,17 @@ async def test_a_group_that_went_on_at_the_target_before_the_fence_is_refused(tm
         again = plan_switchover(await stage.sites.look())
         result = await stage.run(again, stage.sites)
     assert (result.verified, result.unplanned_skips, result.has_findings) == (True, (), False)
+
+
+def test_one_that_the_mirror_brought_meanwhile_to_where_the_plan_has_it_skips_no_more() -> None:
+    """Where both sites write: a switchover was refused for that, as more stood before the group than before."""
+    planned = GroupMove(GROUP, TOPIC, 0, TOPIC, MoveKind.TRANSLATED, 40, 58, "", skipped_records=14, stood_at=53)
+    brought = replace(planned, kind=MoveKind.AHEAD, skipped_records=19, stood_at=58)
+    assert list(unplanned_skips([planned], [brought])) == []
+    went_on = replace(brought, target_offset=60, skipped_records=21, stood_at=60)
+    set_back_at_source = replace(brought, source_offset=30, skipped_records=29)
+    for more in (went_on, set_back_at_source):
+        assert [one.skipped_records for one in unplanned_skips([planned], [more])] == [more.skipped_records]
 
 
 async def test_one_that_goes_on_there_behind_the_fence_is_a_finding(
