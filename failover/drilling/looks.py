@@ -30,7 +30,7 @@ from failover.observing.partings import target_lacks
 from failover.observing.seen_by_worker import WorkersSight, watching
 from failover.observing.sites import Sites
 from failover.observing.snapshot import Snapshot
-from failover.observing.upstream import look_above_lost
+from failover.observing.upstream import look_above_lost, not_among
 from failover.observing.what_stays import OtherGroups, other_groups, what_stays
 from failover.planning.moves import plan_moves
 from failover.running.verification import pending_moves
@@ -153,9 +153,9 @@ async def _gates(
     link: Link, links: Sequence[Link], target: Cluster, blind: Snapshot, now_ms: Callable[[], int]
 ) -> TargetGates:
     topics = {view.topic for view in blind.partitions}
-    elsewhere, above = await both(look_elsewhere(link, links, topics), look_above_lost(link, links, topics))
-    if not blind.is_promoted:
-        elsewhere = (*elsewhere, *(one for one in above if one.site not in {known.site for known in elsewhere}))
+    above_lost = look_above_lost(link, () if blind.is_promoted else links, topics)  # groups that stayed follow a move
+    elsewhere, above = await both(look_elsewhere(link, links, topics), above_lost)
+    elsewhere = (*elsewhere, *not_among(elsewhere, above))
     freezing = await with_denials(await read_roles(link, None, target), None, target)
     try:
         refuse_second(await load_operations(target), (link.source.name, link.target.name), now_ms())

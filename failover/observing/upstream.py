@@ -77,6 +77,12 @@ async def look_above_lost(link: Link, links: Sequence[Link], topics: Iterable[st
     return tuple({one.source.name: Elsewhere(one.name, one.source.name, is_active=True) for one in active}.values())
 
 
+def not_among(found: Iterable[Elsewhere], above: Iterable[Elsewhere]) -> tuple[Elsewhere, ...]:
+    """Those `above` whose site `found` does not tell of. Pure."""
+    sites = {one.site for one in found}
+    return tuple(one for one in above if one.site not in sites)
+
+
 def _closed_for_good(freezing: Freezing, topics: Iterable[str]) -> frozenset[str]:
     patterns = () if freezing.source is None else freezing.source.closed_for_good
     denials = freezing.source_denials

@@ -34,7 +34,7 @@ from failover.observing.readers import Readers
 from failover.observing.seen_by_worker import WorkersSight
 from failover.observing.sites import Sites
 from failover.observing.snapshot import Snapshot
-from failover.observing.upstream import look_above_lost, look_upstream
+from failover.observing.upstream import look_above_lost, look_upstream, not_among
 from failover.observing.what_stays import others_beside, what_stays
 from failover.planning.intent import Intent
 from failover.planning.moves import with_lacked_skips
@@ -302,7 +302,7 @@ async def _elsewhere(sites: Sites, snapshot: Snapshot, freezing: Freezing) -> tu
     found, above = await both(
         look_elsewhere(sites.link, sites.links, topics), _upstream(sites, snapshot, freezing, topics)
     )
-    above = tuple(one for one in above if one.site not in {known.site for known in found})
+    above = not_among(found, above)
     is_untold = freezing.source_denials is not None and any(one.is_active is None for one in found)
     if not above and not is_untold:
         return found
