@@ -184,17 +184,7 @@ async def test_killed_between_the_fences_of_two_links_it_ends_the_same(
 ) -> None:
     quick(monkeypatch)
     async with two_links(tmp_path) as stage, both_mirrored(stage):
-        death = Death()
-
-        async def promoted(link: Link, target: Cluster, operation_id: str, *known: Any) -> Fence:
-            if link.name == "east-west-orders":  # its machine dies before the first request of its fence
-                await stage.until_state(stage.flights, "promoted")
-                death.at = death.requests + 1
-            return await promote_link(link, target, operation_id, *known)
-
-        with monkeypatch.context() as patched:
-            patched.setattr("failover.running.link_run.promote_link", promoted)
-            await until_death(stage, monkeypatch, death)
+        await die_between_fences(stage, monkeypatch)
         assert [await stage.state_of(link) for link in stage.links] == [("promoted", ID), ("running", "")]
         assert refuses(await site_standing(stage.source)) == (True, True)
         await take_up(stage)
@@ -207,17 +197,7 @@ async def test_killed_between_the_links_it_goes_on_without_one_that_is_refused_b
     """The one that was fenced is brought to its end; the other, of which nothing was changed, runs on as before."""
     quick(monkeypatch)
     async with two_links(tmp_path) as stage, both_mirrored(stage):
-        death = Death()
-
-        async def promoted(link: Link, target: Cluster, operation_id: str, *known: Any) -> Fence:
-            if link.name == "east-west-orders":
-                await stage.until_state(stage.flights, "promoted")
-                death.at = death.requests + 1
-            return await promote_link(link, target, operation_id, *known)
-
-        with monkeypatch.context() as patched:
-            patched.setattr("failover.running.link_run.promote_link", promoted)
-            await until_death(stage, monkeypatch, death)
+        await die_between_fences(stage, monkeypatch)
         reader = reading(stage.orders.source.bootstrap_servers, "billing", "orders")
         async with reader, machine(HEIR, *stage.links) as sites:
             (flights,) = await resume(await stage.log(ID), sites, Hooks(), "an heir")
@@ -255,6 +235,21 @@ async def until_death(
                 if not is_death(error):
                     raise
     assert death.is_dead
+
+
+async def die_between_fences(stage: SiteStage, monkeypatch: pytest.MonkeyPatch, intent: Intent = SWITCHOVER) -> None:
+    """When the flights are promoted, before the first request of the other link's fence."""
+    death = Death()
+
+    async def promoted(link: Link, target: Cluster, operation_id: str, *known: Any) -> Fence:
+        if link.name == "east-west-orders":
+            await stage.until_state(stage.flights, "promoted")
+            death.at = death.requests + 1
+        return await promote_link(link, target, operation_id, *known)
+
+    with monkeypatch.context() as patched:
+        patched.setattr("failover.running.link_run.promote_link", promoted)
+        await until_death(stage, monkeypatch, death, intent)
 
 
 async def take_up(stage: SiteStage) -> None:

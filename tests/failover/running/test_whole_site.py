@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from broker.client.cluster import Cluster
 from broker.client.site_role import set_site_role, site_standing
 from broker.wire.site_role import SiteRole
 from failover.errors import GateRefused
@@ -17,11 +15,16 @@ from failover.journal.standing import OPEN_STATES, OperationState, given_up_link
 from failover.planning.links import plan_link
 from failover.running.taking_up import begin, resume
 from failover.running.whole_site import WholeSiteCut
-from mirror.link import Link
-from mirror.offsets.fence import Fence
 from mirror.offsets.operations import promote_link
-from tests.failover.machines import HEIR, Death, machine, quick
-from tests.failover.running.test_site_moves import ID, SWITCHOVER, dying_when_begun, take_up, until_death
+from tests.failover.machines import HEIR, machine, quick
+from tests.failover.running.test_site_moves import (
+    ID,
+    SWITCHOVER,
+    die_between_fences,
+    dying_when_begun,
+    take_up,
+    until_death,
+)
 from tests.failover.site_stage import ORDERS, SiteStage, both_mirrored, refuses, two_links
 from tests.failover.stage import now_ms, reading
 from tests.mirror.harness import running, some_records, write
@@ -111,17 +114,7 @@ async def test_taken_up_behind_the_fence_of_one_the_other_stays_closed_and_that_
     quick(monkeypatch)
     async with two_links(tmp_path) as stage, both_mirrored(stage):
         await close_target(stage)
-        death = Death()
-
-        async def promoted(link: Link, target: Cluster, operation_id: str, *known: Any) -> Fence:
-            if link.name == "east-west-orders":
-                await stage.until_state(stage.flights, "promoted")
-                death.at = death.requests + 1
-            return await promote_link(link, target, operation_id, *known)
-
-        with monkeypatch.context() as patched:
-            patched.setattr("failover.running.link_run.promote_link", promoted)
-            await until_death(stage, monkeypatch, death, WHOLE)
+        await die_between_fences(stage, monkeypatch, WHOLE)
         reader = reading(stage.orders.source.bootstrap_servers, "billing", "orders")
         async with reader, machine(HEIR, *stage.links) as sites:
             (flights,) = await resume(await stage.log(ID), sites, Hooks(), "an heir")
