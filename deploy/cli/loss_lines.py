@@ -20,23 +20,19 @@ def headline(total: LossTotal, source: str, *, is_left: bool = False) -> str:
     """The loss in a few sentences; what is only likely is said to be so, and what the target itself had, and lost, is
     told apart: no pace speaks of it. `is_left`: what somebody left there before is not among it, and is told apart.
     """
-    said = _headline_of_all(total, source)
-    return said.replace("only at the source: ", f"{BESIDE_LEFT}, only at the source: ", 1) if is_left else said
-
-
-def _headline_of_all(total: LossTotal, source: str) -> str:
+    alone = f"{BESIDE_LEFT}, only at the source" if is_left else "only at the source"
     unknown = f"; of {counted(total.unasked_links, 'link')} nothing could be asked" if total.unasked_links else ""
     if total.uncompared_partitions:
         where = counted(total.uncompared_partitions, "partition")
         unknown = f"; in {where} the target may have lost records of its own, too: that could not be checked{unknown}"
     if not total.lacked_offsets:
-        return _headline(total, source) + unknown
+        return _headline(total, source, alone) + unknown
     count = f"{counted(total.lacked_offsets, 'offset')}, at most as many records,"
     count = count if total.lacked_records is None else counted(total.lacked_records, "record")
     had = f"{count} that the target had before, and lost"
     if total.certainty is Certainty.EXACT:
-        return f"{_headline(total, source)}. Among what is only at the source: {had}"
-    return f"{_headline(_without_lacked(total), source)}. Beside that, only at the source: {had}{unknown}"
+        return f"{_headline(total, source, alone)}. Among what is only at the source: {had}"
+    return f"{_headline(_without_lacked(total), source, alone)}. Beside that, {alone}: {had}{unknown}"
 
 
 def _without_lacked(total: LossTotal) -> LossTotal:
@@ -53,7 +49,7 @@ def _without_lacked(total: LossTotal) -> LossTotal:
     )
 
 
-def _headline(total: LossTotal, source: str) -> str:
+def _headline(total: LossTotal, source: str, alone: str) -> str:
     where = f" in {counted(total.partitions_with_loss, 'partition')}" if total.partitions_with_loss else ""
     missing = f"{counted(total.offsets, 'offset')}{where}, which are at most as many records"
     if total.records is not None or not total.offsets:
@@ -62,9 +58,9 @@ def _headline(total: LossTotal, source: str) -> str:
         )
     if total.certainty is Certainty.EXACT:
         if total.fastest_per_s is None or total.stated_at_ms is None:
-            return f"only at the source: {missing}"
+            return f"{alone}: {missing}"
         return (
-            f"only at the source: {missing}, as of {iso_time(total.stated_at_ms)}. What {source} takes from then on "
+            f"{alone}: {missing}, as of {iso_time(total.stated_at_ms)}. What {source} takes from then on "
             f"is not among them; in the fastest second {_stretch(total, 'of its last minute')} "
             f"{total.fastest_per_s:,.0f} came"
         )
