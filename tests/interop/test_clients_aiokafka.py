@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, NewTopic
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
+from aiokafka.errors import KafkaError as AioKafkaError
 from aiokafka.errors import TopicAlreadyExistsError
 
 from tests.interop.brokers import KEEPS_ALL, replicas_at
@@ -37,6 +40,26 @@ async def started(client: Any) -> AsyncIterator[Any]:
         yield client
     finally:
         await client.stop()
+
+
+async def is_refused(client: Any) -> None:
+    """It waits for no connection over TLS that it gives up, and Python would tell of a socket that was left open."""
+    before = open_sockets()
+    try:
+        with pytest.raises(AioKafkaError):
+            await client.start()
+    finally:
+        await client.stop()
+
+    async def closed() -> bool:
+        return open_sockets() <= before
+
+    await eventually(closed, "the end of the refused connection")
+
+
+def open_sockets() -> int:
+    names = (os.path.realpath(file) for file in Path("/proc/self/fd").iterdir())
+    return sum("/socket:" in name for name in names)
 
 
 async def read(consumer: Any, count: int) -> list[Any]:

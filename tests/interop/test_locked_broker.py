@@ -9,15 +9,14 @@ from pathlib import Path
 
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
-from aiokafka.errors import KafkaError as AioKafkaError
 from aiokafka.helpers import create_ssl_context
 from confluent_kafka import Consumer, KafkaError, Producer
 
 from broker.access.users import new_credentials, write_users
 from tests.certificates import Authority, KeyPair
 from tests.interop.servers import FarshoreBroker, run_java
+from tests.interop.test_clients_aiokafka import is_refused, started
 from tests.interop.test_clients_aiokafka import read as read_by_aiokafka
-from tests.interop.test_clients_aiokafka import started
 from tests.interop.test_clients_confluent import TIMEOUT_S, consumer, read
 from tests.interop.test_clients_kcat import kcat
 from tests.interop.test_java_tools import TOOLS, Tools
@@ -95,12 +94,7 @@ async def test_aiokafka(locked: LockedBroker, topic: str, listener: str, mechani
     async with started(whole) as consumer_:
         assert [record.value.decode() for record in await read_by_aiokafka(consumer_, len(RECORDS))] == RECORDS
     if mechanism:
-        refused = AIOKafkaProducer(**{**given, "sasl_plain_password": "wrong"})
-        try:
-            with pytest.raises(AioKafkaError):
-                await refused.start()
-        finally:
-            await refused.stop()
+        await is_refused(AIOKafkaProducer(**{**given, "sasl_plain_password": "wrong"}))
 
 
 @pytest.mark.parametrize(("listener", "mechanism"), WAYS)

@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka.abc import AbstractTokenProvider as AioTokenProvider
-from aiokafka.errors import KafkaError as AioKafkaError
 from aiokafka.helpers import create_ssl_context
 from confluent_kafka import Consumer, KafkaError, Producer
 from kafka import KafkaConsumer, KafkaProducer
@@ -32,8 +31,8 @@ from tests.certificates import Authority
 from tests.interop.brokers import KEEPS_ALL
 from tests.interop.locked import BETWEEN_RECORDS_S
 from tests.interop.servers import FarshoreBroker, run_java
+from tests.interop.test_clients_aiokafka import is_refused, started
 from tests.interop.test_clients_aiokafka import read as read_by_aiokafka
-from tests.interop.test_clients_aiokafka import started
 from tests.interop.test_clients_confluent import TIMEOUT_S, consumer, read
 from tests.interop.test_java_tools import TOOLS
 from tests.issuer import AUDIENCE, ISSUER, a_token, claims_of, ec_key, rsa_key, signed, write_keys
@@ -108,12 +107,7 @@ async def test_aiokafka(locked: TokenBroker, topic: str) -> None:
     async with started(whole) as consumer_:
         assert [record.value.decode() for record in await read_by_aiokafka(consumer_, len(RECORDS))] == RECORDS
     # It takes the refusal for a yes, of Kafka's brokers as of ours, and finds its connection closed.
-    refused = AIOKafkaProducer(**{**given, "sasl_oauth_token_provider": _ForAio(**OTHERS)})
-    try:
-        with pytest.raises(AioKafkaError):
-            await refused.start()
-    finally:
-        await refused.stop()
+    await is_refused(AIOKafkaProducer(**{**given, "sasl_oauth_token_provider": _ForAio(**OTHERS)}))
 
 
 def librdkafka(locked: TokenBroker, session_s: float, **claims: Any) -> dict[str, Any]:
