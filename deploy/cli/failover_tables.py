@@ -40,7 +40,7 @@ from failover.observing.snapshot import Snapshot
 from failover.planning.gates import GateRefusal, RefusalReason
 from failover.planning.moves import AS_BROUGHT, GroupMove
 from failover.planning.plan import OperationPlan
-from failover.running.operation import GroupsStand
+from failover.running.groups_stand import GroupsStand
 from failover.running.result import OperationResult
 from failover.running.steps import Operation
 from mirror.api import SourceParting

@@ -8,11 +8,11 @@ once, for all that go.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any
 
 from broker.base.documents import to_document
 from broker.base.ending import to_its_end
@@ -35,6 +35,7 @@ from failover.journal.silence import cut_short_hint, silent_of, told_who_went_on
 from failover.journal.values import Event
 from failover.losses.stated_losses import losses_by_now, stated_losses
 from failover.planning.staying import StayingLink
+from failover.running.groups_stand import GroupsStand, Tell, tell_nobody
 from failover.running.link_run import LinkMove, LinkRun
 from failover.running.opening import Opening
 from failover.running.outcome import SourceEnd, result_of
@@ -43,29 +44,6 @@ from failover.running.read_on import verified_document
 from failover.running.result import OperationResult
 from failover.running.steps import BEFORE_FENCE, Operation, OperationStep
 from failover.running.whole_site import NONE_GOES, going, refuse_cut, refuse_cut_at_fence, tell_closed
-
-
-@dataclass(frozen=True, slots=True)
-class GroupsStand:
-    """The groups that were moved stand at `target`, read back and verified, and it takes writes: applications may start
-    there, but for those of `left_groups`, of which something was left as it is there, or which were not asked for, and
-    for what reads along `staying_links`, which stay at `source`. What is left is to look whether something came late
-    there, where the source `is_watched`.
-    """
-
-    operation_id: str
-    source: str
-    target: str
-    is_watched: bool
-    left_groups: tuple[str, ...] = ()
-    staying_links: tuple[StayingLink, ...] = ()
-
-
-Tell: TypeAlias = Callable[[GroupsStand], None]
-
-
-def tell_nobody(_stand: GroupsStand) -> None:
-    """Whoever waits for the end."""
 
 
 async def carry_out(

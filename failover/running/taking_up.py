@@ -55,9 +55,10 @@ from failover.planning.intent import Intent
 from failover.planning.links import plan_link, plan_or_refuse
 from failover.planning.site_plan import found_together
 from failover.planning.staying import away_of, staying_links
+from failover.running.groups_stand import Tell, tell_nobody
 from failover.running.link_run import LinkMove
 from failover.running.opening import Opening
-from failover.running.operation import Tell, carry_out, tell_nobody
+from failover.running.operation import carry_out
 from failover.running.read_on import verified_offsets
 from failover.running.result import OperationResult
 from failover.running.steps import Operation, OperationStep

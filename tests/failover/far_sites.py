@@ -19,7 +19,7 @@ from broker.server import serving
 from failover.freezing.hooks import Hooks
 from failover.planning.intent import Intent
 from failover.planning.links import enter_links, plan_link, refuse_heard
-from failover.running.operation import GroupsStand
+from failover.running.groups_stand import GroupsStand
 from failover.running.result import OperationResult
 from failover.running.steps import Operation
 from failover.running.taking_up import begin

@@ -21,7 +21,7 @@ from failover.observing.sites import Sites
 from failover.planning.gates import GateRefusal
 from failover.planning.intent import Intent
 from failover.planning.links import plan_link
-from failover.running.operation import Tell, tell_nobody
+from failover.running.groups_stand import Tell, tell_nobody
 from failover.running.result import OperationResult
 from failover.running.taking_up import begin
 from mirror.link import Link

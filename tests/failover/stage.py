@@ -24,9 +24,10 @@ from failover.journal.values import Event, OperationLog
 from failover.observing.sites import Sites
 from failover.planning.intent import Intent
 from failover.planning.plan import OperationPlan
+from failover.running.groups_stand import Tell, tell_nobody
 from failover.running.link_run import LinkMove
 from failover.running.opening import Opening
-from failover.running.operation import Tell, carry_out, tell_nobody
+from failover.running.operation import carry_out
 from failover.running.result import OperationResult
 from mirror.link import Link
 from mirror.offsets.source_ends import load_observation

@@ -21,9 +21,9 @@ from failover.freezing.choice import UNFROZEN, Freezing, read_roles
 from failover.losses.statements import Certainty
 from failover.observing.sites import Sites
 from failover.planning.plan import OperationPlan, plan_failover
+from failover.running.groups_stand import GroupsStand, Tell, tell_nobody
 from failover.running.late_commits import LateCommit, SourceReader
 from failover.running.link_run import LinkRun
-from failover.running.operation import GroupsStand, Tell, tell_nobody
 from failover.running.result import OperationResult
 from failover.running.steps import OperationStep
 from tests.broker.faults import Faults, injected

@@ -30,8 +30,8 @@ from failover.journal.log import load_operations
 from failover.journal.values import Event
 from failover.losses.stranded import StrandedRange, stranded_ranges
 from failover.planning.plan import OperationPlan, plan_failover, plan_switchover
+from failover.running.groups_stand import GroupsStand
 from failover.running.moving import FencedCommits
-from failover.running.operation import GroupsStand
 from failover.running.result import OperationResult
 from failover.running.steps import OperationStep
 from failover.running.verification import DifferenceKind

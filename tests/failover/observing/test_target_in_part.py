@@ -30,7 +30,7 @@ from failover.planning.links import mark_interrupted
 from failover.planning.moves import MoveKind
 from failover.planning.plan import OperationPlan, plan_failover
 from failover.planning.to_datetime import moves_to
-from failover.running.operation import GroupsStand
+from failover.running.groups_stand import GroupsStand
 from failover.running.verification import DifferenceKind
 from mirror.link import Link
 from tests.broker.faults import SPARED, Faults, injected

@@ -12,7 +12,7 @@ from failover.freezing.hooks import Hooks
 from failover.planning.intent import Intent
 from failover.planning.links import plan_link
 from failover.planning.not_named import groups_not_named
-from failover.running.operation import GroupsStand
+from failover.running.groups_stand import GroupsStand
 from failover.running.result import OperationResult
 from failover.running.steps import Operation
 from failover.running.taking_up import begin

@@ -11,8 +11,8 @@ from failover.errors import SkipsMore
 from failover.planning.moves import GroupMove, MoveKind, UnplannedSkip, unplanned_skips
 from failover.planning.plan import plan_failover, plan_switchover
 from failover.planning.to_datetime import moves_to
+from failover.running.groups_stand import GroupsStand
 from failover.running.link_run import LinkRun
-from failover.running.operation import GroupsStand
 from failover.running.steps import OperationStep
 from tests.failover.stage import GROUP, TOPIC, commit_group, mirrored, two_sites
 

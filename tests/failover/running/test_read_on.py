@@ -20,7 +20,7 @@ from failover.journal.standing import OperationState, standing_of
 from failover.journal.values import Event, JournalEntry
 from failover.planning.intent import Intent
 from failover.planning.links import plan_link
-from failover.running.operation import GroupsStand
+from failover.running.groups_stand import GroupsStand
 from failover.running.result import OperationResult
 from failover.running.steps import Operation, OperationStep
 from failover.running.taking_up import begin, resume

@@ -23,7 +23,7 @@ from failover.journal.standing import OperationState, standing_of
 from failover.journal.values import Event, JournalEntry
 from failover.planning.intent import Intent
 from failover.planning.staying import StayingLink
-from failover.running.operation import GroupsStand
+from failover.running.groups_stand import GroupsStand
 from failover.running.steps import Operation
 from failover.running.taking_up import resume
 from failover.running.whole_site import WholeSiteCut

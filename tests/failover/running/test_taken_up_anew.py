@@ -21,9 +21,9 @@ from failover.losses.statements import Certainty
 from failover.observing.sites import Sites
 from failover.planning.intent import Intent
 from failover.planning.moves import MoveKind
+from failover.running.groups_stand import GroupsStand
 from failover.running.late_commits import LateCommit
 from failover.running.link_run import LinkRun
-from failover.running.operation import GroupsStand
 from failover.running.taking_up import resume
 from mirror.api import resume_link
 from tests.broker.faults import Faults, injected

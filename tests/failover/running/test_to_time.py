@@ -9,8 +9,8 @@ import pytest
 from failover.planning.moves import MoveKind, UnplannedSkip
 from failover.planning.plan import OperationPlan, plan_failover
 from failover.planning.to_datetime import moves_to
+from failover.running.groups_stand import GroupsStand
 from failover.running.link_run import LinkRun
-from failover.running.operation import GroupsStand
 from tests.failover.stage import FIRST_TIMESTAMP_MS, GROUP, TOPIC, Stage, commit_group, mirrored, two_sites
 from tests.mirror.harness import eventually
 
