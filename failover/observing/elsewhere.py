@@ -18,7 +18,7 @@ from broker.client.site import Site
 from broker.client.site_role import site_standing
 from failover.freezing.acl_rights import look, shown_and_hidden
 from failover.journal.log import load_operations
-from failover.journal.standing import under_way
+from failover.journal.standing import is_failback, under_way
 from failover.limits import BACK_S, ELSEWHERE_S
 from failover.observing.contact import CLIENT_ID
 from failover.planning.plan import Elsewhere
@@ -65,7 +65,9 @@ async def look_elsewhere(
     seen, hops, passed = set(ends), list[Hop](), frozenset(unasked)
     while level:
         ways = _ways(others, level, but=passed | ends if level.keys() <= ends else passed)
-        looked = await side_by_side(look_along(one, its, others, link.source.name) for one, its in ways)
+        looked = await side_by_side(
+            look_along(one, its, others, link.source.name, link.target.name) for one, its in ways
+        )
         hops += looked
         level = {}
         for hop in looked:
@@ -106,14 +108,22 @@ def judge(hops: Sequence[Hop], ends: Iterable[str]) -> Iterable[Elsewhere]:
             yield Elsewhere(name, site, is_active)
 
 
-async def look_along(link: Link, topics: frozenset[str], others: Sequence[Link], source: str) -> Hop:
-    """`topics`: of those that it carries, as its source calls them. `source`: of the move."""
+async def look_along(
+    link: Link, topics: frozenset[str], others: Sequence[Link], move_source: str, move_target: str = ""
+) -> Hop:
+    """`topics`: of those that it carries, as its source calls them. `move_source`, `move_target`: the sites of the
+    move, from neither of which another one is to take them on meanwhile. A failback of a link from the target brings
+    them there.
+    """
     try:
         async with timeout(ELSEWHERE_S), _called(link.target) as target:
             entries = await read_entries(link, target, only=())
             operation_id = ""
-            if link.source.name == source:
-                operation_id = under_way(link.name, await load_operations(target), target.clock.now_ms())
+            if link.source.name in (move_source, move_target):
+                operations = await load_operations(target)
+                if link.source.name == move_target:
+                    operations = {name: log for name, log in operations.items() if not is_failback(log)}
+                operation_id = under_way(link.name, operations, target.clock.now_ms())
             run = entries.run
             if run is None or run.state is not RunState.PROMOTED:
                 return Hop(link, topics, operation_id=operation_id)

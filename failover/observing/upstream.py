@@ -1,7 +1,9 @@
-"""Whether the source of a move stands by for a site that is still active: then the move would open a second one.
+"""Whether the source of a move stands by for a site that is still active, or is about to take its clients over: then
+the move would open a second one.
 
 A link that runs into the source, and has brought topics of the move there, says at the source that it was not moved.
 Such links are followed up to a site that takes writes, or does not say. `elsewhere.py` follows those that were moved.
+A move along such a link freezes that site, which is not the active one then: its journal stands at the link's target.
 """
 
 from __future__ import annotations
@@ -18,7 +20,9 @@ from broker.client.fanout import side_by_side
 from broker.client.site import Site
 from broker.client.site_role import site_standing
 from broker.client.topics import list_topics
-from failover.freezing.choice import Freezing
+from failover.freezing.choice import UNFROZEN, Freezing
+from failover.journal.log import load_operations
+from failover.journal.standing import is_failback, under_way
 from failover.limits import ELSEWHERE_S
 from failover.observing.contact import CLIENT_ID
 from failover.observing.elsewhere import takes_writes
@@ -29,33 +33,45 @@ from mirror.api import STATUS_LIMITS, Link, promotion_of, read_entries
 @dataclass(frozen=True, slots=True)
 class _Feed:
     """What a link brings, as its source calls that; none where it is promoted, or never brought any. `is_active`: that
-    source takes writes to it; None: it does not say.
+    source takes writes to it; None: it does not say. `operation_id`: a move along it that has not ended.
     """
 
     link: Link
     topics: frozenset[str] = frozenset()
     is_active: bool | None = None
+    operation_id: str = ""
 
 
 async def look_upstream(
     link: Link, links: Sequence[Link], freezing: Freezing, topics: Iterable[str]
 ) -> tuple[Elsewhere, ...]:
-    """For whom the move's source stands by, where it is closed for good to some of these topics (its own names), and
-    who of those that feed it is active, or does not say. One that is only frozen was the active site when a move began.
+    """Who is about to take some of these topics (its own names) to the move's source. And for whom that stands by,
+    where it is closed for good to some of them: who of those that feed it is active, or does not say, or is moved from.
+    One that is only frozen was the active site when a move began.
     """
-    level = {link.source.name: _closed_for_good(freezing, topics)}
+    here = frozenset(topics)
+    level, closed = {link.source.name: here}, {link.source.name: _closed_for_good(freezing, here)}
     seen, found = {link.source.name, link.target.name}, list[Elsewhere]()
     while level := {site: names for site, names in level.items() if names}:
         ways = _ways_to(level, [one for one in links if one.name != link.name and one.source.name not in seen])
+        standing_by = {one.name: names for one, names in _ways_to(closed, [one for one, _ in ways])}
         level = {}
-        for feed in await side_by_side(_look(one, names) for one, names in ways):
-            site = feed.link.source.name
-            if feed.topics and feed.is_active is not False:
-                found.append(Elsewhere(feed.link.name, site, feed.is_active))
+        for feed in await side_by_side(_look(one, standing_by.get(one.name, frozenset())) for one, _ in ways):
+            name, site = feed.link.name, feed.link.source.name
+            if feed.operation_id:
+                found.append(Elsewhere(name, feed.link.target.name, is_active=False, operation_id=feed.operation_id))
+            elif feed.topics and feed.is_active is not False:
+                found.append(Elsewhere(name, site, feed.is_active))
             elif feed.topics:
                 level[site] = level.get(site, frozenset()) | feed.topics
+        closed = level
         seen |= level.keys()
-    return tuple({one.site: one for one in found}.values())
+    return tuple({(one.site, one.operation_id): one for one in found}.values())
+
+
+async def look_moving_in(link: Link, links: Sequence[Link], topics: Iterable[str]) -> tuple[Elsewhere, ...]:
+    """As `look_upstream`, who is about to take topics to the move's source alone: that is asked, and nobody else."""
+    return await look_upstream(link, links, UNFROZEN, topics)
 
 
 async def look_above_lost(link: Link, links: Sequence[Link], topics: Iterable[str]) -> tuple[Elsewhere, ...]:
@@ -78,9 +94,9 @@ async def look_above_lost(link: Link, links: Sequence[Link], topics: Iterable[st
 
 
 def not_among(found: Iterable[Elsewhere], above: Iterable[Elsewhere]) -> tuple[Elsewhere, ...]:
-    """Those `above` whose site `found` does not tell of. Pure."""
-    sites = {one.site for one in found}
-    return tuple(one for one in above if one.site not in sites)
+    """Those `above` whose site, or operation, `found` does not tell of. Pure."""
+    known = {(one.site, one.operation_id) for one in found}
+    return tuple(one for one in above if (one.site, one.operation_id) not in known)
 
 
 def _closed_for_good(freezing: Freezing, topics: Iterable[str]) -> frozenset[str]:
@@ -101,8 +117,15 @@ def _ways_to(level: dict[str, frozenset[str]], links: Iterable[Link]) -> list[tu
 
 
 async def _look(link: Link, topics: frozenset[str]) -> _Feed:
+    """`topics`: for which the link's target stands by."""
     try:
         async with timeout(ELSEWHERE_S), _called(link.target) as target:
+            operations = await load_operations(target)
+            moves = {name: log for name, log in operations.items() if not is_failback(log)}  # it goes the other way
+            if operation_id := under_way(link.name, moves, target.clock.now_ms()):
+                return _Feed(link, operation_id=operation_id)
+            if not topics:
+                return _Feed(link)
             entries = await read_entries(link, target)
     except (FarshoreError, TimeoutError):  # what is unknown is said to be
         return _Feed(link, topics)

@@ -1,29 +1,36 @@
-"""A move from the same site to a third one at the same time: its journal stands there, and neither fences the other."""
+"""A move from the same site to a third one at the same time, or on from this one's target, or into its source: its
+journal stands at its own target, and neither fences the other.
+"""
 
 from __future__ import annotations
 
 from failover.errors import OperationUnderWay
 from failover.observing.elsewhere import look_elsewhere
 from failover.observing.sites import Sites
+from failover.observing.upstream import look_moving_in
 from failover.planning.plan import OperationPlan
 
 
 async def refuse_third_site(plan: OperationPlan, sites: Sites) -> None:
     """Raises OperationUnderWay where a third site has taken over topics of the move since the plan was made, or is
-    about to; also of one that is taken up, and has not opened its target yet. To be asked when this one's own first
-    entry is written: then of two that begin at once one sees the other, or both do. Whoever did not tell when it was
-    planned is not asked again: the plan said so, and the fence would wait for him.
+    about to, or the move's source is; also of one that is taken up, and has not opened its target yet. To be asked when
+    this one's own first entry is written: then of two that begin at once one sees the other, or both do. Whoever did
+    not tell when it was planned is not asked again: the plan said so, and the fence would wait for him.
     """
-    link = sites.link
+    link, seen = sites.link, plan.snapshot
+    topics = {view.topic for view in seen.partitions}
     untold = {one.site for one in plan.elsewhere if one.is_active is None}
-    for one in await look_elsewhere(link, sites.links, {view.topic for view in plan.snapshot.partitions}, untold):
+    found = await look_elsewhere(link, sites.links, topics, untold)
+    if sites.source is not None and (seen.interrupted or not seen.is_promoted):  # groups that stayed follow a move
+        found = (*found, *await look_moving_in(link, sites.links, topics))
+    for one in found:
         if one.operation_id or one.is_active:
             who = f"{one.operation_id} moves" if one.operation_id else "another operation moved"
             second = f"beside it {link.target.name} would be a second active site; nothing more was changed"
+            how = f"farshore operation show {one.operation_id}" if one.operation_id else "farshore operation list"
             raise OperationUnderWay(
                 f"since the plan was made, {who} topics of {link.name} to {one.site}: {second}",
-                hint="`farshore operation list` says how it ends, `farshore site role` who takes writes; then look "
-                "again with --dry-run",
+                hint=f"`{how}` says how it ends, `farshore site role` who takes writes; then look again with --dry-run",
                 subject=link.name,
                 operation_id=one.operation_id,
             )

@@ -13,6 +13,8 @@ from broker.client.site import Site
 from broker.client.site_role import set_site_role, site_standing
 from broker.wire.site_role import SiteRole, SiteStanding
 from failover.freezing.choice import Freezing
+from failover.journal.log import OperationJournal, claim
+from failover.journal.values import Event
 from failover.observing.upstream import look_upstream
 from failover.planning.gates import GateRefusal, RefusalReason
 from failover.planning.plan import Elsewhere
@@ -58,6 +60,37 @@ async def test_a_move_from_what_stands_by_names_the_active_site_or_who_may_be_it
         await set_role(sites, "west", SiteRole.FROZEN)
         assert await sites.elsewhere("west-north") == [], "a move from west froze it, and was cut short"
         await sites.only("west")
+        assert await sites.elsewhere("west-north") == []
+
+
+@asynccontextmanager
+async def under_way(sites: Mesh, name: str, operation_id: str, verb: Operation) -> AsyncIterator[None]:
+    """Another machine's operation along the link, by its journal."""
+    intent, target = sites.intent(name, verb=verb), sites.clusters[sites.links[name].target.name]
+    between = (intent.source, intent.target)
+    writer, _ = await claim(target, between, lambda _operations: None)
+    journal = OperationJournal(target, operation_id, "another", writer, between)
+    async with journal.kept((Event.PLANNED, {"intent": intent.document(), "who": "another"})):
+        yield
+    await journal.record(Event.FINISHED, {"verified": True})
+
+
+async def test_what_is_about_to_come_to_the_source_or_leave_the_target_is_waited_for(tmp_path: Path) -> None:
+    """East is frozen by a move to west: no site was the active one, and a move from west opened north beside west."""
+    async with chain(tmp_path) as sites:
+        on = GateRefusal(RefusalReason.MOVING_ELSEWHERE, "switchover-on", "north")
+        async with under_way(sites, "west-north", "switchover-on", Operation.SWITCHOVER):
+            assert await sites.elsewhere("east-west") == [on]
+        async with under_way(sites, "west-north", "failback-1", Operation.FAILBACK):
+            assert await sites.elsewhere("east-west") == [], "it brings them from north to west"
+        await set_role(sites, "east", SiteRole.FROZEN)
+        into = GateRefusal(RefusalReason.MOVING_ELSEWHERE, "switchover-in", "west")
+        async with under_way(sites, "east-west", "switchover-in", Operation.SWITCHOVER):
+            for role in (SiteRole.STANDBY, SiteRole.ACTIVE, SiteRole.FROZEN):
+                await set_role(sites, "west", role)
+                assert await sites.elsewhere("west-north") == [into], "whatever west says of itself"
+            await promote_link(sites.links["east-west"], sites.clusters["west"], "switchover-in", [])
+            assert await sites.elsewhere("west-north") == [into], "it is fenced, and not open yet"
         assert await sites.elsewhere("west-north") == []
 
 

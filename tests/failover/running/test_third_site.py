@@ -123,3 +123,21 @@ async def test_what_stands_by_for_an_active_site_is_not_moved_on_beside_it(tmp_p
             (result,) = await begin([move], sites.intent("west-north"), "switchover-1", "tests", {})
             assert (result.verified, result.has_findings) == (True, False), "exit code 0"
         assert await sites.active() == {"east"}
+
+
+async def test_of_two_along_a_chain_that_begin_at_once_one_opens_its_target_at_most(tmp_path: Path) -> None:
+    """East to west, and west to north: each had looked before the other's first entry was written."""
+    async with mesh(tmp_path, "east-west", "west-north") as sites:
+        await eventually(lambda: sites.has_mirrored("west-north"), "the second link to have mirrored something")
+        await sites.only("west")
+        moves = [await sites.plan(name) for name in ("east-west", "west-north")]
+        assert [move.plan.refusals for move in moves] == [(), ()]
+
+        async def switch_over(move: LinkMove) -> tuple[OperationResult, ...]:
+            name = move.sites.link.name
+            return await begin([move], sites.intent(name), f"switchover-{name}", "tests", {})
+
+        ended = await asyncio.gather(*map(switch_over, moves), return_exceptions=True)
+        refused = [error for error in ended if isinstance(error, OperationUnderWay)]
+        assert refused
+        assert len(refused) + sum(isinstance(one, tuple) for one in ended) == 2
