@@ -89,6 +89,8 @@ class World:
     read_again_records: Mapping[str, int | None] = field(default_factory=dict)
     skipped_records: Mapping[str, int | None] = field(default_factory=dict)
     """Of each move, as it was consented to; None: nobody knows how many."""
+    goes_to: Mapping[str, int | None] = field(default_factory=dict)
+    """Where each move has its group at the target; empty: an older version did not say."""
     unanswered: tuple[str, ...] = ()
     """At the target: partitions by name, groups as "group NAME"."""
 
@@ -137,6 +139,7 @@ def world_of(plan: OperationPlan, link: Link) -> World:
         moves={_name(move): move.kind.value for move in plan.moves},
         read_again_records={_name(move): move.read_again_records for move in plan.moves},
         skipped_records={_name(move): _skipped(move, plan.left_groups) for move in plan.moves},
+        goes_to={_name(move): move.target_offset for move in plan.moves},
         unclear_loss_offsets=plan.loss.unclear_offsets,
         unanswered=(
             *(name for name, view in at if view.unanswered),
@@ -255,19 +258,34 @@ def _moves(before: World, now: World) -> Iterable[Change]:
         was = before.moves.get(name)
         is_new = was is None and found not in settled
         is_other = was is not None and was != found and not {was, found} <= settled and was != MoveKind.UNKNOWN.value
+        is_other = is_other and not _is_brought(name, before, now)
         if is_new or is_other:
             yield Change(ChangeKind.GROUP_MOVE, name, was or "none", found)
 
 
+def _is_brought(name: str, before: World, now: World) -> bool:
+    """Whether the group, of which the source says the same still, stands by now where the plan had it be brought."""
+    planned, stands_at = before.goes_to.get(name), now.target_offsets.get(name)
+    is_there = planned is not None and planned == stands_at == now.goes_to.get(name)
+    is_same = before.source_offsets.get(name) == now.source_offsets.get(name) is not None
+    was, found = before.moves.get(name), now.moves.get(name)
+    return is_there and is_same and found == MoveKind.AHEAD.value and was in {kind.value for kind in SETTLED}
+
+
 def _grown(before: World, now: World, moved: Container[str]) -> Iterable[Change]:
-    """Of moves that are of the same kind still. Fewer are no harm; what nobody could count was consented to as such."""
+    """Of moves that are of the same kind still. Fewer are no harm; what nobody could count was consented to as such.
+
+    What a group skips is counted from where it stands: where it was brought meanwhile, by as many records more.
+    """
     for kind, told, found in (
         (ChangeKind.READ_AGAIN, before.read_again_records, now.read_again_records),
         (ChangeKind.SKIPPED, before.skipped_records, now.skipped_records),
     ):
         for name, count in found.items():
-            was = told.get(name, 0)
-            if name not in moved and was is not None and (count is None or count > was):
+            was, brought = told.get(name, 0), 0
+            if kind is ChangeKind.SKIPPED and _is_brought(name, before, now):
+                brought = max(0, (now.target_offsets[name] or 0) - (before.target_offsets.get(name) or 0))
+            if name not in moved and was is not None and (count is None or count > was + brought):
                 yield Change(kind, name, f"{was} records", "unknown" if count is None else f"{count} records")
 
 

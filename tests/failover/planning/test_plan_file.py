@@ -233,3 +233,31 @@ def test_a_group_that_reads_on_at_the_target_before_it_is_set_back_changes_what_
         (ChangeKind.READ_AGAIN, f"{60 - 43} records", f"{75 - 43} records")
     ]
     assert changes(world(75), world(75)) == ()
+
+
+def test_a_group_that_the_mirror_brought_to_where_the_plan_has_it_is_no_change() -> None:
+    """Where both sites write: the plan was refused for that, as the group is ahead there, by more records."""
+
+    def world(at_target: int, **changed: object) -> World:
+        snapshot = with_offsets(**{"translated_offset": 58, "ahead_from": 39, "target_offset": at_target} | changed)
+        return world_of(plan_switchover(snapshot), LINK)
+
+    planned = world(53)
+    (name,) = planned.moves
+    assert (planned.moves[name], planned.skipped_records[name]) == ("translated", 14)
+    brought = world(58)
+    assert (brought.moves[name], brought.skipped_records[name]) == ("ahead", 19)
+    assert read_world(json.loads(json.dumps(planned.document()))) == planned
+    assert changes(planned, brought) == ()
+
+    went_on, set_back = world(59), world(58, source_offset=30)
+    assert [one.kind for one in changes(planned, went_on)] == [ChangeKind.GROUP_MOVE]
+    assert [one.kind for one in changes(planned, set_back)] == [ChangeKind.GROUP_WENT_BACK, ChangeKind.GROUP_MOVE]
+    lost_more, uncounted = (replace(brought, skipped_records={name: count}) for count in (20, None))
+    for more in (lost_more, uncounted):
+        assert [one.kind for one in changes(planned, more)] == [ChangeKind.SKIPPED]
+    again = replace(brought, read_again_records={name: 1})
+    assert [one.kind for one in changes(planned, again)] == [ChangeKind.READ_AGAIN]
+    assert [one.kind for one in changes(replace(planned, goes_to={}), brought)] == [ChangeKind.GROUP_MOVE], (
+        "an older plan"
+    )
