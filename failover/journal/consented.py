@@ -9,7 +9,10 @@ from broker.base.documents import read_time
 from failover.journal.first_plan import first_plan
 from failover.journal.values import OperationLog
 from failover.losses.statements import Certainty, LossTotal
-from failover.planning.moves import GroupMove, MoveKind
+from failover.planning.gates import GateRefusal, RefusalReason
+from failover.planning.moves import GroupMove, MoveKind, unplanned_skips
+from failover.planning.plan import OperationPlan
+from failover.running.steps import Operation
 
 
 def consented_moves(log: OperationLog, link: str) -> tuple[GroupMove, ...] | None:
@@ -21,6 +24,17 @@ def consented_moves(log: OperationLog, link: str) -> tuple[GroupMove, ...] | Non
         if "moves" in plan:
             moves = tuple(_move(one) for one in plan["moves"])
     return moves
+
+
+def skipping_more(log: OperationLog, plan: OperationPlan) -> tuple[GateRefusal, ...]:
+    """The groups that a failover, which begins its fence only now, would have skip more than was consented to. Of a
+    switchover that is judged behind its drain. Raises JournalDamaged.
+    """
+    consented = consented_moves(log, plan.snapshot.link)
+    if plan.operation is not Operation.FAILOVER or consented is None:
+        return ()
+    skips = unplanned_skips(consented, plan.moves, plan.left_groups)
+    return tuple(GateRefusal(RefusalReason.GROUP_WENT_ON, group) for group in sorted({one.group for one in skips}))
 
 
 def _move(document: Mapping[str, Any]) -> GroupMove:

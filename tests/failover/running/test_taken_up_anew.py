@@ -12,6 +12,7 @@ import pytest
 from broker.client.cluster import Cluster
 from broker.client.groups import commit_offsets, delete_groups
 from broker.client.model import CommittedOffset
+from deploy.cli.consent_again import _plan_now
 from failover.errors import GateRefused, JournalDamaged, NotMovable, SkipsMore
 from failover.freezing.hooks import Hooks
 from failover.journal.consented import consented_loss, consented_moves
@@ -19,6 +20,7 @@ from failover.journal.standing import OperationState, standing_of
 from failover.journal.values import Event, OperationLog
 from failover.losses.statements import Certainty
 from failover.observing.sites import Sites
+from failover.planning.gates import GateRefusal, RefusalReason
 from failover.planning.intent import Intent
 from failover.planning.moves import MoveKind
 from failover.running.groups_stand import GroupsStand
@@ -27,6 +29,7 @@ from failover.running.link_run import LinkRun
 from failover.running.taking_up import resume
 from mirror.api import resume_link
 from tests.broker.faults import Faults, injected
+from tests.deploy.cli.test_taking_up import TheseLinks
 from tests.failover.machines import HEIR, machine, quick
 from tests.failover.observing.test_leaderless_source import IMPATIENT
 from tests.failover.running.test_taking_up import FAILOVER, ID, SWITCHOVER, die_in, ready
@@ -81,6 +84,26 @@ async def test_one_that_went_on_at_the_target_before_the_fence_is_refused_as_if_
                 await resume(await stage.log(ID), sites, Hooks(), "an heir")
         assert (await stage.sites.look()).link_state == "running"
         assert standing_of(await stage.log(ID), now_ms()).state is OperationState.GIVEN_UP
+
+
+async def test_a_failover_that_is_not_fenced_yet_skips_no_more_than_somebody_said_yes_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has no drain that would judge that: it was a finding of the end, when the group had skipped them."""
+    quick(monkeypatch)
+    async with ready(tmp_path, RARE) as stage:
+        await die_in(stage, monkeypatch, "fence", FAILOVER)
+        await commit_group(stage.target, 48, RECORDS)
+        async with machine(HEIR, stage.link) as sites:
+            log = await stage.log(ID)
+            shown = await _plan_now(TheseLinks((stage.link,)), log, sites[0])  # type: ignore[arg-type]
+            with pytest.raises(GateRefused, match=rf"group_went_on \({GROUP}\); nothing more was changed") as refused:
+                await resume(log, sites, Hooks(), "an heir")
+        assert f"`farshore operation abort {ID}` gives it up" in refused.value.hint
+        assert shown is not None
+        assert GateRefusal(RefusalReason.GROUP_WENT_ON, GROUP) in shown.plan.refusals, "who is asked is told before"
+        assert (await stage.sites.look()).link_state == "running"
+        assert not (await stage.log(ID)).is_ended, "to be aborted, and planned anew"
 
 
 @pytest.mark.parametrize("intent", [SWITCHOVER, FAILOVER], ids=lambda intent: intent.operation.value)
