@@ -12,9 +12,10 @@ from typing import Final, NamedTuple
 from broker.client.site import Site
 from broker.wire.vocabulary import CLUSTER_NAME, AclOperation, AclPattern, AclResource
 from chaos.names import LINK_PREFIX, OWN_PREFIXES
-from failover.failback.replay import REPLAYS, REPLAYS_PREFIX
+from failover.failback.replay import REPLAYS_PREFIX
 from failover.journal.log import transactional_id
 from failover.journal.topic import OPERATIONS_TOPIC
+from failover.losses.replayed import REPLAYS
 from mirror.api import CHAOS_PREFIX
 from mirror.link import PRODUCERS_TOPIC, Link
 

@@ -17,9 +17,11 @@ def left_range_lines(left: Sequence[LeftRange], link: str, source: str, target: 
     """One, or none where nothing was left."""
     if left:
         ways = (_BY_LINK + _EXPORT + _REPLAY).format(link=link, target=target)
+        may_be_there = any(one.may_be_replayed for one in left)
+        had = "has them only where they were replayed" if may_be_there else "nobody has replayed them there"
         yield (
             f"{left_count(left)} stay at {source} alone, as was decided {_decided(left)}: {target} does not get them "
-            f"from link {link}, and has them only where they were replayed. {ways}"
+            f"from link {link}, and {had}. {ways}"
         )
 
 

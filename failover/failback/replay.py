@@ -1,9 +1,7 @@
 """Stranded records brought to the target from their files: behind what it has, each once, however often it is begun.
 
-Which offsets of each partition came stands in a topic of the target's, and is written in one transaction with the
-records that it speaks of: tails may be replayed in any order. It is kept by where a record was first written (cluster,
-topic id, partition, offset), so that a second export of the same tail repeats nothing either; and by the topic that it
-was brought to, of which another one, also of the same name, has nothing.
+Which offsets of each partition came stands in a topic of the target's (`failover/losses/replayed.py`), and is written
+in one transaction with the records that it speaks of: tails may be replayed in any order.
 """
 
 from __future__ import annotations
@@ -16,7 +14,7 @@ from typing import Final, TypeAlias
 
 from broker.client.cluster import Cluster
 from broker.client.errors import KafkaError
-from broker.client.log import append, read_records
+from broker.client.log import append
 from broker.client.offsets import log_end_offsets
 from broker.client.producers import ProducerIdAndEpoch, add_partitions_to_txn, end_txn, init_producer_id
 from broker.client.topics import NewTopic, create_topic, describe_topics
@@ -27,19 +25,15 @@ from broker.wire.vocabulary import IsolationLevel, TopicPartition
 from failover.errors import ReplayRefused
 from failover.failback.export import ExportedRange, Manifest, exported_batches, within
 from failover.limits import DRAIN_POLL_S, OPEN_REPLAY_S
+from failover.losses.replayed import PROGRESS_VERSION, REPLAYS, Ranges, joined, read_replays, replay_key, with_range
 from mirror.api import Link, RunState, StateEntries, check_compacted
 
-REPLAYS: Final = TopicPartition("__farshore-replays", 0)
 REPLAYS_PREFIX: Final = "farshore-replay-"
 """Of their transactional ids, before the source's cluster id."""
 ORIGIN_HEADER: Final = "farshore.stranded"
 """Of each replayed record: `SITE/TOPIC/PARTITION/OFFSET`, where it was first written."""
 REPLICATION_FACTOR: Final = 3
 
-PROGRESS_VERSION: Final = 2
-
-Ranges: TypeAlias = tuple[tuple[int, int], ...]
-"""Offsets [first, end) of a source partition that were brought: in order, none touches the next."""
 Report: TypeAlias = Callable[[int], None]
 """Is told how many records have been replayed since the last time."""
 
@@ -85,7 +79,7 @@ async def replay(link: Link, target: Cluster, manifest: Manifest, folder: Path, 
     await check_compacted(target, {REPLAYS.topic: "how far records were replayed"})
     transactional_id = f"{REPLAYS_PREFIX}{manifest.source_cluster_id}"
     producer = await init_producer_id(target, transactional_id)  # an earlier run's transaction is over behind this
-    done = await _progress(target)
+    done = await read_replays(target, await _settled_end(target))
     run = _Run(target, transactional_id, producer, manifest)
     records = before = 0
     for one in manifest.ranges:
@@ -170,35 +164,7 @@ class _Run:
 
 def _key(manifest: Manifest, one: ExportedRange, target_topic_id: str = "") -> bytes:
     """`target_topic_id`: "" where it is not known, as in what earlier versions wrote."""
-    origin = ["replayed", manifest.source_cluster_id, one.topic, one.topic_id, one.partition]
-    return json.dumps([*origin, target_topic_id] if target_topic_id else origin).encode()
-
-
-def joined(ranges: Ranges, others: Ranges) -> Ranges:
-    """What is in either. Pure."""
-    for first, end in others:
-        ranges = with_range(ranges, first, end)
-    return ranges
-
-
-def with_range(ranges: Ranges, first: int, end: int) -> Ranges:
-    """The ranges and [first, end). Pure."""
-    apart = [one for one in ranges if one[1] < first or end < one[0]]
-    touched = [one for one in ranges if one not in apart]
-    whole = (min([first, *(one[0] for one in touched)]), max([end, *(one[1] for one in touched)]))
-    return tuple(sorted([*apart, whole]))
-
-
-async def _progress(target: Cluster) -> dict[bytes, Ranges]:
-    """Per partition of any source what was replayed of it. Raises ReplayRefused."""
-    end = await _settled_end(target)
-    found: dict[bytes, Ranges] = {}
-    async for record in read_records(target, REPLAYS, 0, end, IsolationLevel.READ_COMMITTED):
-        value = json.loads(record.value or b"{}")
-        if record.key is None or value.get("v") != PROGRESS_VERSION:
-            raise ReplayRefused(f"{REPLAYS} offset {record.offset} is no entry of a replay by this version")
-        found[record.key] = tuple((first, behind) for first, behind in value["done"])
-    return found
+    return replay_key(manifest.source_cluster_id, one.topic, one.topic_id, one.partition, target_topic_id)
 
 
 async def _settled_end(target: Cluster) -> int:

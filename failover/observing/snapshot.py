@@ -158,7 +158,8 @@ class Lacked:
 class LeftRange:
     """Offsets [first_offset, end_offset) of the source, whose records stay there alone, as somebody decided at
     `decided_at_ms` (Unix time): no link brings them. `records` were counted by reading; None: they were not, and are at
-    most as many as there are offsets. `reason`: in what that was decided, as the gap ledger has it.
+    most as many as there are offsets. `reason`: in what that was decided, as the gap ledger has it. `may_be_replayed`:
+    whether some of them stand at the target all the same, since somebody replayed them, was not read there.
     """
 
     topic: str
@@ -168,6 +169,7 @@ class LeftRange:
     records: int | None
     decided_at_ms: int
     reason: str
+    may_be_replayed: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,8 +15,9 @@ from broker.wire.records import Record
 from broker.wire.vocabulary import IsolationLevel, TopicPartition
 from failover.errors import ReplayRefused
 from failover.failback.export import Manifest, export_stranded
-from failover.failback.replay import ORIGIN_HEADER, Ranges, Replayed, check_left, replay, with_range
+from failover.failback.replay import ORIGIN_HEADER, Replayed, check_left, replay
 from failover.failback.stranding import leave_at_source, read_stranded
+from failover.losses.replayed import Ranges, with_range
 from mirror.offsets.operations import resume_link
 from mirror.offsets.state import read_entries
 from tests.failover.failback.stage import Lost, lost_and_back

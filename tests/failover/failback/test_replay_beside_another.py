@@ -17,8 +17,9 @@ from broker.wire.records import Record, encode_batch
 from broker.wire.vocabulary import TopicPartition
 from failover.errors import ReplayRefused
 from failover.failback.export import Manifest, export_stranded
-from failover.failback.replay import REPLAYS, REPLAYS_PREFIX, Replayed, _Run, replay
+from failover.failback.replay import REPLAYS_PREFIX, Replayed, _Run, replay
 from failover.failback.stranding import leave_at_source, read_stranded
+from failover.losses.replayed import REPLAYS
 from tests.failover.failback.stage import Lost, lost_and_back
 from tests.failover.failback.test_replay import replayed_at
 from tests.failover.stage import PARTITIONS
