@@ -33,7 +33,7 @@ from mirror.offsets.source_ends import Ceased, LastLook, Observation, SeenEnd, S
 from mirror.offsets.state import LinkState, StateReader, StateReaders, load_link_state, load_partial_state, read_entries
 from mirror.offsets.state_entries import StateEntries
 from mirror.offsets.state_writer import Change, StateLog, check_compacted
-from mirror.origins import may_carry_on, may_select
+from mirror.origins import may_carry_on, may_select, may_write_one_topic
 from mirror.split import LocalWrites, Split
 from mirror.status import STATUS_LIMITS, LinkCondition, LinkStatus, acls_of, condition_now, link_status
 from mirror.transactions import end_by_hand
@@ -147,6 +147,7 @@ __all__ = [
     "look_at_link",
     "may_carry_on",
     "may_select",
+    "may_write_one_topic",
     "moved_groups",
     "named_literally",
     "next_command",

@@ -1,27 +1,29 @@
-"""Topics of a move's target that went to another site along other links: the move is not to open them there.
+"""Topics of a move's target that another site has, by other links: the move is not to open them there.
 
 A site that was closed as a whole is opened by the way back of one pair of links, and takes no writes to the topics of
-the pairs that are still to come (`docs/adr/0038-a-site-that-was-closed-is-opened-by-topics.md`).
+the pairs that are still to come, nor to those that other links bring there from a site that is written to
+(`docs/adr/0038-a-site-that-was-closed-is-opened-by-topics.md`).
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from broker.client.fanout import side_by_side
+from broker.client.cluster import Cluster
+from broker.client.fanout import both, side_by_side
 from broker.client.topics import list_topics
-from failover.freezing.choice import Freezing
+from failover.freezing.choice import Freezing, target_topics_of
 from failover.observing.elsewhere import look_along
 from failover.observing.sites import Sites
-from mirror.api import may_carry_on
+from mirror.api import Link, MirrorError, may_carry_on, may_write_one_topic, promotion_of, read_entries
 
 
 async def with_kept(freezing: Freezing, sites: Sites) -> Freezing:
     """What stays closed at the target, where more than the move's own would be opened. Raises ClientError for that."""
     if not freezing.opens_others:
         return freezing
-    kept = await _topics_away(sites)
-    return replace(freezing, target_kept=tuple(sorted(kept)))
+    away, brought = await both(_topics_away(sites), _topics_brought(sites))
+    return replace(freezing, target_kept=tuple(sorted(away | brought)))
 
 
 async def _topics_away(sites: Sites) -> set[str]:
@@ -40,3 +42,26 @@ async def _topics_away(sites: Sites) -> set[str]:
     )
     away = [hop.link for hop in looked if hop.is_moved or hop.operation_id or not hop.is_told]
     return {topic for link in away for topic in link.topics}
+
+
+async def _topics_brought(sites: Sites) -> set[str]:
+    """Regular expressions of the links to the target that run, and have brought something: what they carry is written
+    at their sources, whether a plan refused them, was not asked for them, or goes from elsewhere.
+    """
+    site = sites.link.target.name
+    others = [
+        one
+        for one in sites.links
+        if (one.target.name, one.name != sites.link.name) == (site, True) and not may_write_one_topic(sites.link, one)
+    ]
+    brings = await side_by_side(_brings(one, sites.target) for one in others)
+    return {topic for one, is_so in zip(others, brings, strict=True) if is_so for topic in target_topics_of(one)}
+
+
+async def _brings(link: Link, target: Cluster) -> bool:
+    """Where its state cannot be read, too: closed too long is mended, two active sites are not."""
+    try:
+        entries = await read_entries(link, target)
+    except MirrorError:
+        return True
+    return promotion_of(entries) is None and bool(entries.mirrored_topics())

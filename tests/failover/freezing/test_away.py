@@ -22,10 +22,12 @@ from failover.observing.sites import Sites
 from failover.planning.intent import Intent
 from failover.planning.links import plan_link
 from failover.running.steps import Operation
+from failover.running.taking_up import begin
 from mirror.link import Link
 from mirror.offsets.operations import promote_link, resume_link
 from tests.failover.freezing.test_acl_freeze import locked
-from tests.failover.site_stage import SiteStage, two_links
+from tests.failover.machines import quick
+from tests.failover.site_stage import SiteStage, both_mirrored, two_links
 from tests.failover.stage import TOPIC, now_ms
 from tests.mirror.harness import make_topic
 
@@ -94,6 +96,37 @@ async def test_of_a_link_that_came_back_or_never_went_the_topics_are_opened(tmp_
         assert (await sites.opened("flights")).role is SiteRole.ACTIVE, "they are back, and their link does not run yet"
         await resume_link(orders, sites.stage.target, "tests")
         assert (await sites.opened("flights")).role is SiteRole.ACTIVE
+
+
+async def test_what_another_link_brings_to_the_target_is_not_opened_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """West was closed as a whole, and flights alone went there: orders, of which east is the active site, and which its
+    link brings to west, could be written at both.
+    """
+    quick(monkeypatch)
+    async with two_links(tmp_path) as stage, both_mirrored(stage):
+        await set_site_role(stage.target, SiteRole.STANDBY, "somebody", await site_standing(stage.target))
+        moves = [
+            await plan_link(
+                Intent(Operation.SWITCHOVER, (link.name,), "east", "west"),
+                Sites(link, stage.source, stage.target, (), now_ms, links=stage.links),
+                Hooks(),
+            )
+            for link in stage.links
+        ]
+        flights = moves[0].plan.freezing
+        together = joined([move.plan.freezing for move in moves])
+        assert together.begun(STANDBY).role is SiteRole.ACTIVE, "as one command moves both"
+        intent = Intent(Operation.SWITCHOVER, (stage.flights.name,), "east", "west")
+        (result,) = await begin(moves[:1], intent, "switchover-1", "tests", {})
+        assert result.verified
+        east, west = await site_standing(stage.source), await site_standing(stage.target)
+        assert east is not None
+        assert west is not None
+        assert [site.refuses("flights") for site in (east, west)] == [True, False]
+        assert [site.refuses("orders") for site in (east, west)] == [False, True]
+        assert flights.target_kept == ("orders",)
 
 
 async def test_of_a_link_that_does_not_tell_the_topics_stay_closed_but_for_those_of_the_move(tmp_path: Path) -> None:
