@@ -40,4 +40,8 @@ def freezing_lines(plan: OperationPlan) -> Iterable[str]:
     if freezing.is_enforced and freezing.others:
         shown = ", ".join(freezing.others[:OTHERS_SHOWN]) + (", ..." if len(freezing.others) > OTHERS_SHOWN else "")
         count = counted(len(freezing.others), "topic")
-        yield f"among them {count} that {plan.snapshot.link} does not carry, and that {source} alone has: {shown}"
+        alone = "" if freezing.beside else f", and that {source} alone has"
+        yield f"among them {count} that {plan.snapshot.link} does not carry{alone}: {shown}"
+    if freezing.is_enforced and freezing.beside:
+        beside = ", ".join(freezing.beside)
+        yield f"other links carry some of them ({beside}): of one that does not go, nobody writes what it carries then"

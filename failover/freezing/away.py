@@ -19,7 +19,14 @@ from mirror.api import Link, MirrorError, may_carry_on, may_write_one_topic, pro
 
 
 async def with_kept(freezing: Freezing, sites: Sites) -> Freezing:
-    """What stays closed at the target, where more than the move's own would be opened. Raises ClientError for that."""
+    """What stays closed at the target, where more than the move's own would be opened; and which links carry what would
+    stop at the source beside that. Raises ClientError for the former.
+    """
+    from_source = [
+        one for one in sites.links if one.source.name == sites.link.source.name and one.name != sites.link.name
+    ]
+    beside = [one.name for one in from_source if any(map(one.selects_topic, freezing.others))]
+    freezing = replace(freezing, beside=tuple(beside))
     if not freezing.opens_others:
         return freezing
     away, brought = await both(_topics_away(sites), _topics_brought(sites))

@@ -28,7 +28,8 @@ class Freezing:
     """What keeps clients from writing. The roles are those of the moment when the plan was made; None: that site's
     brokers refuse nobody (Apache Kafka), or it was not asked. `freezes`: writes at the source stop before the drain.
     `topics` of the source stop, as regular expressions, and `target_topics` begin at the target; none: all. `others`:
-    topics of the source that the link does not carry, and that stop all the same. `before`: the source's role when the
+    topics of the source that the link does not carry, and that stop all the same; `beside`: other links that carry some
+    of those. `before`: the source's role when the
     operation began, where an earlier run of it has changed that. `source_denials`: where that site's ACLs keep clients
     from writing; `target_denials`: where they did. `target_kept`: topics of the target that are another site's, and
     stay closed there as far as they are.
@@ -45,6 +46,7 @@ class Freezing:
     source_denials: SiteDenials | None = None
     target_denials: SiteDenials | None = None
     target_kept: tuple[str, ...] = ()
+    beside: tuple[str, ...] = ()
 
     @property
     def is_enforced(self) -> bool:
@@ -109,6 +111,7 @@ def joined(freezings: Sequence[Freezing]) -> Freezing:
     *_, newest = sorted(freezings, key=lambda one: one.target.epoch if one.target else -1)
     others = set(last.others).intersection(*(one.others for one in freezings))
     kept = set(last.target_kept).intersection(*(one.target_kept for one in freezings))
+    beside = set(last.beside).intersection(*(one.beside for one in freezings))
     denials = [one.source_denials for one in freezings if one.source_denials is not None]
     is_writable = any(one.is_writable for one in denials)
     hidden = tuple(sorted({name for one in denials for name in one.hidden}))
@@ -120,6 +123,7 @@ def joined(freezings: Sequence[Freezing]) -> Freezing:
         target_topics=_together([one.target_topics for one in freezings]),
         others=tuple(sorted(others)),
         target_kept=tuple(sorted(kept)),
+        beside=tuple(sorted(beside)),
     )
 
 

@@ -86,7 +86,9 @@ def _without_missing(plan: OperationPlan, known: Container[tuple[RefusalReason, 
 
 @dataclass(slots=True)
 class _Sorted:
-    """The links as they are judged, by name. `asked`: all that no filter leaves out."""
+    """The links as they are judged, by name. `asked`: all that no filter leaves out; `left_out`: those that one does,
+    and whose topics are the source's still.
+    """
 
     asked: list[LinkMove] = field(default_factory=list)
     moving: list[LinkMove] = field(default_factory=list)
@@ -94,6 +96,7 @@ class _Sorted:
     stays: list[Stay] = field(default_factory=list)
     moved_before: list[GateRefusal] = field(default_factory=list)
     site_wide: list[GateRefusal] = field(default_factory=list)
+    left_out: list[str] = field(default_factory=list)
 
 
 def plan_site(
@@ -114,8 +117,9 @@ def plan_site(
     if not judged.moving and not refusals:
         refusals = _of_nothing(intent, judged)
     refused = (*judged.refused, *failed)
-    if intent.whole_site and refused and not refusals:  # what stays would be closed as well
-        refusals = [GateRefusal(RefusalReason.WHOLE_SITE_CUT, ", ".join(refused))]
+    would_stay = (*refused, *judged.left_out)
+    if intent.whole_site and would_stay and not refusals:  # what stays would be closed as well
+        refusals = [GateRefusal(RefusalReason.WHOLE_SITE_CUT, ", ".join(would_stay))]
     going = judged.moving if not refusals else []
     stays = [*judged.stays, *beside((intent.source, intent.target), [move.sites.link for move in moves], links, names)]
     return SitePlan(
@@ -142,6 +146,7 @@ def _sort(judged: _Sorted, intent: Intent, move: LinkMove) -> None:
     reasons = {refusal.reason for refusal in plan.refusals}
     if left_out := _left_out(intent, plan):
         judged.stays.append(Stay(StayKind.LINK, link, StayReason.NOT_SELECTED, left_out))
+        judged.left_out += [] if plan.snapshot.is_promoted else [link]
         return
     judged.asked.append(move)
     if cut := _cut(intent, plan):

@@ -76,6 +76,10 @@ async def test_one_pair_that_comes_back_opens_none_of_the_topics_of_the_other(tm
         for whole_site in (False, True):
             then = await sites.opened("flights", whole_site=whole_site)
             assert (then.role, then.topics) == (SiteRole.STANDBY, ("orders",)), whole_site
+        whole = Intent(Operation.SWITCHOVER, ("flights-back",), "west", "east", whole_site=True)
+        await make_topic(sites.stage.target, "orders", 1)
+        freezing = (await plan_link(whole, sites.back("flights"), Hooks())).plan.freezing
+        assert (freezing.others, freezing.beside) == (("orders",), ("orders-back",))
         now = await site_standing(sites.stage.source)
         then = await sites.opened("flights")
         await set_site_role(sites.stage.source, then.role, "flights are back", now, then.topics)

@@ -118,6 +118,18 @@ def test_of_a_whole_site_all_links_go_or_none() -> None:
     assert told == {RefusalReason.LINK_PAUSED}, "without --whole-site none would go either"
 
 
+def test_a_whole_site_is_not_closed_over_a_link_that_a_filter_leaves_out() -> None:
+    """It stayed, and its topics were closed at the source with the rest."""
+    for only in ({"topics": ("flights",)}, {"groups": ("analysts",)}):
+        whole = replace(INTENT, whole_site=True, **only)  # type: ignore[arg-type]
+        gone = replace(OF_ORDERS, groups=(), asked_groups=())
+        plan = plan_site(whole, planned(OF_FLIGHTS, gone), {}, LINKS, NAMES)
+        assert plan.refusals == (GateRefusal(RefusalReason.WHOLE_SITE_CUT, "orders"),), only
+        assert plan.moving == ()
+        before = planned(OF_FLIGHTS, replace(gone, link_state="promoted", operation_id="earlier"))
+        assert plan_site(whole, before, {}, LINKS, NAMES).moving == ("flights",), "it was moved before"
+
+
 def test_no_loss_of_a_site_is_exact_without_a_link_that_could_not_be_asked() -> None:
     """It said `0 records`, exactly, beside a link of which nothing is known."""
     intent = replace(INTENT, operation=Operation.FAILOVER)
