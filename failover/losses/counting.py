@@ -17,7 +17,7 @@ from broker.wire.errors import WireError
 from broker.wire.records import Record, decode_records
 from broker.wire.vocabulary import LATEST, IsolationLevel, TopicPartition
 from failover.limits import COUNT_MS, COUNTED_AT_ONCE
-from failover.losses.statements import PartitionLoss, counted_to, with_end, with_stable_end
+from failover.losses.statements import Certainty, PartitionLoss, with_end, with_stable_end
 from failover.observing.edges import Span, first_records, last_records
 from mirror.api import CarriedCounter, MirrorError
 
@@ -45,10 +45,10 @@ async def count_losses(
             # It went in the meantime, or is damaged there, or whose records they are was lost: not counted.
             with suppress(ClientError, WireError, MirrorError):
                 if where not in shared:
-                    counted[where] = counted_to(loss, stable[where], await count_records(source, where, *span))
+                    counted[where] = replace(loss, records=await count_records(source, where, *span))
                 elif carried is not None:
                     async with carried_turn:
-                        counted[where] = counted_to(loss, stable[where], await carried.count(where, *span))
+                        counted[where] = replace(loss, records=await carried.count(where, *span))
 
     stated = {TopicPartition(loss.topic, loss.partition): loss for loss in losses}
     stable = await ends_told(source, list(stated), IsolationLevel.READ_COMMITTED)
@@ -60,6 +60,15 @@ async def count_losses(
                     tasks.create_task(count(where, loss))
     ends = await ends_told(source, list(stated), IsolationLevel.READ_UNCOMMITTED)
     return tuple(with_end(counted.get(where, loss), ends.get(where)) for where, loss in stated.items())
+
+
+async def with_stable_ends(source: Cluster, losses: Sequence[PartitionLoss]) -> tuple[PartitionLoss, ...]:
+    """The statements, uncounted, with what is behind the start of an open transaction told apart."""
+    told = {TopicPartition(one.topic, one.partition): one for one in losses}
+    asked = [at for at, one in told.items() if one.offsets and one.certainty is Certainty.EXACT]
+    stable = await ends_told(source, asked, IsolationLevel.READ_COMMITTED) if asked else {}
+    told |= {at: with_stable_end(told[at], stable.get(at)) for at in asked}
+    return tuple(told.values())
 
 
 async def ends_told(

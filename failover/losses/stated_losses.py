@@ -11,7 +11,7 @@ from broker.client.errors import ClientError
 from broker.client.offsets import log_spans
 from broker.wire.vocabulary import IsolationLevel, TopicPartition
 from failover.limits import BORN_ROUNDS, COUNT_MS
-from failover.losses.counting import count_losses, ends_told, with_edges
+from failover.losses.counting import count_losses, ends_told, with_edges, with_stable_ends
 from failover.losses.lacked_of import with_lacked
 from failover.losses.statements import Certainty, PartitionLoss, state_loss, with_end, with_returns
 from failover.losses.stranded import carried_counter, source_partitions
@@ -68,10 +68,17 @@ async def _of_source(sites: Sites, snapshot: Snapshot) -> tuple[PartitionLoss, .
 
 
 async def counted(move: LinkMove, *, always: bool) -> LinkMove:
-    """With its losses counted: `always`, or where offsets would say too much."""
-    if not always and not says_too_much(move.plan.losses, move.plan.snapshot):
+    """With its losses counted: `always`, or where offsets would say too much. Else they are of offsets alone, and what
+    is behind the start of a transaction that is open at the source is told apart all the same.
+    """
+    sites, plan = move.sites, move.plan
+    if always or says_too_much(plan.losses, plan.snapshot):
+        return replace(move, plan=replace(plan, losses=await stated_losses(sites, plan.snapshot)))
+    if sites.source is None:
         return move
-    return replace(move, plan=replace(move.plan, losses=await stated_losses(move.sites, move.plan.snapshot)))
+    losses = [state_loss(view, plan.snapshot.taken_at_ms) for view in plan.snapshot.partitions]
+    stated = with_lacked(await with_stable_ends(sites.source, losses), plan.snapshot.lacked)
+    return replace(move, plan=replace(plan, losses=stated))
 
 
 def says_too_much(losses: Iterable[PartitionLoss], snapshot: Snapshot) -> bool:

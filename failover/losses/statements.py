@@ -131,19 +131,20 @@ def with_end(loss: PartitionLoss, source_end: int | None) -> PartitionLoss:
 
 
 def with_stable_end(loss: PartitionLoss, stable_end: int | None) -> PartitionLoss:
-    """A transaction that is open at the source, or not known not to be (None), may bring records there, or none."""
-    if loss.certainty is Certainty.EXACT and (stable_end is None or stable_end < (loss.end_offset or 0)):
-        return replace(loss, certainty=Certainty.AT_LEAST)
-    return loss
-
-
-def counted_to(loss: PartitionLoss, stable_end: int, records: int | None) -> PartitionLoss:
-    """The committed records up to where an open transaction begins; None: they could not be told."""
-    end, seen_end = max(loss.first_offset or 0, min(stable_end, loss.end_offset or 0)), loss.end_offset or 0
-    if records is None or end >= seen_end:
-        return replace(loss, records=records)
-    offsets = end - (loss.first_offset or 0)
-    return replace(loss, records=records, offsets=offsets, end_offset=end, open_offsets=seen_end - end)
+    """A transaction that is open at the source, or not known not to be (None), may bring records there, or none: what
+    is behind its start is told apart.
+    """
+    seen_end = loss.end_offset or 0
+    if stable_end is not None and stable_end >= seen_end:
+        return loss
+    if loss.certainty is Certainty.EXACT:
+        loss = replace(loss, certainty=Certainty.AT_LEAST)
+    if stable_end is None or not loss.offsets or loss.unclear_offsets:
+        return loss
+    first = loss.first_offset or 0
+    end = max(first, stable_end)
+    records = loss.records if end > first else 0
+    return replace(loss, records=records, offsets=end - first, end_offset=end, open_offsets=seen_end - end)
 
 
 @dataclass(frozen=True, slots=True)
