@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -133,6 +133,16 @@ class Freeze:
             raise self._still_frozen(because, self._closing.coming_in_words, DenialsMayCome) from because
         if self._source is None and (before is not None or self._link.source.freeze_principals):
             raise self._still_frozen(because, f"{site} does not answer") from because
+
+    def left_closed(self, because: BaseException, active: Iterable[str]) -> StillFrozen:
+        """Where `undo` would let clients in beside these sites, which are active by now, or may be."""
+        site, said = self._link.source.name, str(because) or type(because).__name__
+        return StillFrozen(
+            f"{said}; writes at {site} stay refused: its clients may be at {', '.join(sorted(active))} by now, and "
+            f"beside that {site} would be a second active site",
+            hint=f"`farshore site role` says who takes writes; where nobody else does, `farshore site thaw --site "
+            f"{site}`, or what the thaw_hook does",
+        )
 
     async def _undo_role(self, source: Cluster, before: SiteStanding) -> None:
         """What was asked for and not answered may come yet: it follows an epoch that is over then, and is refused. What

@@ -31,11 +31,11 @@ from failover.journal.log import OperationJournal, claim
 from failover.journal.standing import intent_of, late_denials, role_before
 from failover.journal.values import Event, OperationLog
 from failover.limits import SOURCE_ROLE_S
-from failover.observing.elsewhere import look_elsewhere
 from failover.observing.sites import Sites
 from failover.running.patience import uncounted
 from failover.running.steps import OperationStep
 from failover.running.taking_up import begun_steps, is_promoted_by, run_behind_fence, still, until_unheard
+from failover.running.third_site import active_elsewhere
 from mirror.api import Link, LinkRun, MirrorError, RunState, read_entries
 
 
@@ -161,15 +161,13 @@ async def _role_finding(operation_id: str, each: Sequence[Sites], *, is_behind: 
 
 async def _may_be_elsewhere(each: Sequence[Sites]) -> bool:
     """Whether a third site has taken over topics of the links meanwhile, and takes writes to them, or one does not say:
-    the source would be a second active one. Nobody is asked where the file has no other link that may have them.
+    the source would be a second active one.
     """
     for sites in each:
         link = sites.link
-        if any(link.source in (one.source, one.target) and one.name != link.name for one in sites.links):
-            mirrored = (await read_entries(link, sites.target)).mirrored_topics()
-            found = await look_elsewhere(link, sites.links, mirrored | link.named_topics)
-            if any(one.operation_id or one.is_active is not False for one in found):
-                return True
+        mirrored = (await read_entries(link, sites.target)).mirrored_topics()
+        if await active_elsewhere(link, sites.links, mirrored | link.named_topics):
+            return True
     return False
 
 

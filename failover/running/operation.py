@@ -18,7 +18,7 @@ from broker.base.documents import to_document
 from broker.base.ending import to_its_end
 from broker.base.errors import FarshoreError, first_of
 from broker.client.errors import ClientError
-from broker.client.fanout import both
+from broker.client.fanout import both, side_by_side
 from broker.wire.site_role import SiteStanding
 from failover.errors import (
     CutShort,
@@ -43,6 +43,7 @@ from failover.running.patience import patiently
 from failover.running.read_on import verified_document
 from failover.running.result import OperationResult
 from failover.running.steps import BEFORE_FENCE, Operation, OperationStep
+from failover.running.third_site import active_by_now
 from failover.running.whole_site import NONE_GOES, going, refuse_cut, refuse_cut_at_fence, tell_closed
 
 
@@ -274,7 +275,7 @@ class _Run:
                 raise self._may_be_frozen(error, unwritten) from error
         try:
             if self._freeze.is_begun:
-                await self._journal.while_held(self._freeze.undo(error))
+                await self._journal.while_held(self._undo_freeze(error))
         except JournalUnanswered as lost:
             raise self._may_be_frozen(error, lost) from error
         except StillFrozen:
@@ -283,6 +284,15 @@ class _Run:
             raise
         with suppress(FarshoreError):
             await self._note(Event.GIVEN_UP, said)
+
+    async def _undo_freeze(self, because: BaseException) -> None:
+        """Raises as `Freeze.undo`, and StillFrozen beside a third site to which the clients went meanwhile, or may
+        have.
+        """
+        asked = (active_by_now(one.plan, one.sites) for one in self._links)
+        if active := frozenset().union(*await side_by_side(asked)):
+            raise self._freeze.left_closed(because, active) from because
+        await self._freeze.undo(because)
 
     def _may_be_frozen(self, error: BaseException, why: FarshoreError) -> StillFrozen:
         """Neither site takes writes then, and nothing but a hand changes that while the target does not answer."""

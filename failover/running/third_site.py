@@ -1,14 +1,19 @@
 """A move from the same site to a third one at the same time, or on from this one's target, or into its source: its
 journal stands at its own target, and neither fences the other.
+
+So it is asked before the fence, and before clients are let in again at a source that was frozen for a move in vain.
 """
 
 from __future__ import annotations
+
+from collections.abc import Collection, Iterable
 
 from failover.errors import OperationUnderWay
 from failover.observing.elsewhere import look_elsewhere
 from failover.observing.sites import Sites
 from failover.observing.upstream import look_moving_in
 from failover.planning.plan import OperationPlan
+from mirror.api import Link
 
 
 async def refuse_third_site(plan: OperationPlan, sites: Sites) -> None:
@@ -19,8 +24,7 @@ async def refuse_third_site(plan: OperationPlan, sites: Sites) -> None:
     """
     link, seen = sites.link, plan.snapshot
     topics = {view.topic for view in seen.partitions}
-    untold = {one.site for one in plan.elsewhere if one.is_active is None}
-    found = await look_elsewhere(link, sites.links, topics, untold)
+    found = await look_elsewhere(link, sites.links, topics, _untold_then(plan))
     if sites.source is not None and (seen.interrupted or not seen.is_promoted):  # groups that stayed follow a move
         found = (*found, *await look_moving_in(link, sites.links, topics))
     for one in found:
@@ -34,3 +38,27 @@ async def refuse_third_site(plan: OperationPlan, sites: Sites) -> None:
                 subject=link.name,
                 operation_id=one.operation_id,
             )
+
+
+async def active_by_now(plan: OperationPlan, sites: Sites) -> frozenset[str]:
+    """As `active_elsewhere`, of what is moved; who did not tell when it was planned is not asked."""
+    topics = {view.topic for view in plan.snapshot.partitions}
+    return await active_elsewhere(sites.link, sites.links, topics | sites.link.named_topics, _untold_then(plan))
+
+
+async def active_elsewhere(
+    link: Link, links: Iterable[Link], topics: Collection[str], unasked: Collection[str] = ()
+) -> frozenset[str]:
+    """Third sites that have taken over these topics, or are about to, or do not tell: beside them the link's source
+    would be a second active site if clients were let in there again. Nobody is asked where the file has no other link
+    that may have them. `unasked`: sites that are passed over.
+    """
+    others = [one for one in links if one.name != link.name]
+    if not any(link.source in (one.source, one.target) for one in others):
+        return frozenset()
+    found = await look_elsewhere(link, others, topics, unasked)
+    return frozenset(one.site for one in found if one.operation_id or one.is_active is not False)
+
+
+def _untold_then(plan: OperationPlan) -> frozenset[str]:
+    return frozenset(one.site for one in plan.elsewhere if one.is_active is None)

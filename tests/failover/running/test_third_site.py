@@ -5,28 +5,36 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from broker.client.cluster import Cluster
+from broker.client.site import Site
 from broker.client.site_role import site_standing
-from failover.errors import OperationUnderWay
+from failover.errors import OperationUnderWay, StillFrozen
+from failover.freezing.choice import Freezing
 from failover.freezing.hooks import Hooks
 from failover.journal.log import OperationJournal
 from failover.journal.standing import OperationState, standing_of
 from failover.journal.values import Event, JournalEntry
 from failover.observing.sites import Sites
 from failover.planning.links import plan_link
+from failover.planning.plan import plan_switchover
 from failover.running.link_run import LinkMove
 from failover.running.result import OperationResult
 from failover.running.steps import Operation
 from failover.running.taking_up import begin, find_operation, resume
+from mirror.api import promote_link
+from mirror.link import Link
+from tests.broker.running import running_server
+from tests.failover.freezing.test_taken_up_frozen import noting
 from tests.failover.machines import VICTIM, Death, is_death, mortal, quick
 from tests.failover.observing.test_elsewhere import AT, Mesh, mesh
-from tests.failover.stage import now_ms
-from tests.mirror.harness import eventually
+from tests.failover.stage import mirrored, now_ms, two_sites
+from tests.mirror.harness import eventually, some_records, write
 
 
 @pytest.fixture(autouse=True)
@@ -141,3 +149,23 @@ async def test_of_two_along_a_chain_that_begin_at_once_one_opens_its_target_at_m
         refused = [error for error in ended if isinstance(error, OperationUnderWay)]
         assert refused
         assert len(refused) + sum(isinstance(one, tuple) for one in ended) == 2
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+async def test_a_move_that_is_given_up_does_not_let_clients_in_beside_a_third_site(
+    tmp_path: Path, *, is_there: bool
+) -> None:
+    """Its thaw_hook ran, whoever was active by then; nor does it where that site has ceased to say whether it is."""
+    async with two_sites(tmp_path) as stage, running_server(tmp_path / "north") as server:
+        onward = Link("east-north", stage.link.source, Site("north", server.address), stage.link.topics)
+        async with mirrored(stage):
+            pass
+        await write(stage.source, AT, some_records(5_000, 1))
+        plan = plan_switchover(await stage.sites.look(), freezing=Freezing(hooks=noting(tmp_path / "noted")))
+        async with Cluster(onward.target) as north:
+            await promote_link(onward, north, "failover-9")
+        declared = onward if is_there else replace(onward, target=Site("north", "127.0.0.1:9"))
+        with pytest.raises(StillFrozen, match=r"not mirrored after 0 s.* north by now") as stays:
+            await stage.run(plan, replace(stage.sites, links=(stage.link, declared)), drain_timeout_s=0.0)
+        assert (tmp_path / "noted").read_text().split() == ["freeze"]
+        assert "farshore site role" in (stays.value.hint or "")
