@@ -148,7 +148,7 @@ def judge_drill(
 ) -> LinkDrill:
     """`blind`: both sites as they would be seen with the source dead, None where the target does not tell.
 
-    `live`: as they are, None where the source does not tell. `trouble`: what the look that is missing failed with.
+    `live`: as they are, None where the source does not tell. `trouble`: what a look, or a part, failed with.
     `returns_active`: brokers of the source that would take writes as soon as they are back.
     """
     plan = None if blind is None else _plan(blind, gates)
@@ -221,6 +221,9 @@ def _of_looks(
     elif blind is not None and live is None and status.source_answers:
         text = f"{status.source} could not be looked at, so what only it knows is not told"
         yield DrillFinding("not_looked_at", status.link, text + because)
+    elif live is not None and trouble:
+        text = f"not all of {status.source} could be looked at: what it did not tell is as {status.target} keeps it"
+        yield DrillFinding("not_looked_at", status.link, f"{text} ({trouble})")
     if live is not None and live.source_finding is SiteFinding.REPLACED:
         text = "another cluster answers in its place than the one that was mirrored from"
         yield DrillFinding(RefusalReason.SOURCE_REPLACED.value, status.source, text)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import TypeVar
 
 from broker.base.errors import FarshoreError
 from broker.client.cluster import Cluster
@@ -21,7 +22,7 @@ from failover.freezing.choice import UNFROZEN, Freezing, read_roles, with_denial
 from failover.journal.log import load_operations
 from failover.journal.standing import refuse_second
 from failover.limits import DRILL_PENDING_S
-from failover.observing.contact import CLIENT_ID
+from failover.observing.contact import CLIENT_ID, SiteFinding
 from failover.observing.elsewhere import look_elsewhere
 from failover.observing.moved_back import moved_back_by
 from failover.observing.observe import observe
@@ -40,11 +41,14 @@ from mirror.api import (
     GroupSyncs,
     HeartbeatWatch,
     Link,
+    SourceParting,
     carried_back,
     complete_link,
     link_status,
     read_entries,
 )
+
+T = TypeVar("T")
 
 
 async def drill_link(
@@ -110,16 +114,44 @@ async def _looks(link: Link, links: Sequence[Link], now_ms: Callable[[], int]) -
         try:
             async with watching(sight):
                 source = await stack.enter_async_context(_cluster(link, at_source=True))
-            looking = observe(link, source, target, (), now_ms(), target_in_part=True)
-            live, others = await both(looking, other_groups(link, source))
-            lacks = await target_lacks(await complete_link(link, source, target), source, target)
-            active = await _returning_active(link, source)
-            pending = await _pending(source, live)
-            gates, freezing = replace(seen.gates, lacks=lacks), await read_roles(link, source, target)
-            seen = replace(seen, live=live, gates=gates, returns_active=active, pending=pending, others=others)
-            return replace(seen, freezing=freezing)
+            return await _at_source(seen, Sites(link, source, target, (), now_ms))
         except FarshoreError as error:
             return replace(seen, trouble=str(error), is_seen_by_worker=bool(sight.links))
+
+
+async def _at_source(seen: _Looks, sites: Sites) -> _Looks:
+    """`seen`, with what the source tells: where that is not all, what it does tell, and why there is no more. Raises
+    FarshoreError where it tells nothing.
+    """
+    link, source, target = sites.link, sites.source, sites.target
+    assert source is not None, "it was called"
+    untold: list[str] = []
+
+    async def told(asked: Awaitable[T], instead: T) -> T:
+        try:
+            return await asked
+        except FarshoreError as error:
+            untold.append(str(error))
+            return instead
+
+    async def missing() -> tuple[SourceParting, ...]:
+        return await target_lacks(await complete_link(link, source, target), source, target)
+
+    looking = told(observe(link, source, target, (), sites.now_ms(), target_in_part=True), None)
+    live, others = await both(looking, other_groups(link, source))
+    if live is None:
+        live = await replace(sites, in_part=True).look_past_source(patience_s=0)
+        if live.source_finding.is_gone:
+            return replace(seen, trouble=untold[0])
+        if live.source_finding is SiteFinding.ALIVE:  # by now
+            untold.clear()
+    lacks = await told(missing(), ())
+    active = await told(_returning_active(link, source), ())
+    pending = await told(_pending(source, live), PendingOffsets(frozenset(live.pending_groups)))
+    freezing = await told(read_roles(link, source, target), seen.freezing)
+    gates, trouble = replace(seen.gates, lacks=lacks), "; ".join(dict.fromkeys(untold))
+    seen = replace(seen, live=live, gates=gates, returns_active=active, pending=pending, others=others)
+    return replace(seen, freezing=freezing, trouble=trouble)
 
 
 async def _pending(source: Cluster, live: Snapshot) -> PendingOffsets:

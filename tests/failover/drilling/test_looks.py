@@ -24,6 +24,7 @@ from failover.planning.gates import RefusalReason
 from failover.planning.plan import plan_failover
 from mirror.api import HeartbeatWatch
 from tests.broker.faults import Faults, injected
+from tests.failover.observing.test_leaderless_source import GONE, IMPATIENT, half_gone
 from tests.failover.observing.test_pending_offsets import pending_at, pending_at_source
 from tests.failover.stage import GROUP, PARTITIONS, Stage, mirrored, now_ms, two_sites
 from tests.mirror.harness import eventually, some_records, write
@@ -90,6 +91,23 @@ async def test_a_look_that_fails_at_a_site_that_answers_is_a_finding(
         named = ("not_looked_at", stage.link.name) if site == "source" else ("group_unanswered", GROUP)
         assert (found.is_ready, told) == (False, [named])
         assert found.loss is not None
+
+
+async def test_what_a_source_that_is_there_in_part_still_tells_is_in_a_drill(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One partition that did not answer, and nothing that only the source knows was told."""
+    for where in ("failover.drilling.looks", "mirror.status"):
+        monkeypatch.setattr(f"{where}.STATUS_LIMITS", IMPATIENT)
+    async with half_gone(tmp_path, monkeypatch, has_leader=False) as stage:
+        living = next(at for at in PARTITIONS if at != GONE)
+        await commit_offsets(stage.source, "late", {living: CommittedOffset(3, "")})
+        found = await drilled(stage)
+    told = {(one.kind, one.subject): one for one in found.findings}
+    assert {("group_not_carried", "late"), ("returns_active", "east")} <= told.keys()
+    text = told["not_looked_at", stage.link.name].detail
+    assert text.startswith("not all of east could be looked at: what it did not tell is as west keeps it")
+    assert found.loss is not None
 
 
 async def test_a_transaction_that_holds_up_the_link_is_in_a_drill(tmp_path: Path) -> None:
