@@ -12,7 +12,7 @@ from broker.base.documents import to_document
 from broker.client.cluster import Cluster
 from broker.client.errors import ClientError
 from broker.client.site import Site
-from deploy.cli.failover_tables import tell_loss
+from deploy.cli.failover_tables import tell_left, tell_loss
 from deploy.cli.late_lines import pending_line
 from deploy.cli.lines import filled, next_line
 from deploy.cli.loss_lines import is_nothing_likely
@@ -128,7 +128,7 @@ def _show(drills: Sequence[LinkDrill], stays: Sequence[Stay] | None, output: str
         return
     emit(list(drills), output, columns=LINK_COLUMNS)
     quiet = [found for found in drills if found.loss is not None and is_nothing_likely(found.loss)]
-    quiet = [found for found in quiet if not found.lacks_at_target] if len(drills) > 1 else []
+    quiet = [one for one in quiet if not (one.lacks_at_target or one.left_at_source)] if len(drills) > 1 else []
     for found in drills:
         if found.groups:
             rows = [
@@ -142,7 +142,8 @@ def _show(drills: Sequence[LinkDrill], stays: Sequence[Stay] | None, output: str
             emit(list(found.findings), output, columns=FINDING_COLUMNS, title=f"findings of {found.link}")
         if found.loss is not None and found not in quiet:
             click.echo(f"{found.link}, if {found.source} died now:")
-            tell_loss(found.loss, found.source, to_stderr=False)
+            tell_left(found, to_stderr=False)
+            tell_loss(found.loss, found.source, is_left=bool(found.left_at_source), to_stderr=False)
         if stays is None:
             tell_stays(to_document(found.stays), found.source, to_stderr=False)
     if quiet:
@@ -152,7 +153,8 @@ def _show(drills: Sequence[LinkDrill], stays: Sequence[Stay] | None, output: str
     if stays is not None and drills:
         if (loss := _total(drills)) is not None and len(drills) > 1:
             click.echo(f"all links, if {drills[0].source} died now:")
-            tell_loss(loss, drills[0].source, to_stderr=False)
+            is_left = any(found.left_at_source for found in drills)
+            tell_loss(loss, drills[0].source, is_left=is_left, to_stderr=False)
         tell_stays(to_document(stays), drills[0].source, to_stderr=False)
     for found in drills:
         for step in dict.fromkeys(finding.next_step for finding in found.findings if finding.next_step):

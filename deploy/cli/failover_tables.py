@@ -34,6 +34,7 @@ from deploy.cli.next_steps import NextStep
 from deploy.cli.stay_lines import tell_stays
 from deploy.cli.tables import counted, print_table
 from deploy.cli.terminal import CommandRefused, Output, confirm_plan, emit, is_one_place
+from failover.drilling.drill import LinkDrill
 from failover.losses.statements import Certainty, LossTotal, PartitionLoss
 from failover.observing.contact import SiteFinding
 from failover.observing.snapshot import Snapshot
@@ -78,7 +79,7 @@ def tell_loss(total: LossTotal, source: str, *, is_left: bool = False, to_stderr
     click.echo(filled(headline(total, source, is_left=is_left)), err=to_stderr)
 
 
-def tell_left(seen: Snapshot | OperationResult, *, to_stderr: bool = True) -> None:
+def tell_left(seen: Snapshot | OperationResult | LinkDrill, *, to_stderr: bool = True) -> None:
     """What the target does not get, as was decided before."""
     for line in left_range_lines(seen.left_at_source, seen.link, seen.source, seen.target):
         click.echo(filled(line), err=to_stderr)

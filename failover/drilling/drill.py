@@ -19,7 +19,7 @@ from failover.limits import DRILL_ENDS_MAX_AGE_MS
 from failover.losses.statements import LossTotal
 from failover.observing.contact import SiteFinding
 from failover.observing.open_transactions import PendingOffsets
-from failover.observing.snapshot import PartitionView, Snapshot
+from failover.observing.snapshot import LeftRange, PartitionView, Snapshot
 from failover.planning.gates import RefusalReason
 from failover.planning.lost_records import lost_at_target
 from failover.planning.plan import Elsewhere, OperationPlan, plan_failover
@@ -57,7 +57,8 @@ class LinkDrill:
     """One link. `is_ready`: no finding. `loss` is what a failover would state; `lag_records` and `lag_seconds` are what
     the source has and the target has not, None while it does not answer. `ends_age_ms`: since the source's ends were
     last seen. `pending_groups`: with offsets in open transactions at the source, not carried before these end; one that
-    stays is a finding. `stays`: what it would leave of groups.
+    stays is a finding. `stays`: what it would leave of groups. `left_at_source`: what somebody left there before, which
+    is not among the loss.
     """
 
     link: str
@@ -81,6 +82,7 @@ class LinkDrill:
     audit_coverage_percent: float | None
     findings: tuple[DrillFinding, ...]
     stays: tuple[Stay, ...] = ()
+    left_at_source: tuple[LeftRange, ...] = ()
 
     @property
     def lacks_at_target(self) -> bool:

@@ -69,9 +69,10 @@ async def drill_link(
         *of_switchover(looks.live, looks.freezing, looks.gates.elsewhere, told),
         *of_way_back(link.name, link.source.name, looks.back),
     )
-    seen_last = looks.live or looks.blind
-    stays = () if seen_last is None else what_stays(seen_last, looks.others)
-    return replace(drill, findings=(*drill.findings, *more), is_ready=drill.is_ready and not more, stays=stays)
+    drill = replace(drill, findings=(*drill.findings, *more), is_ready=drill.is_ready and not more)
+    if (seen_last := looks.live or looks.blind) is None:
+        return drill
+    return replace(drill, stays=what_stays(seen_last, looks.others), left_at_source=seen_last.left_at_source)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,33 @@
+"""What a drill shows of a loss: beside what was left before, and of all links from a site."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from deploy.cli.drill import _show
+from failover.drilling.drill import LinkDrill
+from failover.losses.statements import Certainty, LossTotal
+from failover.observing.snapshot import LeftRange
+
+LOSS = LossTotal(12, None, 1, Certainty.AT_LEAST, 1_000, 0, 2_000)
+SEEN = LinkDrill(
+    *("flights", "east", "west", True, 2_000, True, "w-1", 100, 100, 12, 0.1, LOSS, (), (), ()),
+    *("", None, None, None, ()),
+)
+
+
+def told(capsys: pytest.CaptureFixture[str]) -> str:
+    return " ".join(capsys.readouterr().out.split())
+
+
+def test_what_was_left_at_the_source_before_is_said_beside_the_loss(capsys: pytest.CaptureFixture[str]) -> None:
+    """It was only said by the failover."""
+    left = LeftRange("flights", 0, 100, 103, None, 500, "old orders")
+    _show([replace(SEEN, left_at_source=(left,))], None, "table")
+    text = told(capsys)
+    assert "at most 3 records in 1 partition (by their offsets: they were not read) stay at east alone" in text
+    assert "(old orders): west does not get them from link flights" in text
+    _show([replace(SEEN, left_at_source=(left,))] * 2, [], "table")
+    assert told(capsys).count("stay at east alone") == 2
