@@ -20,7 +20,7 @@ from deploy.cli.stay_lines import tell_stays
 from deploy.cli.terminal import AppContext, ExitCode, Output, audit_directory, emit, output_option, run_async
 from failover.drilling.drill import AuditNote, LinkDrill
 from failover.drilling.looks import drill_link
-from failover.losses.statements import LossTotal, sum_losses
+from failover.losses.statements import LossTotal, sum_losses, total_loss, with_unasked
 from failover.observing.contact import CLIENT_ID
 from failover.planning.links import source_names
 from failover.planning.site_plan import SourceNames, beside, with_links_stays
@@ -151,17 +151,19 @@ def _show(drills: Sequence[LinkDrill], stays: Sequence[Stay] | None, output: str
         text = "if the source died now, likely 0 offsets, and none was seen to be missing (-o json has each statement)"
         click.echo(filled(f"{names}: {text}"))
     if stays is not None and drills:
-        if (loss := _total(drills)) is not None and len(drills) > 1:
+        if len(drills) > 1:
             click.echo(f"all links, if {drills[0].source} died now:")
             is_left = any(found.left_at_source for found in drills)
-            tell_loss(loss, drills[0].source, is_left=is_left, to_stderr=False)
+            tell_loss(_total(drills), drills[0].source, is_left=is_left, to_stderr=False)
+            if unseen := [found.link for found in drills if found.loss is None]:
+                click.echo(filled(f"not looked at, and not among it: {', '.join(unseen)}"))
         tell_stays(to_document(stays), drills[0].source, to_stderr=False)
     for found in drills:
         for step in dict.fromkeys(finding.next_step for finding in found.findings if finding.next_step):
             click.echo(next_line(step))
 
 
-def _total(drills: Sequence[LinkDrill]) -> LossTotal | None:
-    """None where one of them could not be looked at."""
+def _total(drills: Sequence[LinkDrill]) -> LossTotal:
+    """At the least, where some could not be looked at."""
     losses = [found.loss for found in drills if found.loss is not None]
-    return sum_losses(losses) if len(losses) == len(drills) else None
+    return with_unasked(sum_losses(losses) if losses else total_loss([]), len(drills) - len(losses))

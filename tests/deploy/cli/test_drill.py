@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import pytest
@@ -31,3 +32,18 @@ def test_what_was_left_at_the_source_before_is_said_beside_the_loss(capsys: pyte
     assert "(old orders): west does not get them from link flights" in text
     _show([replace(SEEN, left_at_source=(left,))] * 2, [], "table")
     assert told(capsys).count("stay at east alone") == 2
+
+
+@pytest.mark.parametrize("seen", [[SEEN], [SEEN, SEEN]])
+def test_a_link_that_could_not_be_looked_at_is_named_beside_what_the_others_lose_at_least(
+    capsys: pytest.CaptureFixture[str], seen: list[LinkDrill]
+) -> None:
+    """The total of all was null, and in the table there was none."""
+    drills = [*seen, replace(SEEN, link="orders", loss=None)]
+    _show(drills, [], "json")
+    loss = json.loads(capsys.readouterr().out)["loss"]
+    assert (loss["offsets"], loss["unasked_links"], loss["certainty"]) == (12 * len(seen), 1, "at_least")
+    _show(drills, [], "table")
+    text = told(capsys).partition("all links, if east died now:")[2]
+    assert f"at least {12 * len(seen)} offsets" in text
+    assert "not looked at, and not among it: orders" in text
