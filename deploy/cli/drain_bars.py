@@ -1,4 +1,4 @@
-"""What a drain waits for, as it waits: on a terminal only, since writes may be refused at the source meanwhile."""
+"""What a drain waits for, as it waits: writes may be refused at the source meanwhile."""
 
 from __future__ import annotations
 
@@ -16,11 +16,17 @@ from failover.running.link_run import LinkMove
 
 @contextmanager
 def drain_bars(console: Console | None = None) -> Iterator[TellDrain]:
-    """A line for each link that is drained, which is gone when that is over."""
+    """A line for each link that is drained; on a terminal it is kept as it stands, and gone when that is over."""
     console = console or Console(stderr=True)
     columns = TextColumn("{task.description}"), TimeElapsedColumn()
     bars = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
     tasks: dict[str, TaskID] = {}
+    logged: set[str] = set()
+
+    def log(stands: DrainStands) -> None:
+        if not stands.is_over and stands.link not in logged:
+            logged.add(stands.link)
+            console.print(drain_line(stands), markup=False, highlight=False, soft_wrap=True)
 
     def tell(stands: DrainStands) -> None:
         if stands.is_over:
@@ -36,17 +42,20 @@ def drain_bars(console: Console | None = None) -> Iterator[TellDrain]:
         bars.update(tasks[stands.link], description=drain_line(stands), refresh=True)
 
     try:
-        yield tell
+        yield tell if console.is_terminal else log
     finally:
         bars.stop()
 
 
 def drain_line(stands: DrainStands) -> str:
     """What is waited for, and for how long at most."""
-    where = counted(stands.partitions, "partition")
-    waits = f"{counted(stands.offsets, 'offset')} in {where} to come"
-    waits = waits if stands.offsets else "all is there; until nothing more comes"
-    return f"draining {stands.link}: {waits}; given up in {stands.seconds_left:.0f} s"
+    held = f"{counted(stands.offsets, 'offset')} in {counted(stands.partitions, 'partition')}"
+    until = f"given up in {stands.seconds_left:.0f} s"
+    if stands.is_moved:
+        waits = f"{held} are in transactions that have not ended" if stands.offsets else "offsets of groups are pending"
+        return f"settling {stands.link}, which was moved before: {waits}; {until}"
+    waits = f"{held} to come" if stands.offsets else "all is there; until nothing more comes"
+    return f"draining {stands.link}: {waits}; {until}"
 
 
 def told_by(tell: TellDrain, moves: Iterable[LinkMove]) -> list[LinkMove]:

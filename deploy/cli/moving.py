@@ -27,6 +27,7 @@ from deploy.cli.next_steps import NextStep, back_at_once, for_refused, merged, s
 from deploy.cli.refusals import refusals_of
 from deploy.cli.terminal import AppContext, ExitCode
 from deploy.cli.unknown_groups import refuse_unknown_groups, refuse_unknown_topics
+from deploy.cli.waits import told_if_long
 from failover.errors import GateRefused, OperationUnderWay, SkipsMore, WorldChanged
 from failover.failback.foreseen import SkipsLost
 from failover.journal.opposite import refuse_opposite
@@ -68,13 +69,12 @@ async def decide(
         names = links_between(app, intent.source, intent.target) if intent.is_site else intent.links
         only_plans = dry_run or out_file is not None
         links, goes_on = [app.link(name) for name in names], yes and not only_plans
-        sites = await enter_links(stack, links, intent, now_ms, app.links(), goes_on=goes_on)
-        sites = sites if applied is None else applied.as_found(sites)
-        not_alone: FarshoreError | None = None
-        if only_plans:
-            looked, not_alone = await _look_beside(app, intent, sites)
-        else:
-            looked = await _look_alone(app, intent, sites)
+        calling = f"calling {intent.source} and {intent.target}"
+        async with told_if_long(calling):
+            sites = await enter_links(stack, links, intent, now_ms, app.links(), goes_on=goes_on)
+            sites = sites if applied is None else applied.as_found(sites)
+            looking = _look_beside if only_plans else _look_alone
+            looked, not_alone = await looking(app, intent, sites)
         refuse_unknown_topics(intent, names, [move.plan for move in looked.looked_at])
         await refuse_unknown_groups(looked.refusals, sites[0].source, sites[0].target)
         if applied is not None:
@@ -93,8 +93,9 @@ async def decide(
         shown = looked
         while not yes:  # a person has read it meanwhile
             await stack.aclose()  # who was called then is not called, nor asked, beside those that are now
-            sites = _as_shown(shown).as_found(await enter_links(stack, links, intent, now_ms, app.links()))
-            looked = await _look(app, intent, sites, counting=False)
+            async with told_if_long(calling):
+                sites = _as_shown(shown).as_found(await enter_links(stack, links, intent, now_ms, app.links()))
+                looked = await _look(app, intent, sites, counting=False)
             _check(_as_shown(shown), looked, output, AGAIN, but=(ChangeKind.LOSS,))
             looked.refuse(output)
             if _tell_growth(shown, looked) is not LossGrowth.BEYOND:
@@ -177,7 +178,7 @@ async def move_link(app: AppContext, intent: Intent, of: Step) -> LinkMoved:
     async with AsyncExitStack() as stack:
         entered = await enter_links(stack, [app.link(intent.links[0])], intent, now_ms, app.links())
         sites = [replace(one, within=of.operation_id) for one in entered]
-        looked = await _look_alone(app, intent, sites)
+        looked: Looked = (await _look_alone(app, intent, sites))[0]
         plan = replace(looked.moves[0].plan, not_named=())  # what it does not name was never to be moved
         looked = replace(looked, moves=[replace(looked.moves[0], plan=plan)])
         refused = refusal_of(plan)
@@ -228,10 +229,10 @@ def links_between(app: AppContext, source: str, target: str) -> tuple[str, ...]:
     return tuple(link.name for link in app.links() if (link.source.name, link.target.name) == (source, target))
 
 
-async def _look_alone(app: AppContext, intent: Intent, sites: Sequence[Sites]) -> Looked:
+async def _look_alone(app: AppContext, intent: Intent, sites: Sequence[Sites]) -> tuple[Looked, None]:
     """As `_look`. Raises OperationUnderWay, also."""
     _, looked = await both(_refuse_others(intent, sites[0]), _look(app, intent, sites, counting=False))
-    return looked
+    return looked, None
 
 
 async def _look_beside(app: AppContext, intent: Intent, sites: Sequence[Sites]) -> tuple[Looked, FarshoreError | None]:

@@ -29,7 +29,8 @@ _Called: TypeAlias = tuple[tuple[BrokerAnswer, ...], tuple[str, ...]]
 @dataclass(frozen=True, slots=True)
 class DrainStands:
     """What a drain waits for: so many offsets in so many partitions are not mirrored yet. In `seconds_left` it is given
-    up. `is_over`: it waits no more, whatever came of it.
+    up. `is_moved`: of a link that was moved before these do not come: they are in transactions that have not ended, or,
+    where there are none, offsets of groups are. `is_over`: it waits no more, whatever came of it.
     """
 
     link: str
@@ -37,6 +38,7 @@ class DrainStands:
     partitions: int = 0
     seconds_left: float = 0.0
     is_over: bool = False
+    is_moved: bool = False
 
 
 TellDrain: TypeAlias = Callable[[DrainStands], None]

@@ -171,6 +171,13 @@ async def settle(sites: Sites, timeout_s: float) -> Snapshot:
     that nobody decided about, nor offsets pending. What a link back brought there the target has. Raises NotDrained,
     ClientError.
     """
+    try:
+        return await _settle(sites, timeout_s)
+    finally:
+        sites.tell_drain(DrainStands(sites.link.name, is_over=True))
+
+
+async def _settle(sites: Sites, timeout_s: float) -> Snapshot:
     assert sites.source is not None
     loop = asyncio.get_running_loop()
     deadline = loop.time() + timeout_s
@@ -189,6 +196,9 @@ async def settle(sites: Sites, timeout_s: float) -> Snapshot:
                 hint=f"see `farshore stranded list --link {link}`; they stay there: `farshore stranded leave --link "
                 f"{link}`, then try again; or the link brings them: `farshore link resume --link {link}`",
             )
+        offsets = sum(one.end_offset - one.first_offset for one in stranded)
+        left_s = max(0.0, deadline - loop.time())
+        sites.tell_drain(DrainStands(sites.link.name, offsets, len(stranded), left_s, is_moved=True))
         if is_late:
             raise OffsetsPending(snapshot.source, snapshot.pending_groups, timeout_s)
         await asyncio.sleep(DRAIN_POLL_S)

@@ -366,7 +366,9 @@ def test_a_source_that_is_gone_is_named_and_a_failover_works(own_shell: Shell) -
     assert "the source site east does not answer" in refused.stderr
     without_consent = own_shell.run("failover --yes", ExitCode.REFUSED)
     assert "--allow-data-loss" in without_consent.stderr
-    result = json.loads(own_shell.run("failover --allow-data-loss --yes -o json", ExitCode.DONE).stdout)
+    ran = own_shell.run("failover --allow-data-loss --yes -o json", ExitCode.DONE)
+    assert ran.stderr.startswith("calling east and west"), "nothing was heard of it for seconds"
+    result = json.loads(ran.stdout)
     assert [loss["certainty"] for loss in result["losses"]] == ["at_least"]
     assert result["losses"][0]["seen_at"] is not None
     assert (result["loss"]["records"], result["loss"]["certainty"]) == (None, "at_least")

@@ -10,9 +10,11 @@ import pytest
 from failover.errors import NotDrained
 from failover.observing.sites import DrainStands
 from failover.planning.plan import plan_switchover
-from failover.running.draining import drain
+from failover.running.draining import drain, settle
+from mirror.api import promote_link
 from tests.failover.stage import PARTITIONS, mirrored, two_sites
 from tests.mirror.harness import Later, some_records, write
+from tests.mirror.transactions import begin
 
 RECORDS = 7
 
@@ -49,3 +51,21 @@ async def test_where_the_source_refused_writes_nobody_is_told_to_stop_producers(
         assert told[-1].is_over
     assert "east refused writes meanwhile, so it is the mirror" in refused.value.hint
     assert "stop the producers" not in refused.value.hint
+
+
+async def test_of_a_link_that_was_moved_before_it_is_said_what_is_waited_for(tmp_path: Path) -> None:
+    """It was silent for as long as a transaction was open."""
+    async with two_sites(tmp_path) as stage:
+        async with mirrored(stage):
+            pass
+        await promote_link(stage.link, stage.target, "failover-1")
+        await begin(stage.source, PARTITIONS[1])
+        await write(stage.source, PARTITIONS[1], some_records(6_000, 7))
+        told: list[DrainStands] = []
+        with pytest.raises(NotDrained, match="which was moved before"):
+            await settle(replace(stage.sites, tell_drain=told.append), 0.5)
+    assert {(one.link, one.offsets > 7, one.partitions, one.is_moved) for one in told[:-1]} == {
+        (stage.link.name, True, 1, True)
+    }
+    assert told[0].seconds_left > told[-2].seconds_left
+    assert told[-1].is_over

@@ -1,0 +1,38 @@
+"""Who waits for a site sees within a second what for, on a terminal and in a log."""
+
+from __future__ import annotations
+
+import asyncio
+from io import StringIO
+
+import pytest
+from rich.console import Console
+
+from deploy.cli.waits import told_if_long
+
+WHAT = "calling east and west"
+
+
+async def waited(told: StringIO, *, is_terminal: bool, after_s: float = 0.0) -> str:
+    async with told_if_long(WHAT, Console(file=told, force_terminal=is_terminal, width=80), after_s):
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        return told.getvalue()
+
+
+async def test_a_terminal_shows_a_line_that_is_gone_when_it_is_over() -> None:
+    told = StringIO()
+    assert WHAT in await waited(told, is_terminal=True)
+    assert told.getvalue().endswith("\x1b[2K"), "the line is cleared"
+
+
+async def test_a_log_gets_one_line() -> None:
+    told = StringIO()
+    assert await waited(told, is_terminal=False) == f"{WHAT}\n" == told.getvalue()
+
+
+@pytest.mark.parametrize("is_terminal", [True, False])
+async def test_what_takes_no_time_is_not_told(is_terminal: bool) -> None:
+    told = StringIO()
+    await waited(told, is_terminal=is_terminal, after_s=3_600.0)
+    assert WHAT not in told.getvalue()
