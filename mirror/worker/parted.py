@@ -17,6 +17,7 @@ from broker.client.topics import describe_topics, list_each_topic, list_topics
 from broker.wire.vocabulary import TopicPartition
 from mirror.limits import PARTED_LOOK_MS
 from mirror.link import Link
+from mirror.offsets.entries import GapKind, GapStatus
 from mirror.offsets.fenced_logs import LogsFenced
 from mirror.offsets.hold_entries import Hold, HoldReason
 from mirror.offsets.offset_map import PartitionMap
@@ -180,6 +181,7 @@ async def gather_now(
     return evidence, {where: holds.current[where] for where in wanted if where in holds.current}
 
 
+_BEGINS_ANEW: Final = (GapKind.RECREATED, GapKind.MIRRORED_ANEW)
 _UNTOLD: Final = {
     HoldReason.NO_LEADER_AT_SOURCE: "it has no leader at {1}",
     HoldReason.NO_LEADER_AT_TARGET: "it has no leader at {2}",
@@ -203,7 +205,8 @@ def _judge(
         return SourceParting(*where, PartingKind.NOT_COMPARED, 0, mirrored_next, why)
     if found is None:
         gone = SourceParting(*where, PartingKind.GONE, 0, mirrored_next, "the source has it no more", not is_brought)
-        return replace(gone, target_from=0, target_next=checkpoint.end.target_next)
+        begun = _whole_copy_from(where, entries, mirrored_next)
+        return replace(gone, target_from=begun, target_next=checkpoint.end.target_next)
     recovered = recover_partition(found)
     is_kept = not found.target_is_recreated and found.tail.log_start < recovered.end.target_next
     mirrored_next = max(mirrored_next, recovered.position)
@@ -212,7 +215,8 @@ def _judge(
         start = found.source.start
         is_missing = is_kept and not is_brought
         other = SourceParting(*where, PartingKind.OTHER_TOPIC, start, mirrored_next, detail, is_missing)
-        return replace(other, target_from=0, target_next=recovered.end.target_next)
+        begun = _whole_copy_from(where, entries, mirrored_next)
+        return replace(other, target_from=begun, target_next=recovered.end.target_next)
     if reason := found.comparison.source_parted or (found.comparison.is_unlike and found.comparison.target_lost):
         last, agreed_to = found.comparison.last, max(found.comparison.agreed_to, found.source.start)
         start = agreed_to if last is None else min(agreed_to, last.source_offset + 1)  # others' may stand between
@@ -224,6 +228,17 @@ def _judge(
         cut = SourceParting(*where, PartingKind.CUT, start, mirrored_next, reason, is_missing)
         return replace(cut, target_from=target_from, target_next=target_next)
     return None
+
+
+def _whole_copy_from(where: TopicPartition, entries: StateEntries, mirrored_next: int) -> int:
+    """From where on the target has all that was mirrored once: behind the old copy of a repair, whose new one is whole.
+    Amid the copying both are counted, which is too much and not too little.
+    """
+    gaps = (gap for gap in entries.gaps.values() if (gap.topic, gap.partition) == where)
+    begun = [gap for gap in gaps if gap.kind in _BEGINS_ANEW and gap.status is GapStatus.PASSED]
+    last = max(begun, key=lambda gap: gap.at_ms, default=None)
+    is_whole = last is not None and last.kind is GapKind.MIRRORED_ANEW and mirrored_next >= last.source_from
+    return last.target_offset if last is not None and is_whole else 0
 
 
 def _is_another_cluster(link: Link, passage: Passage, source: Cluster) -> bool:

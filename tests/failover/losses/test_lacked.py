@@ -12,6 +12,7 @@ from broker.client.groups import commit_offsets
 from broker.client.limits import ClientLimits
 from broker.client.model import CommittedOffset
 from broker.client.site import Site
+from broker.client.topics import delete_topics
 from broker.wire.api import ApiKey
 from broker.wire.errors import ErrorCode
 from failover.freezing.choice import UNFROZEN
@@ -28,14 +29,18 @@ from failover.planning.links import plan_link
 from failover.running.link_run import LinkMove
 from failover.running.steps import Operation
 from failover.running.taking_up import move_again, planned
+from mirror.offsets.acceptance import ask_to_accept
+from mirror.offsets.acceptance_entries import Acceptance
+from mirror.offsets.entries import GapKind
+from mirror.offsets.state import read_entries
 from mirror.worker import parted
-from mirror.worker.parted import PartingKind, SourceParting
+from mirror.worker.parted import PartingKind, SourceParting, source_partings
 from tests.broker.faults import Faults, injected
 from tests.failover.failback.older_disk import GROUP, NEWER, OLDER, OTHER, SINCE, WHERE, Disks, Up, lose_an_end
 from tests.failover.failback.stage import transaction
 from tests.failover.observing.test_half_gone_source import deaf_to
-from tests.failover.stage import PARTITIONS, RECORDS, now_ms, two_sites
-from tests.mirror.harness import contents, read_all, running, some_records, wait_for_records
+from tests.failover.stage import PARTITIONS, RECORDS, TOPIC, mirrored, now_ms, two_sites
+from tests.mirror.harness import contents, eventually, make_topic, read_all, running, some_records, wait_for_records
 
 READ = 5
 """So many of the records that east lost the group has read at west."""
@@ -162,6 +167,30 @@ async def test_a_partition_that_cannot_be_read_keeps_no_other_one_from_being_cou
                 ]
                 found = await count_lacked(replace(stage.sites, source=source), lacks)
     assert [(one.partition, one.records, one.offsets) for one in found] == [(0, None, 6), (1, 0, 0)]
+
+
+@pytest.mark.parametrize("is_made_again", [True, False])
+async def test_of_a_partition_that_was_repaired_each_record_is_counted_once(
+    tmp_path: Path, *, is_made_again: bool
+) -> None:
+    """The old copy stands until the repair deletes it, and both were counted."""
+    async with two_sites(tmp_path) as stage:
+        async with mirrored(stage):
+            asked = Acceptance(*PARTITIONS[1], RECORDS, GapKind.MIRRORED_ANEW, now_ms(), 0, "repair")
+            await ask_to_accept(stage.link, stage.target, [asked])
+
+            async def is_whole() -> bool:
+                at = (await read_entries(stage.link, stage.target)).checkpoints[PARTITIONS[1]]
+                return at.position == RECORDS and at.end.target_next > 2 * RECORDS
+
+            await eventually(is_whole, "the new copy")
+        await delete_topics(stage.source, [TOPIC])
+        if is_made_again:
+            await make_topic(stage.source, TOPIC, len(PARTITIONS))
+        back = replace(stage.link, name="west-east", source=stage.link.target, target=stage.link.source)
+        sites = Sites(replace(back, reverse_links=(stage.link,)), stage.target, stage.source, (), now_ms)
+        found = await count_lacked(sites, await source_partings(stage.link, stage.source, stage.target))
+    assert [(one.partition, one.records) for one in found] == [(0, RECORDS), (1, RECORDS)]
 
 
 async def test_what_is_behind_the_start_of_an_open_transaction_is_not_counted(tmp_path: Path) -> None:
