@@ -17,6 +17,7 @@ from deploy.cli.failback_words import lacks_line, told_partings
 from deploy.cli.failover_tables import tell_next
 from deploy.cli.lines import filled
 from deploy.cli.next_steps import look_at_links_back
+from deploy.cli.parameters import Duration
 from deploy.cli.resuming import Resuming
 from deploy.cli.tables import counted, print_table
 from deploy.cli.terminal import (
@@ -56,9 +57,17 @@ def stranded_group() -> None:
 
 @stranded_group.command("list")
 @click.option("--link", "link_name", metavar="LINK", help=LINK_HELP)
+@click.option(
+    "--timeout",
+    "timeout_ms",
+    type=Duration(0),
+    default="30s",
+    show_default=True,
+    help="How long to read at the source; what is not read then is said.",
+)
 @output_option
 @click.pass_obj
-def list_command(context: AppContext, link_name: str | None, output: str) -> None:
+def list_command(context: AppContext, link_name: str | None, timeout_ms: int, output: str) -> None:
     """List per partition what stands at the source behind the last mirrored record, counted by reading it.
 
     Transactions' markers, aborted records and what came from the target do not count. Of a link that is not promoted it
@@ -67,7 +76,7 @@ def list_command(context: AppContext, link_name: str | None, output: str) -> Non
     source has from it, and no link brings.
     """
     link = context.link(link_name)
-    found = with_lacks(link, look(link))
+    found = with_lacks(link, look(link, timeout_ms / 1000))
     looking = look_at_links_back(link, context.links(), are_asked=bool(found.undecided))
     back, conditions = run_async(looking)
     steps = steps_to_decide(link, found, back.links, conditions, context.links(), is_promoted=found.is_promoted)
@@ -76,7 +85,7 @@ def list_command(context: AppContext, link_name: str | None, output: str) -> Non
     else:
         print_table(to_document(found.tails), COLUMNS, "")
         click.echo(filled(in_words(found)))
-        for line in parting_lines(found):
+        for line in (*parting_lines(found), *cut_lines(found)):
             click.echo(filled(line))
         tell_next(steps)
     if found.not_compared or found.target_lacks:
@@ -234,11 +243,13 @@ def replay_command(
     emit(done, output)
 
 
-def look(link: Link) -> Stranded:
-    """What only the source has. Raises CommandRefused where the source does not answer."""
+def look(link: Link, within_s: float | None = None) -> Stranded:
+    """What only the source has; `within_s` as of `read_stranded`. Raises CommandRefused where the source does not
+    answer.
+    """
 
     async def job(source: Cluster | None, target: Cluster) -> Stranded:
-        return (await read_shown(link, source, target))[1]
+        return (await read_shown(link, source, target, within_s))[1]
 
     return run_async(with_both_sites(link, job))
 
@@ -255,14 +266,16 @@ def with_lacks(link: Link, found: Stranded) -> Stranded:
     return run_async(with_both_sites(link, job))
 
 
-async def read_shown(link: Link, source: Cluster | None, target: Cluster) -> tuple[TailReader, Stranded]:
+async def read_shown(
+    link: Link, source: Cluster | None, target: Cluster, within_s: float | None = None
+) -> tuple[TailReader, Stranded]:
     """As `read_stranded`, with a bar. Raises CommandRefused where the source does not answer."""
     if source is None:
         raise no_answer(link)
     with progress() as bars:
         bar = bars.add_task(f"read at {link.source.name}", total=None)
         return await read_stranded(
-            link, source, target, lambda read, there: bars.update(bar, total=there, completed=read)
+            link, source, target, lambda read, there: bars.update(bar, total=there, completed=read), within_s
         )
 
 
@@ -289,9 +302,19 @@ def in_words(found: Stranded) -> str:
         return lacks or f"{found.source} has no record that {found.target} lacks"
     count = "records, how many is not known (an open transaction, or no known end)," if found.records is None else ""
     count = count or counted(found.records or 0, "record")
+    if found.cut:
+        least = sum(tail.records_at_least or tail.records or 0 for tail in found.tails)
+        count = f"at least {counted(least, 'record')}"
     is_left = found.undecided != found.tails
     more = f"; {_left_in_words(found)} decided about before, and stay at {found.source}" if is_left else ""
     return f"{found.source} alone has {count} in {counted(total, 'range')}{more}{f'; {lacks}' if lacks else ''}"
+
+
+def cut_lines(found: Stranded) -> Iterable[str]:
+    """How far was read where the time was over, and how it is read to the end."""
+    if found.cut:
+        places = ", ".join(f"{tail.where} until offset {tail.read_to} of {tail.end_offset}" for tail in found.cut)
+        yield f"not all was read in the time: {places}; `farshore stranded list --link {found.link} --timeout 10m`"
 
 
 def _left_in_words(found: Stranded) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -59,6 +60,11 @@ class Stranded:
         return count_in(tail for tail in self.tails if tail.left)
 
     @property
+    def cut(self) -> tuple[StrandedTail, ...]:
+        """Those that were not read to their end in the time that there was."""
+        return tuple(tail for tail in self.tails if tail.read_to is not None)
+
+    @property
     def behind_newer(self) -> tuple[StrandedTail, ...]:
         """Of those: that the link, if it went on, would bring to the target behind newer records."""
         return tuple(tail for tail in self.undecided if tail.target_wrote)
@@ -70,14 +76,20 @@ async def look_for_stranded(link: Link, source: Cluster, target: Cluster) -> Str
 
 
 async def read_stranded(
-    link: Link, source: Cluster, target: Cluster, report: Report = lambda _read, _there: None
+    link: Link,
+    source: Cluster,
+    target: Cluster,
+    report: Report = lambda _read, _there: None,
+    within_s: float | None = None,
 ) -> tuple[TailReader, Stranded]:
     """Read what stands behind the last mirrored record -> the reader, which knows the way to the batches, and what it
-    found; `report` gets the offsets that were read and those there are. Raises ClientError, MirrorError, CorruptBatch.
+    found; `report` gets the offsets that were read and those there are. `within_s`: for who decides nothing by it, and
+    is told what was not read in that time. Raises ClientError, MirrorError, CorruptBatch.
     """
+    until_s = None if within_s is None else asyncio.get_running_loop().time() + within_s
     reader = TailReader(link, source, target)
     run = await reader.look()
-    tails = await reader.tails(report)
+    tails = await reader.tails(report, until_s)
     found = Stranded(link.name, link.source.name, link.target.name, count_in(tails), tails, reader.partings)
     found = replace(found, is_promoted=run is not None and run.state is RunState.PROMOTED)
     return reader, found if found.is_promoted and not found.not_compared else replace(found, records=None)

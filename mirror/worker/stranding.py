@@ -10,10 +10,13 @@ another one than was mirrored, of an older disk say, the tail begins where they 
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
+from contextlib import aclosing, suppress
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
+from broker.base.time_limits import timeout_at
 from broker.client.cluster import Cluster
 from broker.client.fanout import both
 from broker.client.log import read_batches
@@ -61,6 +64,9 @@ class StrandedTail:
     is_end_known: bool = True
     open_from: int | None = None
     """Where a transaction begins that is open in it, or before it; None: none is."""
+    read_to: int | None = None
+    """The time was over there, and `records_at_least` were counted before it; None: it was read to its end."""
+    records_at_least: int | None = None
 
     @property
     def where(self) -> TopicPartition:
@@ -151,17 +157,22 @@ class TailReader:
                     }
         return {one.producer_id: since[one.link] for one in self._passage.at_source.registered() if one.link in since}
 
-    async def tails(self, report: Report) -> tuple[StrandedTail, ...]:
-        """By topic and partition, those that were left before those that nobody decided about."""
+    async def tails(self, report: Report, until_s: float | None = None) -> tuple[StrandedTail, ...]:
+        """By topic and partition, those that were left before those that nobody decided about. `until_s` of the event
+        loop: what is not read by then is told as that.
+        """
         assert self._state is not None
         spans = await self._spans()
         there = sum(span.end - span.start for span in spans.values())
         done = 0
         found = []
         for where, span in sorted(spans.items()):
-            active_from = await self._active_from(where, span)
+            active_from: int | None = span.end
+            with suppress(TimeoutError):  # then no more of it is read
+                async with timeout_at(until_s):
+                    active_from = await self._active_from(where, span)
             for tail in self._ranges(where, span.start, span.end if active_from is None else active_from):
-                counted = await self._counted(tail)
+                counted = await self._counted(tail, until_s)
                 if counted.records == 0:
                     continue
                 if not tail.left:
@@ -256,7 +267,7 @@ class TailReader:
         log = logs.get(where)
         return log.end if log is not None and log.topic_id and log.topic_id == self.topic_id(where.topic) else None
 
-    async def batches(self, tail: StrandedTail) -> AsyncIterator[tuple[BatchHeader, memoryview]]:
+    async def batches(self, tail: StrandedTail) -> AsyncGenerator[tuple[BatchHeader, memoryview]]:
         """The tail's batches as they are stored, but for those that the link would leave out. The first and the last
         may reach beyond the tail. Raises CorruptBatch, too.
         """
@@ -267,25 +278,33 @@ class TailReader:
             if judge(header).verdict is not Verdict.LEAVE_OUT:
                 yield header, batch
 
-    async def _counted(self, tail: StrandedTail) -> StrandedTail:
+    async def _counted(self, tail: StrandedTail, until_s: float | None) -> StrandedTail:
         # Before it is read: a transaction that was open for the reading, and ended since, left out what it held.
         stable = (await log_spans(self._source, [tail.where], IsolationLevel.READ_COMMITTED))[tail.where]
         if not isinstance(stable, LogSpan):
             raise stable
         is_open = stable.end < tail.end_offset
-        records = 0
+        records, read_to = 0, tail.first_offset
         known: list[int] = []
-        async for _header, batch in self.batches(tail):
-            found = records_in(tail, batch)
-            records += len(found)
-            times = [*known, *(record.timestamp for record in found if record.timestamp >= 0)]
-            known = [min(times), max(times)] if times else []
+        is_cut = _is_over(until_s)
+        end = tail.first_offset if is_cut else tail.end_offset
+        async with aclosing(self.batches(replace(tail, end_offset=end))) as batches:
+            async for header, batch in batches:
+                read_to = min(header.next_offset, tail.end_offset)
+                found = records_in(tail, batch)
+                records += len(found)
+                times = [*known, *(record.timestamp for record in found if record.timestamp >= 0)]
+                known = [min(times), max(times)] if times else []
+                if is_cut := read_to < tail.end_offset and _is_over(until_s):
+                    break
         return replace(
             tail,
-            records=None if is_open else records,
+            records=None if is_open or is_cut else records,
             open_from=stable.end if is_open else None,
             first_timestamp_ms=min(known, default=None),
             last_timestamp_ms=max(known, default=None),
+            read_to=read_to if is_cut else None,
+            records_at_least=records if is_cut else None,
         )
 
     async def _target_wrote(self, where: TopicPartition, mirrored_target_next: int) -> bool:
@@ -305,6 +324,10 @@ class TailReader:
             if header.producer_id not in links and header.record_count:
                 return True
         return False
+
+
+def _is_over(until_s: float | None) -> bool:
+    return until_s is not None and asyncio.get_running_loop().time() >= until_s
 
 
 def left_in_log(left: Iterable[Gap], parting: SourceParting | None) -> list[Gap]:

@@ -9,8 +9,15 @@ import pytest
 
 from broker.client.cluster import Cluster
 from broker.wire.vocabulary import TopicPartition
+from deploy.cli.stranded import cut_lines, in_words
 from failover.errors import StrandedUnknown, TailEndUnknown
-from failover.failback.stranding import count_in, leave_at_source, look_for_stranded, resume_settled
+from failover.failback.stranding import (
+    count_in,
+    leave_at_source,
+    look_for_stranded,
+    read_stranded,
+    resume_settled,
+)
 from mirror.offsets.entries import GapKind, GapStatus, RunState
 from mirror.offsets.operations import promote_link, resume_link
 from mirror.offsets.state import read_entries
@@ -35,6 +42,27 @@ async def test_stranded_is_the_difference_of_the_logs(tmp_path: Path, seed: int,
         assert [(tail.first_timestamp_ms, tail.last_timestamp_ms) for tail in of_first] == (
             [(min(times), max(times))] if times else []
         )
+
+
+async def test_what_was_not_read_in_the_time_is_told_as_that(tmp_path: Path) -> None:
+    """Whoever asked read without a limit, and was told nothing until the end."""
+    async with lost_and_back(tmp_path, 3, (37, 1), (3, 0)) as lost:
+        ends = lost.there, lost.stage.source, lost.stage.target
+        whole = await lost.stranded()
+        _, cut = await read_stranded(*ends, within_s=0.0)
+        assert cut.records is None
+        assert [(one.where, one.first_offset, one.end_offset) for one in cut.cut] == [
+            (one.where, one.first_offset, one.end_offset) for one in whole.tails
+        ]
+        assert {(one.records, one.records_at_least, one.read_to == one.first_offset) for one in cut.cut} == {
+            (None, 0, True)
+        }
+        (first, *_) = cut_lines(cut)
+        assert f"flights-0 until offset {cut.cut[0].first_offset} of {cut.cut[0].end_offset}" in first
+        assert "at least 0 records in 2 ranges" in in_words(cut)
+        _, again = await read_stranded(*ends, within_s=60.0)
+        assert again == whole
+        assert not whole.cut
 
 
 async def test_aborted_records_and_markers_do_not_count_and_an_open_transaction_is_not_known(tmp_path: Path) -> None:
