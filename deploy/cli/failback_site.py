@@ -72,7 +72,9 @@ class LinkBack:
     def outcome(self) -> Outcome:
         if self.log is None and self.plan is not None and FailbackRefusal.NOT_PROMOTED in self.plan.refusals:
             return Outcome.NOT_AWAY
-        return Outcome.REFUSED if self.refused is not None else Outcome.COMES_BACK
+        if self.refused is not None:
+            return Outcome.REFUSED if self.log is None else Outcome.CUT_SHORT
+        return Outcome.COMES_BACK
 
 
 def come_back_all(
@@ -120,15 +122,15 @@ def _are_coming(found: Sequence[LinkBack]) -> list[LinkBack]:
 
 
 def _are_refused(found: Sequence[LinkBack]) -> list[LinkBack]:
-    return [one for one in found if one.outcome is Outcome.REFUSED]
+    return [one for one in found if one.outcome in (Outcome.REFUSED, Outcome.CUT_SHORT)]
 
 
 async def _look_at_all(app: AppContext, folders: Mapping[str, Path]) -> list[LinkBack]:
     """Side by side. A failback of one of these links that was cut short keeps the others only until it has ended, and
-    it goes first.
+    it goes first, where it can go on.
     """
     found = await side_by_side(_look(app, app.link(name), folder) for name, folder in folders.items())
-    own = {one.log.operation_id for one, _ in found if one.log is not None}
+    own = {one.log.operation_id for one, _ in found if one.log is not None and one.refused is None}
     behind = [one for one, held in found if held in own]
     again = dict(
         zip(
@@ -250,7 +252,7 @@ def _come_back(
         error.show()
         if step:
             tell_cut_short(link, operation_id, step)
-        outcome = Outcome.CUT_SHORT if is_begun else Outcome.REFUSED
+        outcome = Outcome.CUT_SHORT if is_begun or one.log is not None else Outcome.REFUSED
         return _result(link, outcome, error.exit_code, operation_id=operation_id, error=error.message, hint=error.hint)
     code, result = told_end(app, link, plan, coming)
     ends = {ExitCode.DONE: Outcome.BACK, ExitCode.FINDINGS: Outcome.FINDINGS}
@@ -279,7 +281,7 @@ def _tell_results(
     source: str, target: str, found: Sequence[LinkBack], results: Sequence[Mapping[str, Any]], output: str
 ) -> NoReturn:
     refused = [
-        _result(one.link, Outcome.REFUSED, one.refused.exit_code, error=one.refused.message, hint=one.refused.hint)
+        _result(one.link, one.outcome, one.refused.exit_code, error=one.refused.message, hint=one.refused.hint)
         for one in _are_refused(found)
         if one.refused is not None
     ]

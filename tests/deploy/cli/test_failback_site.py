@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -14,16 +15,31 @@ from deploy.cli import failback_site
 from deploy.cli.failback_site import LinkBack, Outcome, _result, _tell_results, still_away
 from deploy.cli.failback_words import start_at
 from deploy.cli.terminal import AppContext, CommandRefused, ExitCode, Output
+from failover.errors import OperationUnderWay
 from failover.failback.plan import FailbackPlan, FailbackRefusal
+from failover.journal.values import OperationLog
 from failover.planning.staying import NONE_AWAY, Away, StayingLink
 from mirror.link import Link
 from tests.mirror.harness import link_between
 
 LINK = link_between("127.0.0.1:1", "127.0.0.1:2", ["flights"], name="east-west")
 
+CUT_SHORT = OperationLog("failback-1", ())
+
 
 def planned(*refusals: FailbackRefusal) -> FailbackPlan:
     return FailbackPlan(LINK.name, "west-east", "east", "west", (), refusals, 0, "", ())
+
+
+async def beside_one_cut_short(
+    app: AppContext, link: Link, folder: Path, operation_id: str, *, alone: bool = True
+) -> tuple[FailbackPlan, OperationLog | None]:
+    """As `look_at`, where the failback of the first link was cut short, and no worker runs its link back by now."""
+    if link is LINK:
+        return planned(FailbackRefusal.LINK_BACK_SILENT), CUT_SHORT
+    if alone:
+        raise OperationUnderWay("failback-1 moves east-west; nothing was changed", operation_id=CUT_SHORT.operation_id)
+    return replace(planned(), link=link.name), None
 
 
 def found(name: str, *groups: str, refused: bool = False) -> LinkBack:
@@ -101,3 +117,31 @@ def test_a_link_of_which_nothing_was_begun_is_refused_and_the_next_is_looked_at(
     ]
     assert came[0]["error"] == "site east does not answer"
     assert "cut short" not in capsys.readouterr().err
+
+
+async def test_behind_one_that_was_cut_short_and_cannot_go_on_no_other_is_planned_to_come(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The plan had all others come back, and each was refused in its turn; of the first it said that it was refused,
+    which is of links of which nothing was changed.
+    """
+    monkeypatch.setattr(failback_site, "look_at", beside_one_cut_short)
+    links = {one.name: one for one in (LINK, replace(LINK, name="orders-ew"))}
+    app = cast(AppContext, SimpleNamespace(link=links.__getitem__))
+    seen = await failback_site._look_at_all(app, dict.fromkeys(links, tmp_path))
+    assert [(one.link.name, one.outcome) for one in seen] == [
+        (LINK.name, Outcome.CUT_SHORT),
+        ("orders-ew", Outcome.REFUSED),
+    ]
+    refused = seen[1].refused
+    assert refused is not None
+    assert "failback-1 moves east-west" in refused.message
+
+
+def test_one_that_was_cut_short_and_fails_before_its_next_step_is_no_refused_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(failback_site, "look_at", beside_one_cut_short)
+    links = [LinkBack(LINK, tmp_path, planned(), CUT_SHORT, None), FLIGHTS]
+    came = failback_site._come_back_in_turn(cast(AppContext, None), links, 1.0, yes=True)
+    assert [one["outcome"] for one in came] == [Outcome.CUT_SHORT, Outcome.NOT_BEGUN]
