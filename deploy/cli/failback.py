@@ -10,7 +10,7 @@ import click
 
 from deploy.cli.coming_back import coming_back, folder_of, look_at, refuse_other_files, told_end
 from deploy.cli.failback_site import come_back_all
-from deploy.cli.failback_words import refuse, show, tell_cut_short, tell_refusals
+from deploy.cli.failback_words import refuse, rest_of_site, show, tell_cut_short, tell_refusals
 from deploy.cli.failover_tables import tell_next
 from deploy.cli.moving import AGAIN
 from deploy.cli.parameters import Duration
@@ -162,6 +162,7 @@ def come_back_by(
         tell_cut_short(link, coming.operation_id, coming.step)
         raise
     code, result = told_end(app, link, plan, coming)
+    result["next"] = (*result["next"], *rest_of_site(link.source.name, link.target.name, coming.away))
     emit(result, output, columns=COLUMNS)
     if output == Output.TABLE:
         tell_next(result["next"])

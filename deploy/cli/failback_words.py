@@ -265,6 +265,15 @@ def start_at(site: Site, other: str = "", away: Away = NONE_AWAY) -> NextStep:
     return NextStep(f"start producers and consumers at {site.name}: {site.bootstrap_servers}{but}")
 
 
+def rest_of_site(source: str, target: str, away: Away) -> tuple[NextStep, ...]:
+    """Of a failback that was begun with others of its site, and is gone on with alone: those are `away` still."""
+    if not away.links:
+        return ()
+    links = ", ".join(one.link for one in away.links)
+    what = f"{links}: at {target} when this one was begun; what of it is there still comes back with all links"
+    return (NextStep(what, f"farshore failback --from {source} --to {target}"),)
+
+
 def told_away(away: Away) -> str:
     groups = f", groups {_names(away.groups)} among it" if away.groups else ""
     return f"what reads or writes along {', '.join(one.link for one in away.links)}{groups}"

@@ -13,7 +13,8 @@ import pytest
 from broker.client.errors import ClusterUnreachable
 from deploy.cli import failback_site
 from deploy.cli.failback_site import LinkBack, Outcome, _result, _tell_results, still_away
-from deploy.cli.failback_words import start_at
+from deploy.cli.failback_words import rest_of_site, start_at
+from deploy.cli.next_steps import NextStep
 from deploy.cli.terminal import AppContext, CommandRefused, ExitCode, Output
 from failover.errors import OperationUnderWay
 from failover.failback.plan import FailbackPlan, FailbackRefusal
@@ -145,3 +146,11 @@ def test_one_that_was_cut_short_and_fails_before_its_next_step_is_no_refused_one
     links = [LinkBack(LINK, tmp_path, planned(), CUT_SHORT, None), FLIGHTS]
     came = failback_site._come_back_in_turn(cast(AppContext, None), links, 1.0, yes=True)
     assert [one["outcome"] for one in came] == [Outcome.CUT_SHORT, Outcome.NOT_BEGUN]
+
+
+def test_who_goes_on_with_one_of_a_sites_links_is_told_how_the_others_come() -> None:
+    """Its end named none of the others but in a half sentence, and no list has one that was not begun."""
+    away = Away((StayingLink("orders-ew", 2), StayingLink("bills", None)), ("billing",))
+    text = "orders-ew, bills: at west when this one was begun; what of it is there still comes back with all links"
+    assert rest_of_site("east", "west", away) == (NextStep(text, "farshore failback --from east --to west"),)
+    assert rest_of_site("east", "west", NONE_AWAY) == ()
