@@ -17,7 +17,7 @@ from broker.client.fanout import both
 from broker.wire.vocabulary import TopicPartition
 from failover.errors import GroupsRead, NotMovable, OperationUnderWay, ReadsMore, SkipsMore, TakenOver
 from failover.journal.opposite import refuse_opposite
-from failover.limits import FENCED_TRIES_MAX, HEARTBEAT_S, LATE_LOOK_S, LATE_WRITES_S
+from failover.limits import DRAINED_HOLDS_S, FENCED_TRIES_MAX, HEARTBEAT_S, LATE_LOOK_S, LATE_WRITES_S, QUIET_S
 from failover.losses.stranded import StrandedRange, stranded_ranges
 from failover.observing.contact import SiteFinding
 from failover.observing.ends_at_fence import ends_at_fence, last_seen_ends, stood_for
@@ -100,7 +100,7 @@ class LinkRun:
         self._operation_id = operation_id
         self._drain_timeout_s = drain_timeout_s
         self._renew = renew
-        self._fenced_at_s = 0.0
+        self._drained_at_s = self._fenced_at_s = 0.0
         self._fenced: Promotion | None = None
         self._promote: Callable[[], Awaitable[Promotion]] | None = None
 
@@ -114,6 +114,18 @@ class LinkRun:
     def is_fenced(self) -> bool:
         """By this run, or an earlier one."""
         return self.is_promoted or self._fenced is not None
+
+    @property
+    def is_look_old(self) -> bool:
+        """Of one that was drained while others took long: producers may have written since, where nothing keeps them
+        from it.
+        """
+        is_open = not self.plan.freezing.is_enforced and not self.is_promoted
+        return is_open and self._drained_s_ago > DRAINED_HOLDS_S
+
+    @property
+    def _drained_s_ago(self) -> float:
+        return asyncio.get_running_loop().time() - self._drained_at_s
 
     @property
     def is_given_up(self) -> bool:
@@ -141,6 +153,7 @@ class LinkRun:
                 is_moved, is_frozen = plan.snapshot.is_promoted, plan.freezing.is_enforced
                 draining = settle if is_moved else partial(drain, is_frozen=is_frozen)
                 self.snapshot = await draining(self.sites, self._drain_timeout_s)
+                self._drained_at_s = asyncio.get_running_loop().time()
                 if reading := active_at_source(self.snapshot.groups, plan.left_groups):
                     raise GroupsRead([refusal.subject for refusal in reading], self.sites.link.source.name)
                 self.moves = with_gone(self.consented, plan_moves(self.snapshot, plan.set_back_groups))
@@ -213,10 +226,10 @@ class LinkRun:
         is_failover = plan.operation is Operation.FAILOVER
         await self.refuse_others()
         standing = await tell_links_back(sites.link, sites.source, self._operation_id) if sites.source else ()
-        if is_failover:
-            ends = await ends_at_fence(sites.link, sites.source, self.snapshot, sites.now_ms)
-        else:  # the drain has just looked
+        if not is_failover and self._drained_s_ago <= QUIET_S:  # the drain has just looked
             ends = last_seen_ends(self.snapshot, is_told=True)
+        else:
+            ends = await ends_at_fence(sites.link, sites.source, self.snapshot, sites.now_ms)
         after = stood_for(standing, plan.freezing.target, self.snapshot)
         state = sites.readers.states.of(sites.link)
         asked = (self._operation_id, after, state, ends, self._renew, self._refuse_heard)

@@ -33,6 +33,7 @@ from failover.freezing.hooks import run_hook
 from failover.journal.log import OperationJournal
 from failover.journal.silence import cut_short_hint, silent_of, told_who_went_on
 from failover.journal.values import Event
+from failover.limits import DRAINED_AGAIN_MAX
 from failover.losses.stated_losses import losses_by_now, stated_losses
 from failover.planning.staying import StayingLink
 from failover.running.groups_stand import GroupsStand, Tell, tell_nobody
@@ -164,6 +165,8 @@ class _Run:
             case OperationStep.FREEZE:
                 await self._freeze.begin()
                 await patiently(self._freeze.refuse_writes)
+            case OperationStep.DRAIN:
+                await self._drain()
             case OperationStep.FENCE:
                 if self._is_whole_site:
                     await refuse_cut_at_fence(self._links)
@@ -230,9 +233,23 @@ class _Run:
     def _live(self) -> list[LinkRun]:
         return [link for link in self._links if link.failure is None]
 
-    async def _take_all(self, step: OperationStep, *, watching: bool = False) -> None:
-        """All links side by side. Where none is left, raises what the first of those raises that may be changed."""
-        taking = self._live
+    async def _drain(self) -> None:
+        """Those that were drained long before the last one again: of what came there since, and was not mirrored, it
+        would be said that it came after the fence.
+        """
+        await self._take_all(OperationStep.DRAIN)
+        for _ in range(DRAINED_AGAIN_MAX):
+            if not (old := [link for link in self._live if link.is_look_old]):
+                return
+            await self._take_all(OperationStep.DRAIN, old)
+
+    async def _take_all(
+        self, step: OperationStep, some: Sequence[LinkRun] | None = None, *, watching: bool = False
+    ) -> None:
+        """All links, or `some`, side by side. Where none is left, raises what the first of those raises that may be
+        changed.
+        """
+        taking = self._live if some is None else some
         try:
             async with asyncio.TaskGroup() as tasks:
                 taken = [tasks.create_task(link.try_to_take(step, watching=watching)) for link in taking]
