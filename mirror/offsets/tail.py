@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import Final, TypeAlias
 
 from broker.client.cluster import Cluster
-from broker.client.errors import ClientError, KafkaError
+from broker.client.errors import ClientError, KafkaError, ReadUnfinished
 from broker.client.fanout import both, split_failures
 from broker.client.model import Topic
 from broker.client.offsets import LogSpan, log_spans
@@ -16,8 +16,9 @@ from broker.client.topics import Described, describe_each_topic
 from broker.wire.batch import BatchHeader
 from broker.wire.vocabulary import TopicPartition
 from mirror.link import Link
-from mirror.offsets.entries import Checkpoint
+from mirror.offsets.entries import Checkpoint, Writer
 from mirror.offsets.fenced_logs import NOT_FENCED, FencedLog, LogsFenced, is_fence
+from mirror.offsets.intervals import End
 from mirror.offsets.recovery import SEQUENCE_MASK, OffsetRange, Recovered, TailBatch
 
 EPOCHS_TO_NEXT_MARKER: Final = 2
@@ -47,6 +48,74 @@ class Tail:
         return replace(self, batches=self.batches[self.guess is not None :], gone=None)
 
 
+@dataclass(frozen=True, slots=True)
+class PartOfTail:
+    """What was read of a tail in the time that there was, in the topic of this id. The batch that was `last` is held
+    against the log before it is gone on behind it: that may have lost its end since, and have grown.
+    """
+
+    behind: tuple[End, Writer, int]
+    topic_id: str
+    batches: list[TailBatch]
+    last: TailBatch
+
+    def is_of(self, checkpoint: Checkpoint, topic_id: str, tail: Tail) -> bool:
+        """Whether it may be of the tail behind this checkpoint, as its log is now."""
+        is_there = tail.log_start <= checkpoint.end.target_next and self.last.last_offset < tail.log_end
+        return is_there and self.behind == _behind(checkpoint) and topic_id == self.topic_id != ""
+
+
+PartsOfTails: TypeAlias = dict[tuple[str, int], PartOfTail]
+
+
+@dataclass(slots=True)
+class _Reading:
+    """Of one `tail`, in the topic of this id. `before`: what was read of it then, until that is found in the log again;
+    `last`: the last batch.
+    """
+
+    tail: Tail
+    checkpoint: Checkpoint
+    topic_id: str
+    before: PartOfTail | None = None
+    last: TailBatch | None = None
+    is_another: bool = False
+
+    def go_on(self, span: OffsetSpan, before: PartOfTail | None) -> OffsetSpan:
+        """What is to be read of the span."""
+        if before is None or not before.is_of(self.checkpoint, self.topic_id, self.tail):
+            return span
+        self.before, self.tail.batches = before, before.batches
+        return OffsetSpan(before.last.base_offset, span.end)
+
+    def take(self, batch: TailBatch) -> None:
+        """The first one is held against what was read before."""
+        self.last = batch
+        if self.before is None:
+            self.tail.batches.append(batch)
+        else:
+            self.is_another, self.before = self.before.last != batch, None
+
+    def is_of_another(self, is_unread: bool) -> bool:
+        """Whether the log is another one than was read before: it has not that batch, in its place or at all."""
+        self.is_another |= self.before is not None and not is_unread
+        return self.is_another
+
+    def kept(self) -> PartOfTail | None:
+        """For the next reading; None: that begins anew."""
+        if self.is_another or self.last is None:
+            return None if self.is_another else self.before
+        return PartOfTail(_behind(self.checkpoint), self.topic_id, self.tail.batches, self.last)
+
+
+def _another(where: TopicPartition, target: Cluster) -> ReadUnfinished:
+    return ReadUnfinished(f"{where} at {target.site.name} is another log than was read before, and is read anew")
+
+
+def _behind(checkpoint: Checkpoint) -> tuple[End, Writer, int]:
+    return checkpoint.end, checkpoint.writer, checkpoint.sequence
+
+
 async def read_tails(
     target: Cluster,
     link: Link,
@@ -55,6 +124,7 @@ async def read_tails(
     patience_ms: int | None = None,
     described: Described | None = None,
     fenced: LogsFenced | None = None,
+    parts: PartsOfTails | None = None,
 ) -> dict[tuple[str, int], Tail | ClientError]:
     """Per (source topic, partition) the tail, or why it cannot be read; one that the target does not have is left out.
 
@@ -65,40 +135,52 @@ async def read_tails(
 
     Where retention at an exclusive target has already deleted what lies behind the checkpoint, a batch of the
     writer stands in for it: nobody else could have written there. Where it may have held markers it is `unclear`. A
-    tail that is not read in `patience_ms` (None: no limit) has ReadUnfinished. Raises ClientError.
+    tail that is not read in `patience_ms` (None: no limit) has ReadUnfinished. `parts`: of who reads such a one again:
+    what was read of it stands there, and is gone on behind. Raises ClientError.
     """
     told = [TopicPartition(link.target_topic(topic), partition) for topic, partition in checkpoints]
     topics, unclear, spans_told = await _look(target, told, log_ends, described)
     failures: dict[tuple[str, int], ClientError] = {
         where: unclear[link.target_topic(where[0])] for where in checkpoints if link.target_topic(where[0]) in unclear
     }
-    found: dict[TopicPartition, tuple[str, int]] = {}
-    for topic, partition in checkpoints:
-        name = link.target_topic(topic)
-        if name in topics and partition < len(topics[name].partitions):
-            found[TopicPartition(name, partition)] = (topic, partition)
+    found = _at_target(link, checkpoints, topics)
     logs, failed = split_failures({where: spans_told[where] for where in found if where in spans_told})
     failures |= {found[where]: error for where, error in failed.items()}
     ends = log_ends if log_ends is not None else {where: span.end for where, span in logs.items()}
     found = {where: source for where, source in found.items() if where in logs}
     tails: dict[tuple[str, int], Tail] = {}
     spans: dict[TopicPartition, OffsetSpan] = {}
+    readings: dict[TopicPartition, _Reading] = {}
+    parts = {} if parts is None else parts
     for where, source in found.items():
         tail = tails[source] = Tail(logs[where].start, ends[where])
         topic_id = str(topics[where.topic].topic_id or "")
-        spans[where] = _unread(tail, checkpoints[source], (fenced or NOT_FENCED).get(source), topic_id)
+        reading = readings[where] = _Reading(tail, checkpoints[source], topic_id)
+        span = _unread(tail, checkpoints[source], (fenced or NOT_FENCED).get(source), topic_id)
+        spans[where] = reading.go_on(span, parts.pop(source, None))
 
     def visit(where: TopicPartition, header: BatchHeader, _batch: memoryview) -> None:
-        source = found[where]
         at, writer = (header.base_offset, header.last_offset), (header.producer_id, header.producer_epoch)
-        tails[source].batches.append(batch := TailBatch(*at, *writer, header.base_sequence, header.is_control))
-        if fenced is not None and is_fence(batch, checkpoints[source]):
+        readings[where].take(batch := TailBatch(*at, *writer, header.base_sequence, header.is_control))
+        if fenced is not None and is_fence(batch, checkpoints[found[where]]):
             spans[where] = OffsetSpan(spans[where].start, header.next_offset)
 
     unread = await scan_each(target, spans, visit, patience_ms)
+    unread |= {where: _another(where, target) for where, one in readings.items() if one.is_of_another(where in unread)}
+    late = [where for where, error in unread.items() if isinstance(error, ReadUnfinished)]
+    parts |= {found[where]: kept for where in late if (kept := readings[where].kept()) is not None}
     if not link.shared_targets:
         tails = {source: stand_in(checkpoints[source], tail) for source, tail in tails.items()}
     return {**tails, **failures, **{found[where]: error for where, error in unread.items()}}
+
+
+def _at_target(
+    link: Link, sources: Iterable[tuple[str, int]], topics: Mapping[str, Topic]
+) -> dict[TopicPartition, tuple[str, int]]:
+    """Of each that is there the source's."""
+    found = {TopicPartition(link.target_topic(topic), partition): (topic, partition) for topic, partition in sources}
+    counts = {name: len(topic.partitions) for name, topic in topics.items()}
+    return {at: source for at, source in found.items() if at.partition < counts.get(at.topic, 0)}
 
 
 def _unread(tail: Tail, checkpoint: Checkpoint, fenced: FencedLog | None, topic_id: str) -> OffsetSpan:

@@ -16,7 +16,7 @@ from mirror.link import Link
 from mirror.offsets.entries import Checkpoint
 from mirror.offsets.fenced_logs import LogsFenced
 from mirror.offsets.state_entries import StateEntries
-from mirror.offsets.tail import Tail, read_tails
+from mirror.offsets.tail import PartsOfTails, Tail, read_tails
 from mirror.origins import Registration
 from mirror.topics.plan import MirroredTopic
 from mirror.worker.comparing import compare_logs
@@ -50,16 +50,17 @@ async def gather_evidence(
     fenced: bool = True,
     patience_ms: int | None = None,
     fenced_logs: LogsFenced | None = None,
+    parts: PartsOfTails | None = None,
 ) -> dict[TopicPartition, Evidence]:
     """Per source partition of `pairs`; those for which a site does not answer are held, and left out.
 
     So are those (`holds.late`) of which not all is known after `patience_ms`: of the tails, and of the comparison; None
     sets no limit. Final only after the fence, `fenced`. `fenced_logs`: of who does not ask what others
-    wrote at the target, as in `read_tails`. Raises ClientError when a site does not answer at all.
+    wrote at the target, and `parts`, as in `read_tails`. Raises ClientError when a site does not answer at all.
     """
     source, target = clusters
     known = {where: checkpoint for where, checkpoint in entries.checkpoints.items() if where in pairs}
-    at_target = _target_logs(link, target, pairs.values(), known, patience_ms, fenced_logs)
+    at_target = _target_logs(link, target, pairs.values(), known, patience_ms, fenced_logs, parts)
     (spans, now_ids), ((target_topics, _), read) = await both(_source_logs(source, pairs), at_target)
     (logs, unasked), (tails, unread) = split_failures(spans), split_failures(read)
     fresh = [there for where, there in pairs.items() if where not in tails and where not in unread]
@@ -103,10 +104,11 @@ async def _target_logs(
     known: Mapping[tuple[str, int], Checkpoint],
     patience_ms: int | None,
     fenced_logs: LogsFenced | None,
+    parts: PartsOfTails | None,
 ) -> tuple[Described, dict[tuple[str, int], Tail | ClientError]]:
     """The topics, and the tails behind these checkpoints."""
     described = await describe_each_topic(target, {where.topic for where in partitions})
-    tails = await read_tails(target, link, known, None, patience_ms, described, fenced_logs)
+    tails = await read_tails(target, link, known, None, patience_ms, described, fenced_logs, parts)
     return described, tails
 
 

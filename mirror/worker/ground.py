@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from broker.client.cluster import Cluster
 from broker.client.fanout import split_failures
@@ -16,7 +16,7 @@ from mirror.offsets.origin_entries import spent_origins
 from mirror.offsets.origin_ledger import OriginLedger
 from mirror.offsets.recovery import recover
 from mirror.offsets.state_entries import StateEntries
-from mirror.offsets.tail import read_tails, settle
+from mirror.offsets.tail import PartsOfTails, read_tails, settle
 from mirror.origins import Registration
 from mirror.topics.plan import MirroredTopic
 from mirror.worker.evidence import gather_evidence, with_occupants
@@ -43,6 +43,8 @@ class Ground:
     writers: Mapping[int, Registration]
     state_is_new: bool = False
     """The state had no position of any partition behind that fence."""
+    parts: PartsOfTails = field(default_factory=dict, compare=False)
+    """Of the target's logs what was read by looks that had no time for all of it: the next goes on there."""
 
     async def look(
         self,
@@ -57,7 +59,9 @@ class Ground:
         """
         link, entries, is_new = self.link, self.entries, self.state_is_new
         found = await gather_evidence(
-            link, clusters, entries, self.mirrored, pairs, self.passage, holds, patience_ms=patience_ms
+            *(link, clusters, entries, self.mirrored, pairs, self.passage, holds),
+            patience_ms=patience_ms,
+            parts=self.parts,
         )
         return await with_occupants(
             link, clusters[1], found, pairs, self.writers, holds, state_is_new=is_new, patience_ms=patience_ms

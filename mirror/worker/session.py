@@ -207,6 +207,7 @@ class Session:
         dropped = [where for where in self.ground.pairs if where.topic in topics]
         for where in dropped:
             self.replicators.pop(where, None)
+            self.ground.parts.pop(where, None)
             self.examined.pop(self.ground.pairs[where], None)
             self.offset_map.forget(*where)
         held = [(topic, number) for topic, number in self.holds.current if number is not None and topic in topics]

@@ -10,10 +10,13 @@ from pathlib import Path
 import pytest
 
 from broker.client.cluster import Cluster
+from broker.client.errors import ClientError, ReadUnfinished
 from broker.client.fanout import split_failures
 from broker.client.log import append
 from broker.client.offsets import log_end_offsets
 from broker.client.topics import delete_records, describe_topics
+from broker.server import Server
+from broker.wire.api import ApiKey
 from broker.wire.records import Record, encode_batch
 from broker.wire.vocabulary import TopicPartition
 from mirror.link import Link
@@ -25,9 +28,10 @@ from mirror.offsets.paged import Intervals
 from mirror.offsets.recovery import TailBatch, recover
 from mirror.offsets.state import load_partial_state
 from mirror.offsets.state_writer import ensure_own_topics
-from mirror.offsets.tail import Tail, settle, stand_in
+from mirror.offsets.tail import PartsOfTails, Tail, settle, stand_in
 from mirror.offsets.tail import read_tails as read_each_tail
 from mirror.worker.resume import Evidence, SourceLog, open_partition
+from tests.broker.faults import Faults, injected
 from tests.mirror.harness import make_topic
 
 WHERE = TopicPartition("flights", 0)
@@ -111,6 +115,44 @@ async def test_earlier_log_ends_bound_it(target: Cluster, link: Link) -> None:
     tail = (await read_tails(target, link, {WHERE: checkpoint(0)}, {WHERE: 5}))[WHERE]
     assert (tail.log_end, spans(tail.batches)) == (5, [(0, 2), (3, 4)])
     assert await read_tails(target, link, {WHERE: checkpoint(0)}, {}) == {}
+
+
+async def read_in_part(target: Cluster, link: Link, parts: PartsOfTails, log_end: int) -> list[TailBatch] | ClientError:
+    """The tail from offset 3 to `log_end`, which is waited for where the log is shorter."""
+    behind: dict[tuple[str, int], Checkpoint] = {WHERE: checkpoint(3)}
+    found = (await read_each_tail(target, link, behind, {WHERE: log_end}, 300, parts=parts))[WHERE]
+    return found.batches if isinstance(found, Tail) else found
+
+
+async def test_what_was_not_read_in_time_is_gone_on_with_behind_what_was(
+    server: Server, target: Cluster, link: Link, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each try began at the checkpoint: with ten million batches behind it none came to its end before a long one."""
+    monkeypatch.setattr("broker.client.scan.SCAN_PARTITION_MAX_BYTES", 1)  # a request for each batch
+    await make_topic(target, "flights")
+    await write(target, 3, *[1] * 40)
+    parts: PartsOfTails = {}
+    assert isinstance(await read_in_part(target, link, parts, 45), ReadUnfinished)
+    await write(target, 2)
+    with injected(monkeypatch, {server.broker: (asked := Faults())}):
+        found = await read_in_part(target, link, parts, 45)
+    assert found == [*map(foreign, range(3, 43)), TailBatch(43, 44, -1, -1, -1, is_control=False)]
+    assert asked.asked[ApiKey.FETCH] < 10
+    assert parts == {}
+
+
+async def test_what_was_read_of_a_log_that_has_lost_its_end_since_is_read_anew(target: Cluster, link: Link) -> None:
+    await make_topic(target, "flights")
+    await write(target, 3, 1, 1)
+    await write_ours(target, 1, sequence=0)
+    parts: PartsOfTails = {}
+    assert isinstance(await read_in_part(target, link, parts, 9), ReadUnfinished)
+    (part,) = parts.values()
+    assert part.last == ours(5, 1, 0)
+    parts[WHERE] = replace(part, last=foreign(5))  # as if that had stood there, and now what the log has
+    assert isinstance(await read_in_part(target, link, parts, 6), ReadUnfinished)
+    assert parts == {}
+    assert await read_in_part(target, link, parts, 6) == [foreign(3), foreign(4), ours(5, 1, 0)]
 
 
 async def test_what_retention_deleted_at_an_exclusive_target_was_the_writers(target: Cluster, link: Link) -> None:
