@@ -15,7 +15,7 @@ from deploy.cli.difference_words import DIFFERENCES
 from deploy.cli.failback_words import lacks_line
 from deploy.cli.freezing_lines import freezing_lines
 from deploy.cli.gate_words import reason_of, refusal_of
-from deploy.cli.group_lines import MOVES_SHOWN, moves_line, place_lines, tell_totals, unlike_others
+from deploy.cli.group_lines import MOVES_SHOWN, kept_lines, moves_line, place_lines, tell_totals, unlike_others
 from deploy.cli.late_lines import (
     found_lines,
     late_commits_line,
@@ -130,7 +130,7 @@ def show_plan(plan: OperationPlan, *, to_stderr: bool = True) -> None:
     tell_unanswered(plan, to_stderr=to_stderr)
     tell_lacks(plan.lacks, snapshot.target, to_stderr=to_stderr)
     tell_missing(plan, to_stderr=to_stderr)
-    for line in place_lines(plan.moves, snapshot.target):
+    for line in (*place_lines(plan.moves, snapshot.target), *kept_lines(plan)):
         click.echo(filled(line), err=to_stderr)
     if lossy := _with_loss(plan.losses):
         title = "" if plan.operation is Operation.FAILOVER else "To come, as it is now"

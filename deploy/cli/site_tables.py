@@ -24,7 +24,7 @@ from deploy.cli.failover_tables import (
     tell_unanswered,
 )
 from deploy.cli.gate_words import reason_of, refused_by
-from deploy.cli.group_lines import group_line, place_lines
+from deploy.cli.group_lines import group_line, kept_lines, place_lines
 from deploy.cli.late_lines import not_compared_line
 from deploy.cli.lines import filled
 from deploy.cli.loss_lines import behind_line, headline
@@ -92,6 +92,8 @@ def show_plan(plan: SitePlan, *, to_stderr: bool = True) -> None:
     columns = [name for name in _link_columns(rows) if plan.operation is Operation.FAILOVER or name != "certainty"]
     print_table(rows, columns, "", to_stderr=to_stderr)
     _tell_groups([move for one in plan.going for move in one.moves], to_stderr=to_stderr)
+    for line in (line for one in plan.going for line in kept_lines(one)):
+        click.echo(filled(line), err=to_stderr)
     tell_stays(to_document(plan.stays), plan.source, to_stderr=to_stderr)
 
 

@@ -16,6 +16,7 @@ from broker.client.model import CommittedOffset, Partition
 from broker.wire.api import ApiKey
 from broker.wire.errors import ErrorCode
 from broker.wire.vocabulary import NO_LEADER
+from deploy.cli.group_lines import kept_lines
 from failover.losses.statements import Certainty, total_loss
 from failover.observing.contact import SiteFinding
 from failover.observing.doubted import is_led_by_nobody_since
@@ -89,6 +90,7 @@ async def test_where_a_group_read_in_a_log_that_nobody_led_since_is_told_exactly
         plan = await plan_of(stage)
         to = (await load_link_state(stage.link, stage.target)).map.to_target(*GONE, 35)
     assert plan.refusals == ()
+    assert not list(kept_lines(plan))
     here, gone = plan.moves
     assert (here.kind, here.source_offset) == (MoveKind.TRANSLATED, 25)
     assert (gone.kind, gone.source_offset, gone.target_offset) == (MoveKind.TRANSLATED, 35, to)
@@ -106,6 +108,11 @@ async def test_where_the_log_may_have_been_another_one_the_group_goes_on_as_with
     assert (here.kind, here.source_offset) == (MoveKind.TRANSLATED, 25)
     assert (gone.kind, gone.source_offset, gone.target_offset) == (MoveKind.KEPT, None, stands)
     assert gone.read_again_records is None
+    (why,) = kept_lines(plan)
+    assert why.startswith(
+        "east does not tell its log of flights:1: what groups committed there does not count where"
+    ), why
+    assert "a replica that left the ISR looks like another leader" in why
 
 
 async def test_where_a_link_back_wrote_in_the_log_that_is_gone_the_group_goes_on_as_with_a_lost_source(
