@@ -13,8 +13,8 @@ from mirror.limits import CLOCK_DIFFERENCE_MAX_MS, GROUPS_PER_TRANSACTION
 from mirror.link import CHAOS_PREFIX, PRODUCERS_TOPIC, Link, named_literally
 from mirror.link_finding import LinkFinding, LinkFindingKind
 from mirror.looking import LinkLook, look_at_link
-from mirror.offsets.acceptance import ask_to_accept
-from mirror.offsets.acceptance_entries import Acceptance
+from mirror.offsets.acceptance import anew_asked_at_ms, ask_to_accept
+from mirror.offsets.acceptance_entries import NEVER_ASKED, Acceptance
 from mirror.offsets.entries import Checkpoint, Gap, GapKind, GapStatus, LinkRun, RunState
 from mirror.offsets.fence import fence_groups
 from mirror.offsets.fence_ends import FenceEnd
@@ -56,6 +56,7 @@ __all__ = [
     "CLOCK_DIFFERENCE_MAX_MS",
     "CONSUMER_PROTOCOL_TYPES",
     "GROUPS_PER_TRANSACTION",
+    "NEVER_ASKED",
     "PRODUCERS_TOPIC",
     "STATUS_LIMITS",
     "Acceptance",
@@ -120,6 +121,7 @@ __all__ = [
     "VoidGroup",
     "Written",
     "acls_of",
+    "anew_asked_at_ms",
     "ask_to_accept",
     "carried_back",
     "carried_offset",

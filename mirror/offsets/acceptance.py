@@ -16,7 +16,7 @@ from broker.client.log import append
 from broker.wire.records import Record, encode_batch
 from broker.wire.vocabulary import NO_OFFSET, TopicPartition
 from mirror.link import Link
-from mirror.offsets.acceptance_entries import Acceptance
+from mirror.offsets.acceptance_entries import NEVER_ASKED, Acceptance
 from mirror.offsets.entries import Gap, GapKind, GapStatus, VoidEntry, encode_key, encode_value
 
 GapKey: TypeAlias = tuple[str, int, int, str]
@@ -35,11 +35,11 @@ def accepted(gap: Gap | None, acceptance: Acceptance) -> Gap | None:
     return replace(gap, status=GapStatus.ACCEPTED, source_to=acceptance.source_to)
 
 
-def anew(known: Gap | None, acceptance: Acceptance) -> Gap | None:
+def anew(asked_at_ms: int, acceptance: Acceptance) -> Gap | None:
     """The gap that an operator makes who has a partition mirrored anew; None where it is another kind that he accepts,
-    or where `known`, which the state has under its name, was asked for then or later. Pure.
+    or where that was asked for, last at `asked_at_ms`, since he looked. Pure.
     """
-    if acceptance.kind != GapKind.MIRRORED_ANEW or (known is not None and known.at_ms >= acceptance.stopped_at_ms):
+    if acceptance.kind != GapKind.MIRRORED_ANEW or asked_at_ms > acceptance.after_ms:
         return None
     return Gap(
         topic=acceptance.topic,
@@ -54,12 +54,25 @@ def anew(known: Gap | None, acceptance: Acceptance) -> Gap | None:
     )
 
 
+def anew_asked_at_ms(gaps: Iterable[Gap]) -> dict[tuple[str, int], int]:
+    """When each partition was last asked to be mirrored anew. Pure."""
+    found: dict[tuple[str, int], int] = {}
+    for gap in gaps:
+        if gap.kind is GapKind.MIRRORED_ANEW:
+            where = gap.topic, gap.partition
+            found[where] = max(found.get(where, NEVER_ASKED), gap.at_ms)
+    return found
+
+
 def with_accepted(gaps: Mapping[GapKey, Gap], acceptances: Iterable[Acceptance]) -> dict[GapKey, Gap]:
     """The ledger, as if its owner had seen these already. Pure."""
     found = dict(gaps)
     for acceptance in acceptances:
-        known = found.get(gap_key(acceptance))
-        gap = anew(known, acceptance) or accepted(known, acceptance)
+        if acceptance.kind == GapKind.MIRRORED_ANEW:
+            where = acceptance.topic, acceptance.partition
+            gap = anew(anew_asked_at_ms(found.values()).get(where, NEVER_ASKED), acceptance)
+        else:
+            gap = accepted(found.get(gap_key(acceptance)), acceptance)
         if gap is not None:
             found[gap_key(acceptance)] = gap
     return found

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
+
+NEVER_ASKED: Final = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,7 +15,9 @@ class Acceptance:
 
     The first four fields and that name one gap (`kind`: a GapKind); `source_to` is where it goes on, for kinds that
     leave a choice. The one entry that the link's owner does not write: it takes it back, and says what came of it.
-    Of the kind MIRRORED_ANEW no gap is there before: it was asked for then, where the mirror stood at `source_from`.
+    Of the kind MIRRORED_ANEW no gap is there before: it was asked for then, where the mirror stood at `source_from`,
+    and counts while the newest of its kind is the one of `after_ms`: who hears it twice, or of two who asked at once,
+    makes one copy.
     """
 
     topic: str
@@ -23,6 +27,7 @@ class Acceptance:
     stopped_at_ms: int
     source_to: int
     operation_id: str
+    after_ms: int = NEVER_ASKED
 
 
 def acceptance_key(entry: Acceptance) -> list[object]:

@@ -17,6 +17,7 @@ UNSAID: Final = {
     "marker_may_follow": False,
     "records_behind": -1,
     "pins": (),
+    "after_ms": -1,
 }
 """Values that are left out where an entry is written: as versions before there were these wrote it, and read it."""
 _ENCODER: Final = json.JSONEncoder(separators=(",", ":"))

@@ -159,6 +159,7 @@ async def _open(session: Session, ground: Ground, evidence: Mapping[TopicPartiti
     known = ground.entries
     async for where, found in in_turns(evidence.items(), PARTITIONS_AT_ONCE):
         opening = openings[where] = open_partition(found, ground.writer)
+        session.note_anew(opening.passed)
         changes += [*decisions(known.gaps, known.acceptances, where), *opening.changes]
         if where in session.holds.current:
             changes.append(VoidHold(*where))

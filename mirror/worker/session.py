@@ -19,6 +19,8 @@ from broker.wire.errors import ErrorCode
 from broker.wire.vocabulary import NO_LEADER, TopicPartition
 from mirror.coordinator.model import Meter
 from mirror.groups.sync import GroupSyncMemory
+from mirror.offsets.acceptance import anew_asked_at_ms
+from mirror.offsets.acceptance_entries import NEVER_ASKED
 from mirror.offsets.doubt import is_in_doubt
 from mirror.offsets.entries import Gap
 from mirror.offsets.hold_entries import Hold, HoldReason
@@ -60,8 +62,7 @@ class Session:
         self.passage = passage
         self.link = passage.link
         self.source, self.target = clusters
-        self.limits = limits
-        self.tell = tell
+        self.limits, self.tell = limits, tell
         self.owner = opened.owner
         self.started_s, self.outlived_after_ms = self.target.clock.monotonic(), limits.healthy_after_ms
         self.topics = opened.topics
@@ -77,8 +78,9 @@ class Session:
         """Those whose gap was accepted: they are taken in anew when all that was on its way is answered."""
         self.deleted: dict[tuple[str, int], Gap] = {(gap.topic, gap.partition): gap for gap in opened.deleted}
         """The gaps of partitions that the source has no more."""
-        self.deletions_decided, self.anew = False, dict[TopicPartition, Gap]()
+        self.deletions_decided, self.anew, self.anew_at_ms = False, dict[TopicPartition, Gap](), dict[Where, int]()
         """`anew`: what was asked for of those that do not move: who takes one in may have read the state before."""
+        self.note_anew(set(opened.entries.gaps.values()).difference(opened.entries.surplus_gaps()))
         self.paused, self.wishes = dict(opened.entries.paused), opened.wishes
         self._state, self.in_state = opened.state, {*opened.entries.checkpoints, *opened.replicators}
         self.look_due = asyncio.Event()
@@ -163,6 +165,11 @@ class Session:
             and where not in holds.late
             and where not in holds.current
         ]
+
+    def note_anew(self, gaps: Iterable[Gap]) -> None:
+        """Which of these were asked for, and when: who hears of that later does not do it again."""
+        for where, at_ms in anew_asked_at_ms(gaps).items():
+            self.anew_at_ms[where] = max(at_ms, self.anew_at_ms.get(where, NEVER_ASKED))
 
     def is_settled(self, where: TopicPartition) -> bool:
         """Whether nothing of a held partition is on its way any more, and the target has answered to all that was."""

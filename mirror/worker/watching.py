@@ -18,7 +18,8 @@ from mirror.errors import StateDamaged
 from mirror.groups.sync import sync_groups
 from mirror.link import Link
 from mirror.offsets.acceptance import accepted, anew
-from mirror.offsets.entries import Gap, VoidEntry
+from mirror.offsets.acceptance_entries import NEVER_ASKED, Acceptance
+from mirror.offsets.entries import Gap, GapKind, VoidEntry
 from mirror.offsets.fence import find_unmarkable, find_unmarked
 from mirror.offsets.hold_entries import Hold
 from mirror.offsets.origin_entries import SEQUENCES_MAX
@@ -236,10 +237,22 @@ async def _hear_operators(session: Session) -> None:
             session.paused[wish.topic] = wish
         elif isinstance(wish, VoidPause):
             session.paused.pop(wish.topic, None)
-        elif gap := anew(None, wish) or accepted(gaps().get((wish.topic, wish.partition)), wish):
+        elif gap := _decided(session, wish, gaps().get((wish.topic, wish.partition))):
             _refuse_used_origins(session, f"the gap of {gap.topic}-{gap.partition} was accepted")
             await session.state_writer.write([gap, VoidEntry(wish)])
             call_back(session, gap)
+        elif wish.kind == GapKind.MIRRORED_ANEW:
+            session.state_writer.submit([VoidEntry(wish)])
+
+
+def _decided(session: Session, wish: Acceptance, stands_at: Gap | None) -> Gap | None:
+    """What an operator asked for of a partition; None where it does not count (any more)."""
+    where = TopicPartition(wish.topic, wish.partition)
+    gap = anew(session.anew_at_ms.get(where, NEVER_ASKED), wish)
+    if gap is None:
+        return accepted(stands_at, wish)
+    session.note_anew([gap])
+    return gap
 
 
 def _refuse_used_origins(session: Session, reason: str) -> None:

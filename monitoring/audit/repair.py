@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
 
+from mirror.api import NEVER_ASKED
 from monitoring.audit.model import Kind, Place, Span
 from monitoring.errors import AuditResultDamaged
 
@@ -121,8 +122,8 @@ class PartitionSeen:
     `position` is the source offset to be mirrored next, None where nothing was mirrored; `needed_to` the one up to
     which all is to be there. `only_at_target`: so many source offsets at most are at the target, and neither at the
     source nor in the new copy; None: that is not known. `is_asked`: to be mirrored anew, since the run; `restarted_at`
-    is the target offset from which all came again, None where that has not begun. `links_on` read the topic at the
-    target.
+    is the target offset from which all came again, None where that has not begun. `asked_at_ms`: when that was last
+    asked for, also before the run. `links_on` read the topic at the target.
     """
 
     target_topic: str
@@ -139,6 +140,7 @@ class PartitionSeen:
     groups: tuple[GroupPlace, ...] = ()
     is_asked: bool = False
     restarted_at: int | None = None
+    asked_at_ms: int = NEVER_ASKED
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +170,7 @@ class PartitionRepair:
     source offsets are yet to be sent again, and read twice by who reads from the beginning while the old copy is there.
     `target_moves_by`: no less than this every record's target offset grows. `deleted_to`: target offsets before it go.
     `only_at_target`: of these so many records at most that the source has no more or never had; None where that is not
-    known.
+    known. `asked_at_ms`: when it was last asked to be mirrored anew, for whichever run; -1: never.
     """
 
     topic: str
@@ -187,6 +189,7 @@ class PartitionRepair:
     only_at_target: int | None
     groups: tuple[GroupPlace, ...]
     blockers: tuple[RepairBlocker, ...]
+    asked_at_ms: int
 
     @property
     def place(self) -> Place:
@@ -304,6 +307,7 @@ def _plan(found: Found, link: LinkSeen, seen: PartitionSeen, consents: Consents)
         only_at_target=only_there,
         groups=seen.groups,
         blockers=tuple(blockers),
+        asked_at_ms=seen.asked_at_ms,
     )
 
 

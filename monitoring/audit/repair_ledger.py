@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from broker.wire.vocabulary import TopicPartition
-from mirror.api import Gap, GapKind, GapStatus, LinkState
+from mirror.api import NEVER_ASKED, Gap, GapKind, GapStatus, LinkState, anew_asked_at_ms
 from monitoring.audit.model import Span
 
 _BEGUN_ANEW: Final = frozenset({GapKind.RECREATED, GapKind.MIRRORED_ANEW})
@@ -44,6 +44,7 @@ def of_state(state: LinkState, where: TopicPartition, asked: Gap | None) -> dict
         or where.topic in entries.paused,
         "is_asked": asked is not None,
         "restarted_at": asked.target_offset if asked is not None and is_begun else None,
+        "asked_at_ms": anew_asked_at_ms(_gaps_of(state, where)).get(where, NEVER_ASKED),
     }
 
 

@@ -173,11 +173,11 @@ async def _step(request: RepairRequest, plan: RepairPlan, target: Cluster) -> bo
 
 
 async def _ask(request: RepairRequest, new: Sequence[PartitionRepair], target: Cluster) -> None:
-    """Of a run that a faster clock froze it is asked for behind that all the same."""
-    at_ms = max(target.clock.now_ms(), frozen_at_ms(request.document) + 1)
+    """Of a run that a faster clock froze it is asked for behind that all the same, and behind what was asked before."""
+    at_ms = max(target.clock.now_ms(), frozen_at_ms(request.document) + 1, *(one.asked_at_ms + 1 for one in new))
     why = f"repair of audit {request.run_id}{f', {request.why}' if request.why else ''}"
     asked = [
-        Acceptance(one.topic, one.partition, one.mirrored_to, GapKind.MIRRORED_ANEW, at_ms, one.source_start, why)
+        Acceptance(*one.place, one.mirrored_to, GapKind.MIRRORED_ANEW, at_ms, one.source_start, why, one.asked_at_ms)
         for one in new
     ]
     await ask_to_accept(request.link, target, asked)

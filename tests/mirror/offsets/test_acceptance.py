@@ -59,3 +59,17 @@ def test_the_owner_writes_the_gap_and_takes_the_entry_back() -> None:
 
 def test_what_does_not_count_any_more_is_taken_back_alone() -> None:
     assert decided(replace(GAP, at_ms=1_801)) == [VoidEntry(ASKED)]
+
+
+def test_of_repairs_that_are_heard_twice_or_asked_for_at_once_one_counts() -> None:
+    repair = Acceptance("flights", 2, 5, GapKind.MIRRORED_ANEW, 1_900, 0, "repair-1")
+    at_once = replace(repair, source_from=9, stopped_at_ms=1_901, operation_id="repair-2")
+    ledger = with_accepted({}, [repair, repair, at_once])
+    (gap,) = ledger.values()
+    assert (gap.status, gap.detail) == (GapStatus.ACCEPTED, "repair-1")
+    done = {gap_key(gap): replace(gap, status=GapStatus.PASSED)}
+    assert with_accepted(done, [repair, at_once]) == done
+    entries = StateEntries(LINK, gaps=done, acceptances={gap_key(at_once): at_once})
+    assert decisions(entries.gaps, entries.acceptances, ("flights", 2)) == [VoidEntry(at_once)]
+    behind = replace(at_once, after_ms=1_900)
+    assert with_accepted(done, [behind])[gap_key(behind)].status is GapStatus.ACCEPTED

@@ -17,8 +17,8 @@ from broker.wire.batch import BatchHeader, patch_base_offset, patch_leader_epoch
 from broker.wire.records import ControlKind, Record, control_batch, decode_records, encode_batch
 from broker.wire.vocabulary import IsolationLevel, TopicPartition
 from mirror.link import Link
-from mirror.offsets.acceptance import anew, gap_key
-from mirror.offsets.acceptance_entries import Acceptance
+from mirror.offsets.acceptance import anew
+from mirror.offsets.acceptance_entries import NEVER_ASKED, Acceptance
 from mirror.offsets.entries import (
     Checkpoint,
     Gap,
@@ -273,7 +273,7 @@ class Twins:
         at_ms = 1 + max((gap.at_ms for gap in known.gaps.values()), default=0)
         position = known.checkpoints[WHERE].position if WHERE in known.checkpoints else 0
         asked = Acceptance(*WHERE, position, GapKind.MIRRORED_ANEW, at_ms, 0, "repair")
-        gap = anew(known.gaps.get(gap_key(asked)), asked)
+        gap = anew(NEVER_ASKED, asked)
         assert gap is not None
         self.note([gap])
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from broker.wire.errors import ErrorCode
 from broker.wire.vocabulary import TopicPartition
 from mirror.errors import GapNotOpen
 from mirror.offsets import acceptance, operations
-from mirror.offsets.acceptance_entries import Acceptance
+from mirror.offsets.acceptance_entries import NEVER_ASKED, Acceptance
 from mirror.offsets.entries import Gap, GapKind, GapStatus
 from mirror.offsets.operations import resume_link
 from mirror.offsets.state import read_entries
@@ -173,10 +174,12 @@ async def test_a_partition_is_mirrored_anew_by_the_session_that_runs_amid_its_re
     await stage.write(BAD, NEXT, OTHER)
     async with running(stage.link, limits=LIMITS) as told:
         await stage.wait_for(BAD, NEXT, OTHER)
+        at_ms = NEVER_ASKED
         for round_ in range(2):
             for _ in range(5):
                 await stage.write(BAD)
-            asked = Acceptance(*BAD, 10, GapKind.MIRRORED_ANEW, stage.target.clock.now_ms(), 0, f"repair {round_}")
+            asked = anew_asked(stage, f"repair {round_}", at_ms)
+            at_ms = asked.stopped_at_ms
             await acceptance.ask_to_accept(stage.link, stage.target, [asked])
             for _ in range(5):
                 await stage.write(BAD, OTHER)
@@ -192,6 +195,34 @@ async def test_a_partition_is_mirrored_anew_by_the_session_that_runs_amid_its_re
         assert not told.of(Event.PARTITION_STOPPED)
 
 
+async def test_a_repair_that_is_heard_twice_or_asked_for_by_two_at_once_is_one_copy(stage: Stage) -> None:
+    """An answer that was lost, or two who looked before either asked."""
+    await stage.write(BAD, OTHER)
+    async with running(stage.link, limits=LIMITS) as told:
+        await stage.wait_for(BAD, OTHER)
+        asked = anew_asked(stage, "repair")
+        theirs = replace(asked, source_from=9, stopped_at_ms=asked.stopped_at_ms + 1, operation_id="theirs")
+        for late in ([], [asked], [theirs]):
+            await acceptance.ask_to_accept(stage.link, stage.target, late or [asked])
+            await told.wait_for(Event.GAP_PASSED)
+
+            async def heard() -> bool:
+                return not (await read_entries(stage.link, stage.target)).acceptances
+
+            await eventually(heard, "the worker to hear of it")
+        await stage.write(BAD)
+        (gap,) = (await read_entries(stage.link, stage.target)).gaps.values()
+        assert (gap.status, gap.detail) == (GapStatus.PASSED, "repair")
+        await delete_records(stage.target, {BAD: gap.target_offset})
+        await stage.wait_for(BAD, OTHER)
+        assert told.count(Event.GAP_PASSED) == 1
+        assert_one_session(told)
+
+
+def anew_asked(stage: Stage, why: str, after_ms: int = NEVER_ASKED) -> Acceptance:
+    return Acceptance(*BAD, 10, GapKind.MIRRORED_ANEW, stage.target.clock.now_ms(), 0, why, after_ms)
+
+
 async def test_a_repair_that_is_asked_for_while_the_partition_is_taken_in_is_carried_out(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -205,8 +236,7 @@ async def test_a_repair_that_is_asked_for_while_the_partition_is_taken_in_is_car
 
     async def late(*looked: Any) -> Any:
         if waiting and waiting.pop():
-            asked = Acceptance(*BAD, 10, GapKind.MIRRORED_ANEW, stage.target.clock.now_ms(), 0, "repair")
-            await acceptance.ask_to_accept(stage.link, stage.target, [asked])
+            await acceptance.ask_to_accept(stage.link, stage.target, [anew_asked(stage, "repair")])
             await eventually(heard, "the worker to hear of it")
         return await with_sequences(*looked)
 

@@ -109,5 +109,6 @@ def test_how_far_a_repair_is() -> None:
         "is_held": False,
         "is_asked": True,
         "restarted_at": None,
+        "asked_at_ms": ASKED_AT,
     }
     assert of_state(state, WHERE, find_asked(state, WHERE, 0))["restarted_at"] == 95
