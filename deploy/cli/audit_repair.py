@@ -194,7 +194,7 @@ def refuse(plan: RepairPlan, chosen: Collection[Place]) -> None:
 
 def _named(one: PartitionRepair, blocker: RepairBlocker) -> str:
     """Which groups these are."""
-    if blocker is not RepairBlocker.GROUPS_STAY:
+    if blocker not in (RepairBlocker.GROUPS_NOT_KNOWN, RepairBlocker.GROUPS_STAY):
         return ""
     stay = [f"{place.group} ({_words(place.stays)})" for place in one.groups if place.stays is not None]
     return f": {', '.join(stay)}"

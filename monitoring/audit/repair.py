@@ -43,8 +43,10 @@ class RepairBlocker(enum.StrEnum):
     HELD = "held"
     SHARED_TARGET = "shared_target"
     MIRRORED_ON = "mirrored_on"
+    CONFIGS_NOT_KNOWN = "configs_not_known"
     COMPACTED = "compacted"
     ONLY_AT_TARGET = "only_at_target"
+    GROUPS_NOT_KNOWN = "groups_not_known"
     GROUPS_STAY = "groups_stay"
 
     @property
@@ -52,6 +54,9 @@ class RepairBlocker(enum.StrEnum):
         return _EXPLANATIONS[self]
 
 
+_WHEN_IT_ANSWERS: Final = (
+    "type the same again when it does; where it refuses to: farshore link rights --command 'audit repair'"
+)
 _EXPLANATIONS: Final = {
     RepairBlocker.LINK_STOPPED: "its target was promoted, or a person paused it, so it sends nothing: farshore status "
     "says how it is let run again",
@@ -65,9 +70,13 @@ _EXPLANATIONS: Final = {
     "it by hand from the differences: farshore audit diff",
     RepairBlocker.MIRRORED_ON: "another link reads the topic at this target, and would carry every record on a second "
     "time: take that link off the topic first, and repair its target behind this one",
+    RepairBlocker.CONFIGS_NOT_KNOWN: "the target did not say whether it keeps the beginning of the topic (compacted): "
+    f"{_WHEN_IT_ANSWERS}",
     RepairBlocker.COMPACTED: "of a compacted topic Kafka deletes no beginning. By hand: stop its readers, farshore "
     "topic delete at the target; the mirror makes it anew, stands still, and farshore link resume --gap begins again",
     RepairBlocker.ONLY_AT_TARGET: "the target alone has records of it, and loses them: --allow-data-loss",
+    RepairBlocker.GROUPS_NOT_KNOWN: "a site did not say where groups stand (a coordinator that is away, say), so it is "
+    f"not known whether they follow: {_WHEN_IT_ANSWERS}; or leave each by its name: --leave-group GROUP",
     RepairBlocker.GROUPS_STAY: "groups at the target do not follow by the map (their reason is told), and would go by "
     "auto.offset.reset: stop or move them, or leave each by its name: --leave-group GROUP",
 }
@@ -123,7 +132,8 @@ class PartitionSeen:
     which all is to be there. `only_at_target`: so many source offsets at most are at the target, and neither at the
     source nor in the new copy; None: that is not known. `is_asked`: to be mirrored anew, since the run; `restarted_at`
     is the target offset from which all came again, None where that has not begun. `asked_at_ms`: when that was last
-    asked for, also before the run. `links_on` read the topic at the target.
+    asked for, also before the run. `links_on` read the topic at the target. `is_compacted` None: its configs are not
+    known.
     """
 
     target_topic: str
@@ -134,7 +144,7 @@ class PartitionSeen:
     is_at_both: bool = True
     stands_still: bool = False
     is_held: bool = False
-    is_compacted: bool = False
+    is_compacted: bool | None = False
     links_on: tuple[str, ...] = ()
     only_at_target: int | None = 0
     groups: tuple[GroupPlace, ...] = ()
@@ -170,7 +180,8 @@ class PartitionRepair:
     source offsets are yet to be sent again, and read twice by who reads from the beginning while the old copy is there.
     `target_moves_by`: no less than this every record's target offset grows. `deleted_to`: target offsets before it go.
     `only_at_target`: of these so many records at most that the source has no more or never had; None where that is not
-    known. `asked_at_ms`: when it was last asked to be mirrored anew, for whichever run; -1: never.
+    known. `is_retriable`: all that is in the way may end by itself. `asked_at_ms`: when it was last asked to be
+    mirrored anew, for whichever run; -1: never.
     """
 
     topic: str
@@ -189,6 +200,7 @@ class PartitionRepair:
     only_at_target: int | None
     groups: tuple[GroupPlace, ...]
     blockers: tuple[RepairBlocker, ...]
+    is_retriable: bool
     asked_at_ms: int
 
     @property
@@ -216,7 +228,15 @@ class RepairPlan:
     partitions: tuple[PartitionRepair, ...]
 
 
-PASSING: Final = frozenset({RepairBlocker.LINK_NOT_RUNNING, RepairBlocker.SITE_DID_NOT_SAY, RepairBlocker.HELD})
+PASSING: Final = frozenset(
+    {
+        RepairBlocker.LINK_NOT_RUNNING,
+        RepairBlocker.SITE_DID_NOT_SAY,
+        RepairBlocker.HELD,
+        RepairBlocker.CONFIGS_NOT_KNOWN,
+        RepairBlocker.GROUPS_NOT_KNOWN,
+    }
+)
 """What may end by itself: once the mirror was asked it is waited for, and nothing is deleted meanwhile."""
 
 
@@ -307,6 +327,7 @@ def _plan(found: Found, link: LinkSeen, seen: PartitionSeen, consents: Consents)
         only_at_target=only_there,
         groups=seen.groups,
         blockers=tuple(blockers),
+        is_retriable=bool(blockers) and PASSING.issuperset(blockers),
         asked_at_ms=seen.asked_at_ms,
     )
 
@@ -320,7 +341,7 @@ def _comes_again(stage: RepairStage, seen: PartitionSeen) -> int:
 
 def _blockers(link: LinkSeen, seen: PartitionSeen, only_there: int | None, consents: Consents) -> list[RepairBlocker]:
     """In the order in which one removes them."""
-    stay = [place for place in seen.groups if place.stays and place.group not in consents.leaves_groups]
+    stay = {place.stays for place in seen.groups if place.stays and place.group not in consents.leaves_groups}
     is_silent = seen.source is None or seen.target is None
     asked: list[tuple[RepairBlocker, bool]] = [
         (RepairBlocker.LINK_STOPPED, not link.may_run),
@@ -332,8 +353,10 @@ def _blockers(link: LinkSeen, seen: PartitionSeen, only_there: int | None, conse
         (RepairBlocker.HELD, seen.is_held),
         (RepairBlocker.SHARED_TARGET, link.shared_targets),
         (RepairBlocker.MIRRORED_ON, bool(seen.links_on)),
-        (RepairBlocker.COMPACTED, seen.is_compacted),
+        (RepairBlocker.CONFIGS_NOT_KNOWN, seen.is_at_both and seen.is_compacted is None),
+        (RepairBlocker.COMPACTED, bool(seen.is_compacted)),
         (RepairBlocker.ONLY_AT_TARGET, only_there != 0 and not is_silent and not consents.loses_data),
-        (RepairBlocker.GROUPS_STAY, bool(stay)),
+        (RepairBlocker.GROUPS_NOT_KNOWN, GroupStays.NOT_KNOWN in stay),
+        (RepairBlocker.GROUPS_STAY, not stay <= {GroupStays.NOT_KNOWN}),
     ]
     return [blocker for blocker, stands in asked if stands]

@@ -202,10 +202,10 @@ def _span(found: tuple[int, int] | None) -> Span | None:
     return None if found is None else Span(*found)
 
 
-def _keeps_its_beginning(configs: Mapping[str, Any] | KafkaError | None) -> bool:
-    """Whether Kafka refuses to delete the beginning of a log; what cannot be asked is taken to be."""
+def _keeps_its_beginning(configs: Mapping[str, Any] | KafkaError | None) -> bool | None:
+    """Whether Kafka refuses to delete the beginning of a log; None: that is not known."""
     if configs is None or isinstance(configs, KafkaError) or _CLEANUP_POLICY not in configs:
-        return True
+        return None
     policies = {name.strip() for name in (configs[_CLEANUP_POLICY].value or "").split(",")}
     return "compact" in policies and "delete" not in policies
 

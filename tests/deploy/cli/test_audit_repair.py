@@ -33,6 +33,7 @@ ONE = PartitionRepair(
     only_at_target=0,
     groups=(GroupPlace("analysts", 5, 5, None), GroupPlace("reports", 5, 5, GroupStays.ACTIVE_AT_TARGET)),
     blockers=(),
+    is_retriable=False,
     asked_at_ms=-1,
 )
 PLAN = RepairPlan("run-1", "east-west", (ONE, replace(ONE, partition=4, records_again=1)))

@@ -9,6 +9,7 @@ import pytest
 
 from monitoring.audit.model import Kind, Span
 from monitoring.audit.repair import (
+    PASSING,
     Consents,
     Found,
     GroupPlace,
@@ -77,8 +78,10 @@ STOPS: dict[RepairBlocker, PartitionSeen | LinkSeen] = {
     RepairBlocker.STANDS_STILL: replace(SEEN, stands_still=True),
     RepairBlocker.HELD: replace(SEEN, is_held=True),
     RepairBlocker.MIRRORED_ON: replace(SEEN, links_on=("west-north",)),
+    RepairBlocker.CONFIGS_NOT_KNOWN: replace(SEEN, is_compacted=None),
     RepairBlocker.COMPACTED: replace(SEEN, is_compacted=True),
     RepairBlocker.ONLY_AT_TARGET: replace(SEEN, only_at_target=1),
+    RepairBlocker.GROUPS_NOT_KNOWN: replace(SEEN, groups=(GroupPlace("away", None, None, GroupStays.NOT_KNOWN),)),
     RepairBlocker.GROUPS_STAY: replace(SEEN, groups=(GroupPlace("own", None, 5, GroupStays.NOT_CARRIED),)),
 }
 
@@ -90,6 +93,7 @@ def test_each_reason_stops_it_and_says_what_to_do(blocker: RepairBlocker) -> Non
     assert one.blockers == (blocker,)
     assert one.in_the_way is blocker
     assert blocker.explanation
+    assert one.is_retriable is (blocker in PASSING)
 
 
 def test_once_asked_what_may_pass_is_waited_for() -> None:
@@ -99,6 +103,9 @@ def test_once_asked_what_may_pass_is_waited_for() -> None:
     untold = replace(COPYING, source=None, only_at_target=None)
     assert planned(untold).blockers == (RepairBlocker.SITE_DID_NOT_SAY,), "for a moment no leader, say"
     assert planned(untold).in_the_way is None
+    untold = replace(COPIED, is_compacted=None, groups=(GroupPlace("away", 5, 5, GroupStays.NOT_KNOWN),))
+    assert planned(untold).in_the_way is None, "nor is what was not told for a moment a reason to end"
+    assert planned(untold).is_retriable
     assert planned(COPYING, link=replace(LINK, may_run=False)).in_the_way is RepairBlocker.LINK_STOPPED
     assert planned(replace(COPYING, stands_still=True)).in_the_way is RepairBlocker.STANDS_STILL
     assert not planned(DELETED, link=silent).blockers, "done is done"

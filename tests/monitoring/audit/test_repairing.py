@@ -254,10 +254,25 @@ async def refusals(stage: Stage) -> None:
         assert (await stage.planned(allowed)).in_the_way is RepairBlocker.SITE_DID_NOT_SAY, (
             "nobody says it is not there"
         )
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(repairing, "describe_topic_configs", no_configs)
+        assert (await stage.planned(allowed)).blockers == (RepairBlocker.CONFIGS_NOT_KNOWN,)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(repairing, "committed_offsets_of_groups", no_coordinator)
+        away = await stage.planned(allowed)
+        assert (away.blockers, away.is_retriable) == ((RepairBlocker.GROUPS_NOT_KNOWN,), True)
     await pause_link(stage.link, stage.target, "op")
     with pytest.raises(RepairStopped, match="link stopped"):
         await stage.carry_out(allowed)
     assert not (await read_entries(stage.link, stage.target)).acceptances
+
+
+async def no_configs(_cluster: Cluster, names: Iterable[str]) -> dict[str, KafkaError]:
+    return {name: KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, name) for name in names}
+
+
+async def no_coordinator(_cluster: Cluster, groups: Iterable[str]) -> dict[str, KafkaError]:
+    return {group: KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, group) for group in groups}
 
 
 async def no_leader(_cluster: Cluster, names: Iterable[str]) -> tuple[dict[str, Topic], dict[str, KafkaError]]:
