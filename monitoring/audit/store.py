@@ -11,7 +11,8 @@
     DIR/reports/R.html       the report
     DIR/last/LINK.json       summary of the link's newest run, for metrics
     DIR/proofs/LINK.json     what is proved of the link, for the next run (`proof.py`)
-    DIR/repairs/R.json       what was repaired of what the run found: when, by whom, why, and how it ended
+    DIR/repairs/R.json       what was repaired of what the run found: when, by whom, why, and how it ended; added
+                             to with DIR/repairs.lock held
     DIR/watch/LINK.json      what a watch of the link has told (`watching.py`); LINK.lock is held while one runs
 
 Writing a run again replaces it: each table's folder belongs to one run id.
@@ -26,7 +27,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
-from monitoring.audit.files import replace_file
+from monitoring.audit.files import held, replace_file
 from monitoring.audit.model import AuditVerdict
 from monitoring.audit.outcome import AuditResult
 from monitoring.errors import AuditError, AuditResultDamaged
@@ -92,8 +93,9 @@ def add_repair(directory: Path, run_id: str, repair: Mapping[str, Any]) -> Path:
     """Keep what was done about the differences of a run, behind what is known already. Raises OSError,
     AuditResultDamaged.
     """
-    kept = [one for one in read_repairs(directory, run_id) if one["begun_at"] != repair["begun_at"]]
-    return replace_file(directory / "repairs" / f"{run_id}.json", json.dumps([*kept, repair]))
+    with held(directory / "repairs.lock"):
+        kept = [one for one in read_repairs(directory, run_id) if one["begun_at"] != repair["begun_at"]]
+        return replace_file(directory / "repairs" / f"{run_id}.json", json.dumps([*kept, repair]))
 
 
 def read_repairs(directory: Path, run_id: str) -> list[dict[str, Any]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -81,6 +82,14 @@ def test_a_run_tells_what_was_repaired_since(tmp_path: Path) -> None:
     assert "run-2" in told
     assert "not ended" not in told
     assert read_repairs(tmp_path, "run-2") == []
+
+
+def test_repairs_that_end_at_once_are_all_kept(tmp_path: Path) -> None:
+    numbers = range(40)
+    with ThreadPoolExecutor(8) as threads:
+        for _ in threads.map(lambda number: add_repair(tmp_path, "run-1", {"begun_at": number}), numbers):
+            pass
+    assert sorted(one["begun_at"] for one in read_repairs(tmp_path, "run-1")) == list(numbers)
 
 
 def _shown(folder: Path) -> str:
