@@ -19,9 +19,11 @@ def replace_file(path: Path, text: str) -> Path:
 
 
 @contextmanager
-def held(path: Path) -> Iterator[None]:
-    """Hold the lock at `path`, behind whoever has it now. The kernel drops it with the process. Raises OSError."""
+def held(path: Path, *, waits: bool = True) -> Iterator[None]:
+    """Hold the lock at `path`, behind whoever has it now. The kernel drops it with the process. Raises OSError:
+    BlockingIOError where somebody has it, and this one does not wait.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+        fcntl.flock(lock, fcntl.LOCK_EX if waits else fcntl.LOCK_EX | fcntl.LOCK_NB)
         yield

@@ -5,16 +5,16 @@ Nothing but a bug ends it: what fails is said once and tried again, and the age 
 
 from __future__ import annotations
 
-import fcntl
 import shutil
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
 from broker.base.clock import Clock
 from broker.base.errors import FarshoreError
+from monitoring.audit.files import held
 from monitoring.audit.model import AuditVerdict
 from monitoring.audit.run import AuditOutcome, AuditRequest, require_means, run_audit, run_id_of
 from monitoring.audit.spark_child import SparkChild
@@ -163,13 +163,11 @@ def _first(group: ExceptionGroup[Exception]) -> Any:
 
 @contextmanager
 def _the_only_watch(directory: Path, link: str) -> Iterator[None]:
-    """Two would tell all twice and trim each other's runs. The kernel drops the lock with the process."""
-    path = state_path(directory, link).with_suffix(".lock")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w") as lock:
+    """Two would tell all twice and trim each other's runs."""
+    with ExitStack() as stack:
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
+            stack.enter_context(held(state_path(directory, link).with_suffix(".lock"), waits=False))
+        except BlockingIOError as error:
             raise AuditError(
                 f"link {link} is watched already, by another process with the folder {directory}",
                 "stop that one, or give this one a folder of its own: --output-dir",
