@@ -78,9 +78,11 @@ class RepairRequest:
         return [item for item in found_of(self.document) if self.places is None or item.place in self.places]
 
 
-async def look(request: RepairRequest, source: Cluster, target: Cluster) -> RepairPlan:
-    """What can be repaired as both sites are now. Nothing is written. Raises ClientError, StateDamaged,
-    AuditResultDamaged.
+async def look(
+    request: RepairRequest, source: Cluster, target: Cluster, only: Collection[str] | None = None
+) -> RepairPlan:
+    """What can be repaired as both sites are now. Nothing is written. `only`: with these groups alone. Raises
+    ClientError, StateDamaged, AuditResultDamaged.
     """
     found = request.found()
     link = await complete_link(request.link, source, target)
@@ -98,7 +100,7 @@ async def look(request: RepairRequest, source: Cluster, target: Cluster) -> Repa
     )
     spans_there, _ = split_failures(await log_spans(target, [w for w in there.values() if w in known[1]]))
     configs = await describe_topic_configs(target, {where.topic for where in there.values()})
-    groups = await _groups(link, (source, target), state, there)
+    groups = await _groups((source, target), there, only)
     seen: dict[Place, PartitionSeen] = {}
     for where in here:
         log, log_there = _span(spans.get(where)), _span(spans_there.get(there[where]))
@@ -134,16 +136,22 @@ async def carry_out(
     Raises RepairStopped where something came in the way, RepairUnfinished when the patience is over, and as `look`.
     """
     until_s, told = target.clock.monotonic() + patience_ms / limits.SECOND_MS, ""
+    standing: frozenset[str] | None = None
     while True:
-        plan = await look(request, source, target)
+        plan = await look(request, source, target, standing)
         _refuse(plan)
+        if standing is not None and _ready(plan):
+            standing = None  # who came meanwhile may stay
+            continue
         if all(one.stage is RepairStage.OLD_COPY_DELETED for one in plan.partitions):
             return plan
         if (words := "; ".join(map(_words, plan.partitions))) != told:
             report(words)
             told = words
         if await _step(request, plan, target):
+            standing = None
             continue
+        standing = frozenset(place.group for one in plan.partitions for place in one.groups)
         if target.clock.monotonic() > until_s:
             raise RepairUnfinished(f"not done in time; the mirror goes on, and deletes nothing: {words}", _AGAIN)
         await target.clock.sleep(limits.REPAIR_LOOK_INTERVAL_MS / limits.SECOND_MS)
@@ -164,12 +172,17 @@ async def _step(request: RepairRequest, plan: RepairPlan, target: Cluster) -> bo
     new = [one for one in plan.partitions if one.stage is RepairStage.NOT_ASKED]
     if new:
         await _ask(request, new, target)
-    copied = [one for one in plan.partitions if one.stage is RepairStage.COPIED]
-    ready = [one for one in copied if not one.awaits_groups and not one.blockers]
+    ready = _ready(plan)
     ends = {TopicPartition(one.target_topic, one.partition): one.deleted_to for one in ready}
     if ends:
         await delete_records(target, {where: end for where, end in ends.items() if end is not None})
     return bool(ready)
+
+
+def _ready(plan: RepairPlan) -> list[PartitionRepair]:
+    """Those whose old copy may go."""
+    copied = (one for one in plan.partitions if one.stage is RepairStage.COPIED)
+    return [one for one in copied if not one.awaits_groups and not one.blockers]
 
 
 async def _ask(request: RepairRequest, new: Sequence[PartitionRepair], target: Cluster) -> None:
@@ -218,7 +231,7 @@ def _links_on(request: RepairRequest, target_topic: str) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class _Groups:
-    """All groups of the target, and what they and their namesakes committed."""
+    """Groups of the target, and what they and their namesakes committed."""
 
     listed: Mapping[str, ListedGroup]
     source: Mapping[str, Any]
@@ -226,10 +239,14 @@ class _Groups:
 
 
 async def _groups(
-    link: Link, clusters: tuple[Cluster, Cluster], state: LinkState, there: Mapping[TopicPartition, TopicPartition]
+    clusters: tuple[Cluster, Cluster],
+    there: Mapping[TopicPartition, TopicPartition],
+    only: Collection[str] | None,
 ) -> _Groups:
     source, target = clusters
-    listed = await list_groups(target)
+    listed = await list_groups(target) if only is None or only else {}
+    if only is not None:
+        listed = {name: group for name, group in listed.items() if name in only}
     at_target = await committed_offsets_of_groups(target, listed)
     wanted = set(there.values())
     names = [name for name, told in at_target.items() if isinstance(told, ClientError) or wanted & told.keys()]

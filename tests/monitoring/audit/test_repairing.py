@@ -6,7 +6,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ import pytest
 from broker.client.cluster import Cluster
 from broker.client.configs import alter_topic_configs
 from broker.client.errors import KafkaError
-from broker.client.groups import commit_offsets, committed_offsets
+from broker.client.groups import commit_offsets, committed_offsets, committed_offsets_of_groups
 from broker.client.model import CommittedOffset, Topic
 from broker.client.offsets import log_start_offsets
 from broker.client.topics import delete_records, delete_topics
@@ -28,6 +28,7 @@ from mirror.link import Link
 from mirror.offsets.entries import GapKind, GapStatus
 from mirror.offsets.operations import pause_link
 from mirror.offsets.state import load_link_state, read_entries
+from monitoring import limits
 from monitoring.audit import repairing
 from monitoring.audit.document import as_document
 from monitoring.audit.freeze import freeze_link
@@ -55,6 +56,7 @@ from tests.mirror.harness import (
 
 WHERE = TopicPartition("flights", 0)
 PATIENCE_MS = 60_000
+LOOK_MS = 20
 
 
 def numbered(start: int, count: int) -> list[Record]:
@@ -69,6 +71,8 @@ class Stage:
     source: Cluster
     target: Cluster
     log: Path
+    looked_at: list[list[str]] = field(default_factory=list)
+    """Of which groups of the target a look asked."""
 
     def tamper(self) -> None:
         """As a disk, or a hand, may: one record is another one, in a batch that is whole."""
@@ -126,8 +130,17 @@ class Stage:
 
 
 @pytest.fixture
-async def stage(tmp_path: Path) -> AsyncIterator[Stage]:
+async def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Stage]:
     async with opened(tmp_path) as found:
+
+        async def noted(cluster: Cluster, groups: Iterable[str]) -> Any:
+            names = sorted(groups)
+            if cluster is found.target:
+                found.looked_at.append(names)
+            return await committed_offsets_of_groups(cluster, names)
+
+        monkeypatch.setattr(repairing, "committed_offsets_of_groups", noted)
+        monkeypatch.setattr(limits, "REPAIR_LOOK_INTERVAL_MS", LOOK_MS)
         yield found
 
 
@@ -162,6 +175,7 @@ async def test_what_differs_is_mirrored_anew_whenever_it_is_cut_short(stage: Sta
             await stage.carry_out(request, 0)
     with pytest.raises(RepairUnfinished):  # no mirror runs: nothing is deleted, and nothing else is in the way
         await stage.carry_out(request, 0)
+    await waits_for_who_stands_there(stage, request)
     async with running(stage.link):
         await by_command(stage, request.document)
         done = await stage.carry_out(request)
@@ -179,6 +193,22 @@ async def test_what_differs_is_mirrored_anew_whenever_it_is_cut_short(stage: Sta
     assert not entries.acceptances
     asked = [gap for gap in entries.gaps.values() if gap.kind is GapKind.MIRRORED_ANEW]
     assert {(gap.status, gap.detail) for gap in asked} == {(GapStatus.PASSED, "repair of audit run-1, by a test")}
+
+
+async def waits_for_who_stands_there(stage: Stage, request: RepairRequest) -> None:
+    """All groups of the target are asked for once, and not at each look."""
+    await make_topic(stage.target, "elsewhere")
+    await commit_offsets(stage.target, "elsewhere", {TopicPartition("elsewhere", 0): CommittedOffset(0)})
+    stage.looked_at.clear()
+
+    async def looks() -> bool:
+        return len(stage.looked_at) > 2
+
+    waiting = asyncio.create_task(stage.carry_out(request))
+    await eventually(looks, "it to look again")
+    waiting.cancel()
+    await asyncio.gather(waiting, return_exceptions=True)
+    assert stage.looked_at[:3] == [["analysts", "elsewhere"], ["analysts"], ["analysts"]]
 
 
 async def by_command(stage: Stage, document: Mapping[str, Any]) -> None:
@@ -224,7 +254,9 @@ async def made_anew_at_the_target(stage: Stage, request: RepairRequest) -> None:
     await accept_all(stage.link, stage.target, "op")
     await wait_for_records(stage.target, WHERE, 35)
     assert (await stage.planned(request)).stage is RepairStage.NOT_ASKED
+    stage.looked_at.clear()
     assert (await stage.carry_out(request)).stage is RepairStage.OLD_COPY_DELETED, "what was asked before is done"
+    assert stage.looked_at[-2:] == [["analysts", "elsewhere"]] * 2, "who came meanwhile is seen before the deletion"
 
 
 async def refusals(stage: Stage) -> None:
