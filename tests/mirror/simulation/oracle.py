@@ -42,6 +42,8 @@ class PartitionOracle:
         """Where the mirror began."""
         self.proved_to = 0
         """The target's end by the last checkpoint."""
+        self.asked: set[bytes] = set()
+        """What an operator asked for, and no worker has heard yet."""
         self.struck: set[GapKind] = set()
         """What happened to one of the logs, by the gap that it may lead to."""
         self.due: list[set[GapKind]] = []
@@ -130,7 +132,26 @@ class PartitionOracle:
         """The ledger has an entry."""
         if gap.status is GapStatus.STOPPED and gap.kind not in self.struck:
             raise self._found(f"a gap without a cause: {gap}")
+        known = self.gaps.get((gap.kind, gap.source_from))
         self.gaps[gap.kind, gap.source_from] = gap
+        if gap.kind is GapKind.MIRRORED_ANEW:
+            if known is not None and known.status is GapStatus.PASSED and known.at_ms == gap.at_ms:
+                raise self._found(f"mirrored anew already: {gap}")
+            if gap.status is GapStatus.PASSED:
+                self._begin_anew(gap.target_offset)
+
+    def _begin_anew(self, target_offset: int) -> None:
+        """All that the source has is to come once more, behind the old copy, which counts no more."""
+        self.arrived = [one for one in self.arrived if one[0] >= target_offset]
+        self._seen, self.copies = 0, []
+
+    @property
+    def old_copy_to(self) -> int | None:
+        """Where the copy ends that is not needed any more; None where that is not known."""
+        repairs = [gap for gap in self.gaps.values() if gap.kind is GapKind.MIRRORED_ANEW]
+        if not repairs or not self.is_complete:
+            return None
+        return max(gap.target_offset for gap in repairs)
 
     @property
     def untold(self) -> list[set[GapKind]]:
@@ -199,6 +220,9 @@ class PartitionOracle:
     @property
     def is_complete(self) -> bool:
         """Whether the last one has arrived that must. Only `verify` looks at all."""
+        repairs = (gap for gap in self.gaps.values() if gap.kind is GapKind.MIRRORED_ANEW)
+        if self.asked or any(gap.status is GapStatus.ACCEPTED for gap in repairs):
+            return False
         if self.struck:
             there = {content for _, content in self.arrived}
             return (
@@ -265,6 +289,9 @@ class LinkOracle:
             return
         for record in decode_records(stored.data):
             key = decode_key(record.key or b"")
+            if key[0] == "accepted" and key[4] == GapKind.MIRRORED_ANEW:
+                asked = self.partitions[TopicPartition(key[1], key[2])].asked
+                (asked.discard if record.value is None else asked.add)(record.key or b"")
             if key[0] not in ("position", "gap") or record.value is None:
                 continue
             entry = decode_entry(key, record.value)

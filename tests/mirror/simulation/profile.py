@@ -40,6 +40,9 @@ CIRCLES: tuple[Ways, ...] = (
 DISASTERS = 0.25
 """In how many worlds; not where both sites write."""
 
+REPAIRED = 0.3
+"""In how many worlds; not where both sites write."""
+
 
 class Rival(Enum):
     NEVER = 0
@@ -77,6 +80,8 @@ class Profile:
     topics_max: int = 4
     units: int = 1
     """That each link is cut into."""
+    repairs: float = 0.0
+    """How often, between two actions of the others, an operator has a partition mirrored anew."""
     ways: Ways = ()
     """(source, target) of each link, where there are more than two sites; writers at each, the same topic names."""
 
@@ -86,6 +91,14 @@ def choose_circle(rng: random.Random) -> Profile:
     ways = rng.choices(CIRCLES, (5, 1, 1, 1))[0]
     profile = replace(choose_profile(rng), ways=ways, shared=True, disaster=None)
     return replace(profile, partitions=rng.choice((1, 1, 2)), actions=rng.randrange(4, 16))
+
+
+def choose_world(rng: random.Random) -> Profile:
+    """As `choose_profile`, and in some worlds partitions are mirrored anew; all else of a seed is as without that."""
+    profile, drawn = choose_profile(rng), rng.getstate()
+    repairs = rng.choice((0.1, 0.4)) if rng.random() < REPAIRED and not profile.shared else 0.0
+    rng.setstate(drawn)
+    return replace(profile, repairs=repairs)
 
 
 def choose_profile(rng: random.Random) -> Profile:

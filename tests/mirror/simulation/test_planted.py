@@ -22,8 +22,9 @@ from mirror.worker.evidence import gather_evidence
 from mirror.worker.plan import Plan
 from mirror.worker.replicator import Replicator
 from mirror.worker.resume import Comparison
+from mirror.worker.session import Session
 from tests.mirror.simulation.disasters import Disaster
-from tests.mirror.simulation.profile import Profile, Rival, choose_profile
+from tests.mirror.simulation.profile import Profile, Rival, choose_profile, choose_world
 from tests.mirror.simulation.seeds import first_finding
 from tests.worlds import rarely_found
 
@@ -198,6 +199,7 @@ FIRST_SEEDS: dict[Plant, int] = {
     goes_on_one_record_late: 14,
 }
 """So is what few worlds meet."""
+REPAIRED_SEED = 43
 OLD_LOOK_SEED = 20_399
 """One of the few in thousands."""
 
@@ -229,6 +231,12 @@ def test_a_planted_bug_is_found(plant: Plant, monkeypatch: pytest.MonkeyPatch) -
     first = FIRST_SEEDS.get(plant, 0)
     found = first_finding(range(first, first + SEEDS), two_at_once if "fence" in plant.__name__ else choose_profile)
     assert found is not None, f"{SEEDS} seeds do not see what is wrong where the worker {plant.__name__}"
+
+
+def test_a_repair_that_is_carried_out_for_each_time_that_it_is_heard_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Session, "note_anew", lambda _session, _gaps: None)
+    first = REPAIRED_SEED
+    assert first_finding(range(first, first + SEEDS), choose_world) is not None
 
 
 def struck(by: Disaster | None, rng: random.Random) -> Profile:

@@ -15,7 +15,7 @@ import pytest
 
 from broker.wire.api import API, ApiKey
 from tests.mirror.simulation.network import BAD_FATES, Fate
-from tests.mirror.simulation.profile import CURSED, Profile, choose_profile
+from tests.mirror.simulation.profile import CURSED, Profile, choose_profile, choose_world
 from tests.mirror.simulation.seeds import SEED_VARIABLE, SEEDS_VARIABLE, run_seed, run_seeds
 from tests.mirror.simulation.world import World
 from tests.worlds import first_worlds
@@ -23,7 +23,7 @@ from tests.worlds import first_worlds
 SEEDS = first_worlds(120, of=5_000)
 MUST_HAPPEN = (
     *("kills", "fenced", "restarting", "started", "topic_created", "topic_grown", "renewed", "accepted"),
-    *("partition_taken_in", "partition_held", "pages"),
+    *("partition_taken_in", "partition_held", "pages", "repairs"),
 )
 """What a run in which it never happened would not have tried; and each fate of a request."""
 HANGS = (Fate.SWALLOWED, Fate.SILENT)
@@ -44,9 +44,9 @@ def chosen_seeds() -> range:
 def test_every_world_ends_with_a_true_copy() -> None:
     seeds = chosen_seeds()
     if len(seeds) == 1:
-        run_seed(seeds[0])
+        run_seed(seeds[0], choose_world)
         return
-    counts = run_seeds(seeds)
+    counts = run_seeds(seeds, choose_world)
     for fate in BAD_FATES:
         counts[fate] = sum(counts[f"{API[key].name} {fate}"] for key in CURSED)
     missing = [event for event in (*MUST_HAPPEN, *BAD_FATES) if not counts[event]] if len(seeds) >= SEEDS else []

@@ -37,6 +37,7 @@ from tests.mirror.simulation.loop import SimulatedClock, SimulatedLoop
 from tests.mirror.simulation.network import PROCESS, Network
 from tests.mirror.simulation.oracle import LinkOracle, PartitionOracle
 from tests.mirror.simulation.profile import Profile, Rival, choose_profile
+from tests.mirror.simulation.repairs import Operator
 from tests.mirror.simulation.trace import Found, Trace
 from tests.mirror.simulation.writing import SiteLife
 
@@ -68,6 +69,7 @@ class World:
         self.oracles = [LinkOracle(link, self.trace) for link in [*self.links, *self._detours()]]
         for name, site in self.sites.items():
             site.on_partition = partial(self._watch, name)
+        self.operator = Operator(seed, self.clock, self.trace)
         self._workers: dict[str, asyncio.Task[None]] = {}
         self._maimed: set[str] = set()
         self._kills_left = self.profile.kills
@@ -185,6 +187,8 @@ class World:
                 self._start_rival()
             if profile.disaster and not profile.shared and self.rng.random() < ACCEPTED_AT_ONCE:
                 await self._accept(self.oracles[0])
+            if profile.repairs and self.operator.rng.random() < profile.repairs:
+                self.counts["repairs"] += await self.operator.repair(self.oracles[0], self.sites["west"])
             life = self.rng.choice(lives)
             if self.rng.random() < profile.births:
                 self._bear(life)
