@@ -16,6 +16,7 @@ from broker.base.time_limits import timeout
 from broker.client.cluster import Cluster
 from broker.client.site import Site
 from deploy.cli.lines import filled
+from deploy.cli.terminal import CommandRefused, ExitCode, tell_error
 from failover.journal.standing import OperationStanding, OperationState, standing_of
 from failover.observing.contact import CLIENT_ID
 from failover.running.taking_up import find_operation
@@ -55,7 +56,7 @@ async def _tell(target: Site, operation_id: str) -> None:
         _say(said, f"farshore operation show {operation_id}")
         return
     if standing is None:
-        click.echo("interrupted before anything was begun: nothing was changed", err=True)
+        _say("interrupted before anything was begun: nothing was changed")
         return
     show = f"farshore operation show {operation_id}"
     match standing.state:
@@ -76,5 +77,7 @@ async def _look(target: Site, operation_id: str) -> OperationStanding | None:
         return None if log is None else standing_of(log, cluster.clock.now_ms())
 
 
-def _say(text: str, command: str) -> None:
-    click.echo(f"{filled(text)}\nnext: {command}", err=True)
+def _say(text: str, command: str = "") -> None:
+    click.echo("\n".join([filled(text), *([f"next: {command}"] if command else [])]), err=True)
+    if (context := click.get_current_context(silent=True)) is not None:
+        tell_error(context, CommandRefused(text, command, ExitCode.INTERRUPTED))

@@ -69,7 +69,7 @@ def test_ctrl_c_while_it_drains_is_exit_code_130_and_leaves_the_link_running(tmp
     with two_sites(tmp_path) as shell:
         before = shell.operations
         with drain_held_up(shell.east.bootstrap):
-            operation = shell.start("switchover --yes")
+            operation = shell.start("switchover --yes -o json")
             wait_until(lambda: is_draining(shell, before), DEADLINE_S, "the drain to start")
             operation.process.send_signal(signal.SIGINT)
             ended = operation.end(DEADLINE_S)
@@ -77,6 +77,10 @@ def test_ctrl_c_while_it_drains_is_exit_code_130_and_leaves_the_link_running(tmp
         (operation_id,) = [one for one in shell.operations if one not in before]
         assert f"interrupted: {operation_id} was given up in its step drain" in " ".join(ended.err.split())
         assert "what it had changed is undone, and nothing was moved" in " ".join(ended.err.split())
-        assert ended.err.splitlines()[-1] == f"next: farshore operation show {operation_id}"
+        show = f"farshore operation show {operation_id}"
+        assert ended.err.splitlines()[-1] == f"next: {show}"
+        document = json.loads(ended.out)
+        assert (document["exit_code"], document["hint"]) == (ExitCode.INTERRUPTED, show)
+        assert f"{operation_id} was given up in its step drain" in document["error"]
         assert role_of_east(shell) == ("active", 2), "frozen, and let in again"
         assert json.loads(shell.run("switchover --dry-run -o json", ExitCode.DONE).stdout)["refusals"] == []
