@@ -9,10 +9,11 @@ import asyncio
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from typing import Final
 
 from broker.client.cluster import Cluster
 from broker.client.errors import ClientError
-from broker.client.groups import list_groups
+from broker.client.groups import SHARE_TYPE, list_groups
 from failover.limits import SOURCE_ROLE_S
 from failover.observing.looking import Asking, look_at_offsets
 from failover.observing.sites import Sites
@@ -20,15 +21,18 @@ from failover.observing.snapshot import Snapshot
 from failover.planning.staying import Stay, StayKind, StayReason, topics_detail
 from mirror.api import Link
 
+SHARE_GROUP: Final = "a share group commits no offsets: where it has read to is not carried over"
+
 
 @dataclass(frozen=True, slots=True)
 class OtherGroups:
-    """Of the groups at the source that the link does not select the topics in which each has an offset. Not `is_told`:
-    there may be others.
+    """Of the groups at the source that the link does not select the topics in which each has an offset; `shared`: share
+    groups, which are not carried over. Not `is_told`: there may be others.
     """
 
     topics: Mapping[str, frozenset[str]] = field(default_factory=dict)
     is_told: bool = False
+    shared: frozenset[str] = frozenset()
 
 
 async def other_groups(link: Link, source: Cluster | None) -> OtherGroups:
@@ -40,11 +44,13 @@ async def other_groups(link: Link, source: Cluster | None) -> OtherGroups:
 
 
 async def _others(link: Link, source: Cluster) -> OtherGroups:
-    names = [name for name in await list_groups(source) if not link.selects_group(name)]
+    listed = await list_groups(source)
+    shared = frozenset(name for name, group in listed.items() if group.protocol_type == SHARE_TYPE)
+    names = [name for name in listed if name not in shared and not link.selects_group(name)]
     asking = Asking(in_part=True)
     found = await look_at_offsets(source, names, asking) if names else {}
     topics = {name: frozenset(at.topic for at in offsets) for name, offsets in found.items()}
-    return OtherGroups(topics, is_told=not asking.missed)
+    return OtherGroups(topics, not asking.missed, shared)
 
 
 async def others_beside(sites: Sites) -> OtherGroups | None:
@@ -74,5 +80,7 @@ def _stays(snapshot: Snapshot, others: OtherGroups) -> Iterable[Stay]:
     for view in snapshot.groups:
         if view.other_topics:
             yield Stay(StayKind.GROUP, view.group, StayReason.OTHER_TOPICS, topics_detail(view.other_topics))
+    for group in sorted(others.shared):
+        yield Stay(StayKind.GROUP, group, StayReason.NOT_KNOWN, SHARE_GROUP)
     for group in snapshot.groups_elsewhere:
         yield Stay(StayKind.GROUP, group, StayReason.NO_OFFSETS)

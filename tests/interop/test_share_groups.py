@@ -18,8 +18,10 @@ from broker.client.cluster import Cluster
 from broker.client.groups import SHARE_TYPE, DescribedConsumerGroup, committed_offsets, describe_groups
 from broker.wire.vocabulary import TopicPartition
 from failover.observing.observe import observe
+from failover.observing.what_stays import other_groups, what_stays
 from failover.planning.gates import GateRefusal, RefusalReason
 from failover.planning.plan import active_at_source
+from failover.planning.staying import StayReason
 from tests.interop.servers import KafkaServer
 from tests.mirror.harness import eventually, link_between, make_topic, running, some_records, wait_for_records, write
 
@@ -75,6 +77,10 @@ async def test_a_share_group_of_another_topic_is_in_no_switchovers_way(
             assert isinstance(described, DescribedConsumerGroup)
             assert described.protocol_type == SHARE_TYPE
             assert [member.subscribed for member in described.members] == [(other,)]
-            seen = (await observe(link, source, target, (), 0)).groups
+            snapshot = await observe(link, source, target, (), 0)
+            seen, others = snapshot.groups, await other_groups(link, source)
+            assert {f"share-{topic}", f"share-{other}"} <= {
+                stay.subject for stay in what_stays(snapshot, others) if stay.reason is StayReason.NOT_KNOWN
+            }, "a plan named neither, and its applications began at the target's end"
             assert active_at_source(seen) == (GateRefusal(RefusalReason.GROUP_ACTIVE_AT_SOURCE, f"share-{topic}"),)
             assert active_at_source(seen, (f"share-{topic}",)) == ()
