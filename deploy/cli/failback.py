@@ -58,6 +58,7 @@ COLUMNS = ("operation_id", "link", "stranded_records", "export_to", "switchover_
     show_default=True,
     help="How long the link back may bring nothing while something is missing.",
 )
+@click.option("--reason", default="", help="Why; it is kept in the operation's journal.")
 @dry_run_option("the plan")
 @yes_option
 @output_option
@@ -69,6 +70,7 @@ def failback(
     target_name: str | None,
     folder: Path | None,
     timeout_ms: int,
+    reason: str,
     dry_run: bool,
     yes: bool,
     output: str,
@@ -89,15 +91,14 @@ def failback(
     """
     if source_name is not None or target_name is not None:
         sites = _sites(link_name, source_name, target_name)
-        come_back_all(app, sites, folder, timeout_ms / 1000, dry_run=dry_run, yes=yes, output=output)
+        come_back_all(app, sites, folder, timeout_ms / 1000, reason, dry_run=dry_run, yes=yes, output=output)
     link = app.link(link_name)
     refuse_other_files(folder)
     folder = folder or folder_of(app, link)
     if dry_run:
         show_only(app, link, folder, output)
-    intent = Intent(
-        Operation.FAILBACK, (link.name,), link.source.name, link.target.name, drain_timeout_s=timeout_ms / 1000
-    )
+    sites, patience_s = (link.source.name, link.target.name), timeout_ms / 1000
+    intent = Intent(Operation.FAILBACK, (link.name,), *sites, drain_timeout_s=patience_s, reason=reason)
     come_back_by(app, link, intent, folder, yes, output)
 
 

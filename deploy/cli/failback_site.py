@@ -82,6 +82,7 @@ def come_back_all(
     sites: tuple[str, str],
     folder: Path | None,
     patience_s: float,
+    reason: str,
     *,
     dry_run: bool,
     yes: bool,
@@ -113,7 +114,7 @@ def come_back_all(
         show(one.plan, one.log)
     _tell_refused(found)
     confirm_plan(None, yes, question=f"Come back to {source} along {', '.join(one.link.name for one in coming)}?")
-    results = _come_back_in_turn(app, found, patience_s, yes=yes)
+    results = _come_back_in_turn(app, found, patience_s, reason, yes=yes)
     _tell_results(source, target, found, results, output)
 
 
@@ -210,7 +211,7 @@ def _home(results: Sequence[Mapping[str, Any]]) -> set[str]:
 
 
 def _come_back_in_turn(
-    app: AppContext, found: Sequence[LinkBack], patience_s: float, *, yes: bool
+    app: AppContext, found: Sequence[LinkBack], patience_s: float, reason: str, *, yes: bool
 ) -> list[dict[str, Any]]:
     """The results, of links that are not begun, too."""
     coming = _are_coming(found)
@@ -222,17 +223,19 @@ def _come_back_in_turn(
             continue
         click.echo(f"link {one.link.name}:", err=True)
         away = still_away(found, {*_home(results), one.link.name}, one.groups)
-        result = _come_back(app, one, patience_s, together, away, yes=yes)
+        result = _come_back(app, one, (patience_s, reason), together, away, yes=yes)
         is_stopped = result["outcome"] == Outcome.CUT_SHORT
         results.append(result)
     return results
 
 
 def _come_back(
-    app: AppContext, one: LinkBack, patience_s: float, together: Sequence[str], away: Away, *, yes: bool
+    app: AppContext, one: LinkBack, asked: tuple[float, str], together: Sequence[str], away: Away, *, yes: bool
 ) -> dict[str, Any]:
-    link = one.link
-    intent = Intent(Operation.FAILBACK, (link.name,), link.source.name, link.target.name, drain_timeout_s=patience_s)
+    """`asked`: how long the link back may bring nothing, in seconds, and the reason."""
+    link, (patience_s, reason) = one.link, asked
+    sites = (link.source.name, link.target.name)
+    intent = Intent(Operation.FAILBACK, (link.name,), *sites, drain_timeout_s=patience_s, reason=reason)
     step, operation_id, is_begun = "", "", False
     try:
         plan, log = run_async(look_at(app, link, one.folder, ""))

@@ -29,6 +29,8 @@ from tests.deploy.cli.test_stranded import Operator
 from tests.forking import ForkedProcess
 from tests.interop.servers import FarshoreBroker, wait_until
 
+REASON = "the disk is replaced"
+
 
 @pytest.fixture
 def operators(tmp_path: Path) -> Iterator[tuple[Operator, Operator]]:
@@ -47,7 +49,7 @@ def waiting(operators: tuple[Operator, Operator]) -> Iterator[tuple[str, ForkedP
     with command(operator, "mirror", "run", "--link", "west-east"):
         wait_for_worker(operator)
     asyncio.run(write_at_west(operator, 2))
-    words = ("failback", "--link", "east-west", "--yes", "--timeout", "5m", "--export-to", "saved")
+    words = ("failback", "--link", "east-west", "--yes", "--timeout", "5m", "--export-to", "saved", "--reason", REASON)
     with command(operator, *words) as process:
         wait_until(lambda: "carry" in [step["step"] for step in shown(other)], 120.0, "the failback to wait")
         yield listed(other)[0]["operation_id"], process
@@ -74,6 +76,7 @@ def test_another_operator_is_told_who_comes_back_and_another_machine_takes_it_up
     with waiting(operators) as (operation_id, _):
         (one,) = listed(other)
         assert (one["operation"], one["state"], one["links"]) == ("failback", "under_way", ["east-west"])
+        assert one["reason"] == REASON
         for line in (
             "failback --link east-west --yes",
             "switchover --link west-east --yes",

@@ -90,7 +90,7 @@ def test_a_link_that_somebody_else_brought_back_meanwhile_is_not_told_as_not_bac
     monkeypatch.setattr(failback_site, "look_at", look)
     seen = LinkBack(LINK, tmp_path, planned(), None, None)
     assert seen.outcome is Outcome.COMES_BACK
-    asked = cast(AppContext, None), seen, 1.0, [LINK.name], NONE_AWAY
+    asked = cast(AppContext, None), seen, (1.0, ""), [LINK.name], NONE_AWAY
     came: dict[str, Any] = failback_site._come_back(*asked, yes=True)
     assert (came["outcome"], came["exit_code"]) == (Outcome.NOT_AWAY, ExitCode.DONE)
     assert "not away any more" in capsys.readouterr().err
@@ -111,7 +111,7 @@ def test_a_link_of_which_nothing_was_begun_is_refused_and_the_next_is_looked_at(
 
     monkeypatch.setattr(failback_site, "look_at", look)
     seen = [LinkBack(link, tmp_path, planned(), None, None) for link in (LINK, next_link)]
-    came = failback_site._come_back_in_turn(cast(AppContext, None), seen, 1.0, yes=True)
+    came = failback_site._come_back_in_turn(cast(AppContext, None), seen, 1.0, "", yes=True)
     assert [(one["link"], one["outcome"], one["exit_code"], one["operation_id"]) for one in came] == [
         (LINK.name, Outcome.REFUSED, ExitCode.ERROR, ""),
         (next_link.name, Outcome.NOT_AWAY, ExitCode.DONE, ""),
@@ -144,7 +144,7 @@ def test_one_that_was_cut_short_and_fails_before_its_next_step_is_no_refused_one
 ) -> None:
     monkeypatch.setattr(failback_site, "look_at", beside_one_cut_short)
     links = [LinkBack(LINK, tmp_path, planned(), CUT_SHORT, None), FLIGHTS]
-    came = failback_site._come_back_in_turn(cast(AppContext, None), links, 1.0, yes=True)
+    came = failback_site._come_back_in_turn(cast(AppContext, None), links, 1.0, "", yes=True)
     assert [one["outcome"] for one in came] == [Outcome.CUT_SHORT, Outcome.NOT_BEGUN]
 
 
