@@ -16,6 +16,7 @@ from failover.running.groups_stand import GroupsStand
 from failover.running.result import OperationResult
 from failover.running.steps import Operation
 from failover.running.taking_up import begin
+from tests.failover.observing.test_pending_offsets import pending_at_source
 from tests.failover.stage import GROUP, PARTITIONS, Stage, mirrored, two_sites
 from tests.mirror.harness import make_topic
 
@@ -43,6 +44,14 @@ async def test_whom_a_wave_leaves_is_named_in_its_plan_its_word_and_its_result(t
         assert (await moved(stage, SECOND, told)).not_named == (THIRD,)
         assert (await moved(stage, THIRD, told)).not_named == ()
     assert [stand.left_groups for stand in told] == [(SECOND, THIRD), (THIRD,), ()]
+
+
+async def test_who_reads_its_first_records_in_a_transaction_is_named(tmp_path: Path) -> None:
+    """Its applications were told to start at the target."""
+    async with two_sites(tmp_path) as stage:
+        await make_topic(stage.source, "another", 1)
+        async with pending_at_source(stage, SECOND), pending_at_source(stage, ELSEWHERE, "another"):
+            assert await groups_not_named(replace(stage.sites, groups=(GROUP,))) == (SECOND,)
 
 
 async def test_of_a_source_that_is_gone_the_links_state_tells_them(tmp_path: Path) -> None:
