@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from broker.base.documents import to_document
 from broker.base.errors import FarshoreError, first_of
 from broker.client.site_role import site_standing
 from broker.wire.vocabulary import TopicPartition
@@ -244,9 +245,7 @@ class Operator:
                 self.found_pending = not has_others and all(self._holds(late) for late in result.late_commits)
                 await self.world.released()
             return None
-        return [
-            {"group": m.group, "kind": m.kind.value, "topic": m.topic, "partition": m.partition} for m in result.moves
-        ]
+        return [to_document(move) for move in result.moves]
 
     def _holds(self, late: LateCommit) -> bool:
         """Open still, or committed behind the move."""
@@ -301,6 +300,22 @@ async def beyond_the_map(operator: Operator, monkeypatch: pytest.MonkeyPatch) ->
         for group in world.groups:
             await world.commit(group)
         await operator.move(Operation.FAILOVER, monkeypatch)
+
+
+async def apart_from_the_mirror(operator: Operator, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A group stands at the other site where it read there itself; then the site dies at which it is active."""
+    world = operator.world
+    await world.begin()
+    where = world.partitions[0]
+    while len(world.values[where]) < 3:
+        await world.write(where)
+    async with running(world.active.link):
+        await world.until_carried()
+    operator.mirror_runs = False
+    world.groups.append("apart")
+    world.read["apart"] = {}
+    await world.read_apart("apart", where)
+    await operator.move(Operation.FAILOVER, monkeypatch, is_dead=True)
 
 
 async def any_life(operator: Operator, monkeypatch: pytest.MonkeyPatch) -> None:

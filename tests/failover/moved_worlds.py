@@ -12,8 +12,9 @@ import asyncio
 import random
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
+from broker.base.documents import read_time
 from broker.client.groups import commit_offsets, committed_offsets_of_groups
 from broker.client.model import CommittedOffset
 from broker.client.offsets import log_end_offsets
@@ -26,6 +27,7 @@ from tests.failover.failback.stage import transaction
 from tests.failover.moved_refusals import MovedWrongly, Reach
 from tests.failover.moved_sites import Site, consume, values_at
 from tests.failover.moved_transactions import Transaction
+from tests.failover.stage import now_ms
 from tests.mirror.harness import eventually, make_topic, write
 
 HELD_S = 8.0
@@ -34,10 +36,17 @@ Places = Mapping[str, Mapping[TopicPartition, int]]
 """Offsets of groups."""
 
 
+class ReadTo(NamedTuple):
+    """A group has read so many records of a partition, from then on."""
+
+    at_ms: int
+    records: int
+
+
 class MovedWorld:
     """One seed. `read`: per group and partition how many records it has read, as applications committed it at the
-    active site; `synced`: those that the mirror may have carried since the last move; `stood`: where applications, or
-    an operation, left it at the other site. `told` is what happened.
+    active site; `synced`: those that the mirror may have carried since the last move, in order; `stood`: where
+    applications, or an operation, left it at the other site. `told` is what happened.
     """
 
     def __init__(self, seed: int, east: Site, west: Site) -> None:
@@ -49,12 +58,12 @@ class MovedWorld:
         self.groups = [f"group-{number}" for number in range(self.rng.randint(1, 4))]
         self.values: dict[TopicPartition, list[bytes]] = {}
         self.read: dict[str, dict[TopicPartition, int]] = {group: {} for group in self.groups}
-        self.synced: dict[tuple[str, TopicPartition], set[int]] = {}
+        self.synced: dict[tuple[str, TopicPartition], list[ReadTo]] = {}
         self.stood: dict[str, dict[TopicPartition, int]] = {group: {} for group in self.groups}
         self.moved: set[tuple[str, TopicPartition]] = set()
         """Where an operation brought groups to the site that is active now: what it did there is known to the next."""
         self.known: dict[str, set[TopicPartition]] = {}
-        """Per group the partitions of which the mirror has carried a place."""
+        """Per group the partitions in which the other site has a place, of the mirror or of its own."""
         self.held: asyncio.Task[None] | None = None
         """A transaction of a group that has not ended."""
         self.holding: Transaction | None = None
@@ -105,6 +114,16 @@ class MovedWorld:
         how = " in a transaction" * in_transaction
         self.told.append(f"{group} {'set back' if back else 'read'} to {self.read[group]}{how}")
 
+    async def read_apart(self, group: str, where: TopicPartition) -> None:
+        """It reads one record at the standby itself, and then on where it is active, where no mirror looks any more."""
+        there = await values_at(self.standby.cluster, where)
+        await commit_offsets(self.standby.cluster, group, {where: CommittedOffset(there[1][0])})
+        await commit_offsets(self.active.cluster, group, {where: CommittedOffset(await self._offset(where, 2))})
+        self.stood[group] = {where: 1}
+        self._has_read(group, {where: 2})
+        self.known = {group: {where}}
+        self.told.append(f"{group} read 1 record of {where} at the standby, and 2 where it is active")
+
     async def hold(self, group: str) -> None:
         """It reads on in a transaction that ends in a moment, amid what comes next."""
         offsets, counts = await self._places(group, back=False)
@@ -137,7 +156,7 @@ class MovedWorld:
     def _has_read(self, group: str, counts: Mapping[TopicPartition, int]) -> None:
         for where, count in counts.items():
             self.read[group][where] = count
-            self.synced.setdefault((group, where), set()).add(count)
+            self.synced.setdefault((group, where), []).append(ReadTo(now_ms(), count))
 
     async def _offset(self, where: TopicPartition, count: int) -> int:
         """Behind so many records: right behind the last of them, or before the next one, past markers between."""
@@ -158,7 +177,9 @@ class MovedWorld:
                     await self.commit(self.rng.choice(self.groups))
 
     async def until_carried(self) -> None:
-        """The mirror has every record, its look at the source's ends, and for each group a place, and wrote so."""
+        """The mirror has every record, and its look at the source's ends, and wrote so; each group has a place there,
+        which may be one that it had of its own.
+        """
 
         async def carried() -> bool:
             for where in self.partitions:
@@ -207,7 +228,8 @@ class MovedWorld:
                 raise MovedWrongly(
                     f"{group} was not asked for, stood at {before.get(group)}, and is at {now.get(group)}"
                 )
-        kinds = {(move["group"], TopicPartition(move["topic"], move["partition"])): move["kind"] for move in moves}
+        told = {(move["group"], TopicPartition(move["topic"], move["partition"])): move for move in moves}
+        kinds = {at: move["kind"] for at, move in told.items()}
         for group in intent.groups:
             consumed = await consume(self.standby.bootstrap, group, logs)
             for where, read in self.read[group].items():
@@ -224,10 +246,14 @@ class MovedWorld:
                         raise MovedWrongly(f"{group} {where} was to be left as it is, and is at {stands_at}: {before}")
                     if stands_at is None:
                         continue
-                allowed = self.synced[group, where] if is_dead or kind == "unknown" else {read}
                 stood = self.stood[group].get(where, 0)
-                if kind == "unknown" or (kind == "kept" and stood > min(allowed)):  # the mirror carries nobody back
-                    allowed = {*allowed, stood}
+                allowed = {read}
+                if kind == "kept" and is_dead:
+                    allowed = self._kept_at(told[group, where])
+                elif is_dead or kind == "unknown":
+                    allowed = {at.records for at in self.synced[group, where]}
+                if kind == "unknown":
+                    allowed |= {stood}
                 if kind == "ahead" and stood > read and (group, where) not in self.moved:
                     allowed = {stood}
                 tails = [there[where][min(at, len(there[where])) :] for at in allowed]
@@ -238,6 +264,22 @@ class MovedWorld:
                     self.read[group][where] = len(there[where]) - len(consumed[where])
         self.values = there
         self.moved = {at for at, kind in kinds.items() if kind not in ("unknown", "kept")}
+
+    def _kept_at(self, move: Mapping[str, Any]) -> set[int]:
+        """Where its document allows that the group goes on, by how many records it has read: where it read at the time
+        of the mirror's last sync, or later; but where it stood itself if nothing was brought there.
+        """
+        group, where = move["group"], TopicPartition(move["topic"], move["partition"])
+        stood = {self.stood[group][where]} if where in self.stood[group] else set()
+        if move["target_offset"] != move["brought_offset"]:
+            return stood
+        places, synced_at_ms = self.synced[group, where], read_time(move["synced_at"])
+        if synced_at_ms is None:
+            return {at.records for at in places}
+        since = bisect_left(places, synced_at_ms, key=lambda at: at.at_ms)
+        if not since:  # that was before the last move
+            return {*stood, *(at.records for at in places)}
+        return {at.records for at in places[since - 1 :]}
 
     async def change_sides(self) -> None:
         """Applications go on where the groups stand at the other site: one that nobody asked to move, or that was left
@@ -253,7 +295,10 @@ class MovedWorld:
             group: {where: bisect_left(offsets[where], at) for where, at in stand.get(group, {}).items()}
             for group in self.groups
         }
-        self.synced = {(group, where): {at} for group, read in self.read.items() for where, at in read.items()}
+        began_ms = now_ms()
+        self.synced = {
+            (group, where): [ReadTo(began_ms, at)] for group, read in self.read.items() for where, at in read.items()
+        }
         self.brought = {}
 
 

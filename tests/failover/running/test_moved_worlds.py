@@ -9,14 +9,18 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from failover.observing.places import group_partitions
+from failover.observing.snapshot import GroupPartitionView
 from failover.planning.gates import GateRefusal, RefusalReason
 from failover.planning.moves import GroupMove
 from tests.failover.machines import quick
-from tests.failover.moved_operator import beyond_the_map, play
+from tests.failover.moved_operator import apart_from_the_mirror, beyond_the_map, play
 from tests.failover.moved_refusals import MovedWrongly
 from tests.worlds import first_worlds
 
@@ -65,3 +69,25 @@ async def test_a_refusal_that_the_world_does_not_allow_is_found(
     monkeypatch.setattr("failover.planning.plan.not_movable", none_is)
     with pytest.raises(MovedWrongly, match="refused without a reason"):
         await play(0, tmp_path, monkeypatch)
+
+
+async def test_a_group_that_the_mirror_did_not_bring_stays_where_it_stood(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    quick(monkeypatch)
+    counts = await play(0, tmp_path, monkeypatch, apart_from_the_mirror)
+    assert counts["failover of a dead site ended with 0"] == 1
+
+
+async def test_a_document_that_says_of_such_a_one_that_the_mirror_brought_it_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Planted: whatever stands at the target is what the mirror brought."""
+
+    def brought(*args: Any) -> Iterator[GroupPartitionView]:
+        return (replace(view, brought_offset=view.target_offset) for view in group_partitions(*args))
+
+    quick(monkeypatch)
+    monkeypatch.setattr("failover.observing.observe.group_partitions", brought)
+    with pytest.raises(MovedWrongly, match=r"apart .* kept: gets"):
+        await play(0, tmp_path, monkeypatch, apart_from_the_mirror)
