@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -22,10 +22,13 @@ from failover.journal.log import load_operations
 from failover.journal.standing import OPEN_STATES, OperationState, intent_of, results_of, standing_of
 from failover.journal.values import OperationLog
 from failover.planning.intent import Intent
+from failover.planning.moves import GroupMove
 from failover.running.aborting import abort, plan_abort
 from failover.running.late_commits import LateCommit
+from failover.running.result import OperationResult
 from failover.running.steps import Operation
 from failover.running.taking_up import resume
+from failover.running.verification import DifferenceKind
 from mirror.api import RunState, read_entries
 from tests.failover.machines import VICTIM, Death, is_death, machine, mortal, operate
 from tests.failover.moved_refusals import (
@@ -38,7 +41,7 @@ from tests.failover.moved_refusals import (
     said_by,
 )
 from tests.failover.moved_sites import PATIENCE_S, two_linked_sites
-from tests.failover.moved_worlds import MovedWorld, places_at
+from tests.failover.moved_worlds import MovedWorld, Places, places_at
 from tests.failover.stage import now_ms
 from tests.mirror.harness import accept_all, running
 
@@ -60,7 +63,9 @@ class Operator:
     mirror_runs: bool = True
     operations: int = field(default=0, init=False)
     found_pending: bool = field(default=False, init=False)
-    """Whether the last attempt ended with findings, and rightly: it moved over what a living source's group holds."""
+    """Whether the last attempt did not end with 0, and rightly: it moved over what a living source's group held."""
+    made: tuple[GroupMove, ...] = field(default=(), init=False)
+    """What that attempt says that it moved: groups stand there, also where the next one leaves them as they are."""
 
     @property
     def rng(self) -> random.Random:
@@ -96,7 +101,7 @@ class Operator:
         was_troubled = False
         late: Callable[[], Awaitable[None]] | None = None
         while attempt < ATTEMPTS:
-            self.found_pending = False
+            self.found_pending, self.made = False, ()
             trouble, death = self._trouble(is_last=attempt == ATTEMPTS - 1)
             death.arrives, death.arrives_at = late, self.rng.randint(1, REQUESTS // 3) if late else 0
             try:
@@ -126,6 +131,7 @@ class Operator:
                 await world.released()
                 await world.check(intent, moves, before, is_dead=is_dead, mirror_ran=self.mirror_runs)
                 return
+            before = _moved(before, self.made)
             was_troubled |= trouble is not Trouble.NONE
             attempt += not self.found_pending
         raise MovedWrongly(f"{verb} did not end with 0, and nothing was in its way")
@@ -235,17 +241,32 @@ class Operator:
         self.tell("taken up")
         return await self._ended(result)
 
-    async def _ended(self, result: Any) -> list[Mapping[str, Any]] | None:
+    async def _ended(self, result: OperationResult) -> list[Mapping[str, Any]] | None:
         if not result.verified or result.has_findings:
             at_source = (result.stranded, result.is_source_open, result.source_readers, result.late_commits)
             found = (*at_source, result.unplanned_skips, result.unplanned_read_again, result.is_loss_unconsented)
             self.tell(f"not verified: {result.differences} {found}", "not verified")
-            if result.late_commits:  # as he is told to
-                has_others = not result.verified or replace(result, late_commits=()).has_findings
-                self.found_pending = not has_others and all(self._holds(late) for late in result.late_commits)
-                await self.world.released()
+            self.found_pending = await self._is_of_what_was_held(result)
+            if all(one.kind is DifferenceKind.GROUP_NOT_MOVED for one in result.differences):
+                self.made = result.moves
             return None
         return [to_document(move) for move in result.moves]
+
+    async def _is_of_what_was_held(self, result: OperationResult) -> bool:
+        """Whether nothing else was found: it is waited for, as he is told to. A group whose transaction ended amid the
+        move may stand by then where the mirror will not come any more; the next plan says so.
+        """
+        world, held = self.world, self.world.holding
+        has_others = result.failure is not None or replace(result, late_commits=()).has_findings
+        is_held = not has_others and held is not None and all(map(self._holds, result.late_commits))
+        for one in result.differences:
+            is_not_moved = one.kind is DifferenceKind.GROUP_NOT_MOVED
+            is_held &= is_not_moved and held is not None and one.subject.startswith(f"{held.group} on ")
+        if is_held or result.late_commits:
+            await world.released()
+        if result.differences and held is not None:
+            is_held &= world.reach().may_be_beyond(world.read[held.group])
+        return is_held
 
     def _holds(self, late: LateCommit) -> bool:
         """Open still, or committed behind the move."""
@@ -265,6 +286,14 @@ class Operator:
         async with machine(VICTIM, self.world.active.link) as sites:
             chosen = [replace(one, groups=intent.groups) for one in sites]
             yield [replace(one, source=None) for one in chosen] if is_dead else chosen
+
+
+def _moved(stood: Places, moves: Iterable[GroupMove]) -> Places:
+    found = {group: dict(places) for group, places in stood.items()}
+    for move in moves:
+        if move.target_offset is not None:
+            found.setdefault(move.group, {})[TopicPartition(move.target_topic, move.partition)] = move.target_offset
+    return found
 
 
 Life = Callable[["Operator", pytest.MonkeyPatch], Awaitable[None]]
