@@ -13,12 +13,15 @@ from typing import Final
 FULL: Final = 2
 """The generation of a full look."""
 SLOW_LOOK_S: Final = 0.02
+MUCH_OBJECTS: Final = 200_000
+"""A look over so many is a slow one; of fewer it is cheap to find out which died in cycles."""
 BETWEEN_WHOLE_LOOKS_S: Final = 3600.0
 
 
 @contextmanager
 def without_looks() -> Iterator[None]:
-    """None while much is made at once that stays; the first look after it finds all that died meanwhile.
+    """None while much is made at once that stays. If `passing_over_what_stays`, and it was much, that is left out of
+    later looks, too; else the first one finds all that died meanwhile.
 
     These may overlap: it ends with the one that began it, so that no row of them keeps looks away for good.
     """
@@ -28,6 +31,8 @@ def without_looks() -> Iterator[None]:
         yield
     finally:
         if looked:
+            if gc.get_freeze_count() and gc.get_count()[0] >= MUCH_OBJECTS:
+                gc.freeze()
             gc.enable()
 
 

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import pytest
 
-from broker.base.garbage import passing_over_what_stays, without_looks
+from broker.base.garbage import MUCH_OBJECTS, passing_over_what_stays, without_looks
 
 HELD_OBJECTS: Final = 5_000
 
@@ -95,3 +95,31 @@ def test_everything_is_looked_at_again_after_it() -> None:
     with passing_over_what_stays(Looks().monotonic):
         assert gc.get_freeze_count()
     assert not gc.get_freeze_count()
+
+
+def test_much_that_is_made_at_once_to_stay_is_never_looked_at() -> None:
+    gc.enable()
+    with passing_over_what_stays(Looks().monotonic):
+        before = gc.get_freeze_count()
+        with without_looks():
+            held: list[Any] = [Cyclic() for _ in range(MUCH_OBJECTS)]
+        assert gc.get_freeze_count() - before >= MUCH_OBJECTS
+        assert len(held) == MUCH_OBJECTS
+
+
+def test_of_little_that_was_made_at_once_the_next_look_finds_what_died() -> None:
+    gc.enable()
+    with passing_over_what_stays(Looks().monotonic):
+        with without_looks():
+            seen = weakref.ref(Cyclic())
+        gc.collect()
+        assert seen() is None
+
+
+def test_who_passes_over_nothing_looks_at_all_that_was_made_at_once() -> None:
+    gc.enable()
+    gc.unfreeze()
+    with without_looks():
+        held: list[Any] = [Cyclic() for _ in range(MUCH_OBJECTS)]
+    assert not gc.get_freeze_count()
+    assert len(held) == MUCH_OBJECTS
