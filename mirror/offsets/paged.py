@@ -39,7 +39,8 @@ class Intervals(Sequence[Interval]):
         return self._open
 
     def copy(self) -> Intervals:
-        found = Intervals(self._open)
+        found = Intervals.__new__(Intervals)
+        found._open = list(self._open)
         found._pages, found._counts = self._pages, self._counts  # never changed, only replaced
         return found
 
@@ -53,6 +54,8 @@ class Intervals(Sequence[Interval]):
     def __getitem__(self, index: int | slice) -> Interval | list[Interval]:
         if isinstance(index, slice):
             return [self[at] for at in range(*index.indices(len(self)))]
+        if -len(self._open) <= index < 0:
+            return self._open[index]
         if index < 0:
             index += len(self)
         if index < 0:
@@ -152,12 +155,14 @@ class Intervals(Sequence[Interval]):
 
     def without_spent(self, log_start: int) -> Intervals:
         """Those whose records the target may still have, and of pages also what is in one with them."""
-        pages = self._pages[len(self.spent_pages(log_start)) :]
-        first = 0
-        if not pages:
+        found, first = self.copy(), 0
+        if spent := self.spent_pages(log_start):
+            found.drop_pages(len(spent))
+        if not found.pages:
             while first + 1 < len(self._open) and self._open[first + 1].target_start <= log_start:
                 first += 1
-        return Intervals(self._open[first:], pages)
+            found._open = self._open[first:]
+        return found
 
     def count_open_before(self, source_offset: int) -> int:
         return bisect_left(self._open, source_offset, key=_source_start)

@@ -158,11 +158,12 @@ class StateEntries:
     def intervals(self, topic: str, partition: int) -> Intervals:
         """All recorded intervals of a partition, sorted; where two begin at one source offset, the newest."""
         pages = standing_pages(self.pages_of(topic, partition))
-        starts: dict[int, int] = {}
+        starts: dict[int, Interval] = {}
         for block in self.blocks.get((topic, partition), {}).values():
-            starts.update(block.intervals)
+            for interval in block.intervals:
+                starts[interval.source_start] = interval
         packed_to = pages[-1].to if pages else 0
-        return Intervals((Interval(at, starts[at]) for at in sorted(starts) if at >= packed_to), pages)
+        return Intervals([starts[at] for at in sorted(starts) if at >= packed_to], pages)
 
     def open_gaps(self) -> dict[Where, Gap]:
         """Per partition the gap at which it stands still."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from itertools import takewhile
 from typing import Final, NamedTuple
 
 from broker.wire.vocabulary import TopicPartition
@@ -392,7 +391,8 @@ def _topic_ids(evidence: Evidence) -> TopicIds:
 
 def _still_before(block: Block, end: End) -> tuple[Interval, ...]:
     """The block's intervals before the end, which may have gone back; none where its first is not."""
-    before = takewhile(
-        lambda one: one.source_start < end.source_next and one.target_start <= end.target_next, block.intervals
-    )
-    return tuple(before)
+    source_next, target_next = end
+    for at, (source_start, target_start) in enumerate(block.intervals):
+        if source_start >= source_next or target_start > target_next:
+            return block.intervals[:at]
+    return block.intervals
