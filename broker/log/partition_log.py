@@ -29,7 +29,7 @@ from broker.log.stored import holds_other_records
 from broker.log.validation import AppendOrigin, check_batch
 from broker.wire.batch import BatchHeader, patch_base_offset, patch_leader_epoch, patch_log_append_time, peek
 from broker.wire.buffers import Buffer
-from broker.wire.records import ControlKind, OpeningLimits, control_batch
+from broker.wire.records import Control, ControlKind, OpeningLimits, control_batch
 
 __all__ = ["AppendOrigin", "PartitionLog"]
 
@@ -144,14 +144,15 @@ class PartitionLog(ReadableLog):
         CoordinatorFenced for a coordinator that is, LogStorageError.
         """
         self._store.producers.check_marker(producer_id, producer_epoch, coordinator_epoch)
+        control = Control(ControlKind.COMMIT if commit else ControlKind.ABORT, coordinator_epoch)
         batch = control_batch(
-            ControlKind.COMMIT if commit else ControlKind.ABORT,
+            control.kind,
             coordinator_epoch=coordinator_epoch,
             producer_id=producer_id,
             producer_epoch=producer_epoch,
             timestamp_ms=self._clock.now_ms(),
         )
-        return self._write(memoryview(batch), leader_epoch).base_offset
+        return self._write(memoryview(batch), leader_epoch, control).base_offset
 
     def begin_leader_epoch(self, leader_epoch: int) -> None:
         """Notes that this broker leads from the log end on, before anything is written in the epoch. Raises
@@ -163,8 +164,10 @@ class PartitionLog(ReadableLog):
         except OSError as error:
             raise self._guard.failed(error) from error
 
-    def _write(self, batch: memoryview, leader_epoch: int) -> BatchHeader:
-        """Puts the batch at the log end, then notes it; a failed write is as if it had not been asked for."""
+    def _write(self, batch: memoryview, leader_epoch: int, marker: Control | None = None) -> BatchHeader:
+        """Puts the batch at the log end, then notes it; a failed write is as if it had not been asked for. `marker`:
+        what it says, where it was just made.
+        """
         # Epochs in a log never go down, also where the metadata was restored from an older copy.
         leader_epoch = max(leader_epoch, self.leader_epoch)
         patch_base_offset(batch, self.log_end_offset)
@@ -180,7 +183,11 @@ class PartitionLog(ReadableLog):
             raise self._guard.failed(error) from error
         self._guard.written()
         if header.producer_id >= 0:
-            aborted = self._store.producers.apply(header, lambda: batch, self._clock.now_ms())
+            producers, now_ms = self._store.producers, self._clock.now_ms()
+            if marker is not None:
+                aborted = producers.apply_marker(header, marker, now_ms)
+            else:
+                aborted = producers.apply(header, lambda: batch, now_ms)
             if aborted is not None:
                 segment.aborted.append(aborted)
         for listener in self.append_listeners:
