@@ -145,11 +145,11 @@ async def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterato
 
 
 @asynccontextmanager
-async def opened(folder: Path) -> AsyncIterator[Stage]:
+async def opened(folder: Path, **configs: str) -> AsyncIterator[Stage]:
     async with running_server(folder / "east") as east, running_server(folder / "west") as west:
         link = link_between(east.address, west.address, ["flights"], groups=(".*",))
         async with Cluster(link.source) as source, Cluster(link.target) as target:
-            await make_topic(source, "flights")
+            await make_topic(source, "flights", 1, **configs)
             for start in (0, 10, 20):
                 await write(source, WHERE, numbered(start, 10))
             log = folder / "west" / "flights-0" / f"{0:020}.log"
