@@ -15,10 +15,20 @@ from broker.client.security.jaas import JaasLogin, JaasMalformed, parse_jaas
 from broker.client.security.java_properties import Entry, PropertiesMalformed
 from broker.client.security.keystores import how_to_convert, is_java_store
 from broker.client.security.places import Place, Property, read_properties
-from broker.client.security.settings import Mechanism, Sasl, Secret, Security, Tls, TlsVersion, TokenEndpoint
+from broker.client.security.settings import (
+    KerberosIdentity,
+    Mechanism,
+    Sasl,
+    Secret,
+    SecretSource,
+    Security,
+    Tls,
+    TlsVersion,
+    TokenEndpoint,
+)
+from deploy.login_options import JAAS, SERVICE_NAME, LoginOptions
 
 PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
-JAAS: Final = "sasl.jaas.config"
 _ENDPOINT: Final = "sasl.oauthbearer.token.endpoint.url"
 _HANDLER: Final = "sasl.login.callback.handler.class"
 _SECURITY: Final = "org.apache.kafka.common.security"
@@ -26,6 +36,7 @@ _MODULES: Final = {
     f"{_SECURITY}.plain.PlainLoginModule": (Mechanism.PLAIN,),
     f"{_SECURITY}.scram.ScramLoginModule": (Mechanism.SCRAM_SHA_256, Mechanism.SCRAM_SHA_512),
     f"{_SECURITY}.oauthbearer.OAuthBearerLoginModule": (Mechanism.OAUTHBEARER,),
+    "com.sun.security.auth.module.Krb5LoginModule": (Mechanism.GSSAPI,),
 }
 _HANDLERS: Final = (
     f"{_SECURITY}.oauthbearer.OAuthBearerLoginCallbackHandler",
@@ -38,7 +49,6 @@ _OTHER_REASONS: Final = {
     "bootstrap.servers": "the site's bootstrap_servers say it",
     "config.providers": "farshore reads each value as it stands",
     "ssl.cipher.suites": "farshore takes those of OpenSSL",
-    "sasl.kerberos.service.name": "farshore does not speak Kerberos",
 }
 
 
@@ -237,28 +247,33 @@ class _Reading:
             return None
         if mechanism not in _MODULES[login.module]:
             short = login.module.rsplit(".", 1)[1]
-            self.problems.append(f"{JAAS} has {short}, which is not of sasl.mechanism={mechanism}")
+            default = "" if "sasl.mechanism" in self._given else ", which Kafka takes where it is missing"
+            self.problems.append(f"{JAAS} has {short}, which is not of sasl.mechanism={mechanism}{default}")
             return None
-        options = _Options(self._file, login.options)
-        secret = self._token(options) if mechanism is Mechanism.OAUTHBEARER else options.secret("password")
-        username = "" if mechanism is Mechanism.OAUTHBEARER else options.text("username")
+        options = LoginOptions(self._file, login.options)
+        is_named = mechanism not in (Mechanism.OAUTHBEARER, Mechanism.GSSAPI)
+        secret, username = self._secret_of(mechanism, options), options.text("username") if is_named else ""
         self.problems += [*options.problems, *options.left_over()]
         return Sasl(mechanism, username or "", secret) if secret is not None else None
+
+    def _secret_of(self, mechanism: Mechanism, options: LoginOptions) -> SecretSource | KerberosIdentity | None:
+        if mechanism is Mechanism.GSSAPI:
+            return options.kerberos(self._take(SERVICE_NAME))
+        return self._token(options) if mechanism is Mechanism.OAUTHBEARER else options.secret("password")
 
     def _mechanism(self) -> Mechanism | None:
         name = self._take("sasl.mechanism")
         if name in list(Mechanism):
             return Mechanism(name or "")
-        known = ", ".join(Mechanism)
         if "sasl.mechanism" not in self._given:
-            self.problems.append(f"sasl.mechanism is missing, for which Kafka takes GSSAPI: farshore speaks {known}")
-        elif name == "AWS_MSK_IAM":
+            return Mechanism.GSSAPI  # Kafka's default
+        if name == "AWS_MSK_IAM":
             self.problems.append(
                 "sasl.mechanism is AWS_MSK_IAM, which is of AWS's library for Java: give farshore the site's table "
                 "with token_aws_region in place of this file"
             )
         elif name is not None:
-            self.problems.append(f"sasl.mechanism is {name}: farshore speaks {known}")
+            self.problems.append(f"sasl.mechanism is {name}: farshore speaks {', '.join(Mechanism)}")
         return None
 
     def _login(self) -> JaasLogin | None:
@@ -275,11 +290,11 @@ class _Reading:
         if login.module not in _MODULES:
             known = ", ".join(module.rsplit(".", 1)[1] for module in _MODULES)
             named = f"{login.module}, which farshore does not know" if _is_class(login.module) else "no class's name"
-            self.problems.append(f"{JAAS} has {named}: it logs in as {known} of Kafka do")
+            self.problems.append(f"{JAAS} has {named}: it logs in as {known} do")
             return None
         return login
 
-    def _token(self, options: _Options) -> Secret | TokenEndpoint | None:
+    def _token(self, options: LoginOptions) -> Secret | TokenEndpoint | None:
         url, handler = self._take(_ENDPOINT), self._take(_HANDLER)
         if handler is not None and handler not in _HANDLERS:
             self.problems.append(f"{_HANDLER} is {handler}: farshore does as {_HANDLERS[0]} does")
@@ -294,40 +309,6 @@ class _Reading:
         ca_file = options.ca_file()
         scope = options.text("scope") if "scope" in options.given else None
         return TokenEndpoint(url, client_id, secret, scope, ca_file) if client_id and secret else None
-
-
-class _Options:
-    """Of a login."""
-
-    def __init__(self, file: Path, given: dict[str, str]) -> None:
-        self._file, self.given = file, given
-        self._taken: set[str] = set()
-        self.problems: list[str] = []
-
-    def text(self, name: str) -> str | None:
-        self._taken.add(name)
-        if not self.given.get(name):
-            what = "is empty" if name in self.given else "is missing"
-            self.problems.append(f"{JAAS}: {name} {what}")
-        return self.given.get(name) or None
-
-    def secret(self, name: str) -> Secret | None:
-        return Secret(file=Property(self._file, JAAS, name)) if self.text(name) is not None else None
-
-    def ca_file(self) -> Path | None:
-        """Who signed the certificate of a token endpoint."""
-        if "ssl.truststore.location" not in self.given:
-            return None
-        location = self.text("ssl.truststore.location")
-        if self.given.get("ssl.truststore.type", "").upper() != "PEM":
-            self.problems.append(f"{JAAS}: ssl.truststore.type has to be PEM")
-        self._taken.add("ssl.truststore.type")
-        return self._file.parent / Path(location).expanduser() if location else None
-
-    def left_over(self) -> Iterator[str]:
-        for name in self.given:
-            if name not in self._taken:
-                yield f"{JAAS}: {name} cannot be mapped: farshore has nothing like it; take it out"
 
 
 def _is_shown(entry: Entry) -> bool:

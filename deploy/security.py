@@ -11,6 +11,7 @@ from broker.base.server_tls import ServerTls
 from broker.client.security.settings import (
     PLAINTEXT,
     AwsIdentity,
+    KerberosIdentity,
     Sasl,
     Secret,
     SecretSource,
@@ -101,7 +102,9 @@ def _sasl(table: SecurityTable, path: PathOf) -> Sasl | None:
     return Sasl(table.mechanism, table.username or "", _secret(table, path))
 
 
-def _secret(table: SecurityTable, path: PathOf) -> SecretSource:
+def _secret(table: SecurityTable, path: PathOf) -> SecretSource | KerberosIdentity:
+    if table.kerberos_service_name is not None:
+        return KerberosIdentity(table.kerberos_service_name, table.principal, _file(table.keytab_file, path))
     if table.token_aws_region is not None:
         return AwsIdentity(table.token_aws_region, table.token_aws_profile)
     if table.token_file is not None:

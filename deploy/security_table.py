@@ -41,6 +41,9 @@ class SecurityTable(Table):
     client_id: str | None = Field(None, min_length=1)
     token_aws_region: str | None = Field(None, pattern=r"^[a-z]+(-[a-z0-9]+)+$")
     token_aws_profile: str | None = Field(None, min_length=1)
+    kerberos_service_name: str | None = Field(None, pattern=r"^[^/@\s]+$")
+    principal: str | None = Field(None, min_length=1)
+    keytab_file: FilePath | None = None
 
     @property
     def has_tls(self) -> bool:
@@ -85,6 +88,11 @@ class SecurityTable(Table):
     def _check_login(self) -> None:
         if self.mechanism is None:
             raise ValueError(f"mechanism is missing: one of {', '.join(Mechanism)}")
+        if self.mechanism is not Mechanism.GSSAPI and (given := self._given(_KERBEROS_KEYS)):
+            raise ValueError(f"{given[0]} is for GSSAPI, and of no use with {self.mechanism}")
+        if self.mechanism is Mechanism.GSSAPI:
+            self._check_kerberos()
+            return
         if self.mechanism is Mechanism.OAUTHBEARER:
             self._check_token()
             return
@@ -93,6 +101,14 @@ class SecurityTable(Table):
         if self.username is None:
             raise ValueError("username is missing")
         self._check_password("of the user")
+
+    def _check_kerberos(self) -> None:
+        if given := self._given(("username", *PASSWORD_KEYS, *_TOKEN_KEYS)):
+            raise ValueError(f"{given[0]} is of no use with GSSAPI: write principal and keytab_file")
+        if self.kerberos_service_name is None:
+            raise ValueError("kerberos_service_name is missing: the brokers' sasl.kerberos.service.name, mostly kafka")
+        if self.keytab_file is not None and self.principal is None:
+            raise ValueError("principal is missing: as whom to log in by keytab_file")
 
     def _check_token(self) -> None:
         if self.username is not None:
@@ -122,7 +138,8 @@ PASSWORD_KEYS: Final = ("password_file", "password_env", "password_command")
 _ENDPOINT_KEYS: Final = ("client_id", "token_scope", "token_ca_file")
 _AWS_KEYS: Final = ("token_aws_region", "token_aws_profile")
 _TOKEN_KEYS: Final = ("token_file", "token_endpoint", *_ENDPOINT_KEYS, *_AWS_KEYS)
-_SASL_KEYS: Final = ("mechanism", "username", *PASSWORD_KEYS, *_TOKEN_KEYS)
+_KERBEROS_KEYS: Final = ("kerberos_service_name", "principal", "keytab_file")
+_SASL_KEYS: Final = ("mechanism", "username", *PASSWORD_KEYS, *_TOKEN_KEYS, *_KERBEROS_KEYS)
 _CA_PASSWORD_KEYS: Final = tuple(f"ca_{key}" for key in PASSWORD_KEYS)
 _KEY_PASSWORD_KEYS: Final = tuple(f"key_{key}" for key in PASSWORD_KEYS)
 _FILE_KEYS: Final = ("ca_file", "certificate_file", "key_file")

@@ -151,6 +151,7 @@ def test_a_broad_except_gives_its_reason() -> None:
 LATE_IMPORTS = {
     "broker/config.py": "joserfc, with `cryptography`, which only brokers that take tokens need, takes time to load",
     "broker/client/security/aws.py": "AWS's library is of an extra, and takes memory and time to load",
+    "broker/client/security/kerberos.py": "the library of Kerberos is of an extra",
     "broker/client/security/keystores.py": "`cryptography`, without which OpenSSL reads PEM, takes time to load",
     "deploy/cli/root.py": "`farshore --help` and `--version` answer before a command's modules are loaded",
     "deploy/cli/mirror.py": "grpc and etcd's messages, which only a fleet needs, take memory and time to load",

@@ -285,7 +285,8 @@ class Connection(asyncio.BufferedProtocol):
         self.features = frozenset(feature.name for feature in response.finalized_features)
         if self._access.security.sasl is not None:
             where = f"site {self._access.site} at {self.address}"
-            self._login = Login(self._access.security.sasl, where, self._ask_for_login, self._loop.time)
+            host = self._access.server_name or self.address.host
+            self._login = Login(self._access.security.sasl, where, host, self._ask_for_login, self._loop.time)
             await self._login.perform()
 
     async def _ask_for_login(self, message: Message, version: int | None) -> Any:

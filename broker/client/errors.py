@@ -15,7 +15,7 @@ ClientError
 │   ├── TlsRefused          no TLS that both speak
 │   ├── CertificateRefused  one side does not take the other's certificate
 │   ├── AuthenticationFailed
-│   └── SecretUnreadable    a password or token that cannot be had: nobody can log in
+│   └── SecretUnreadable    a password, token or ticket that cannot be had: nobody can log in
 └── KafkaError              the cluster answered with an error code
 """
 
@@ -118,7 +118,7 @@ class AuthenticationFailed(AccessRefused):
 
 
 class SecretUnreadable(AccessRefused):
-    """A password, or a token, that cannot be had from where it should stand. The message never has it.
+    """A password, a token or a ticket that cannot be had from where it should stand. The message never has it.
 
     It is asked for when the broker has answered, so it says nothing against the site.
     """

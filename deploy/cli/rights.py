@@ -55,5 +55,5 @@ def _principal(site: Site) -> str:
     if security.sasl is None and (security.tls is None or security.tls.certificate_file is None):
         return "User:ANONYMOUS"
     raise click.UsageError(
-        f"how {site.name} calls farshore stands in its certificate or token: name it with --principal User:NAME"
+        f"how {site.name} calls farshore stands in its certificate, token or ticket: name it with --principal User:NAME"
     )

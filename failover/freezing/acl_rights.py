@@ -8,6 +8,7 @@ from typing import Final
 from broker.client.acls import WriteDenial, cluster_operations, known_denials, writable_topics
 from broker.client.cluster import Cluster
 from broker.client.errors import KafkaError
+from broker.client.security.settings import Mechanism
 from broker.client.site import Site
 from broker.client.topics import list_each_topic
 from broker.wire.errors import ErrorCode
@@ -88,7 +89,8 @@ def principal_of(site: Site) -> str:
     """As whom farshore comes, in words: how a cluster names it is the cluster's to say."""
     security = site.security
     if security.sasl is not None:
-        return f"farshore's user {security.sasl.username or 'of its token'}"
+        of_ticket = security.sasl.mechanism is Mechanism.GSSAPI
+        return f"farshore's user {security.sasl.username or ('of its ticket' if of_ticket else 'of its token')}"
     if security.tls is not None and security.tls.certificate_file is not None:
         return f"the user of {security.tls.certificate_file}"
     return "farshore, as which nobody logs in (User:ANONYMOUS)"

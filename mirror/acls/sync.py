@@ -94,7 +94,7 @@ class _Made(NamedTuple):
 
 
 def own_principal(site: Site) -> str | None:
-    """As whom farshore comes; None where only the cluster knows, as it reads a certificate or a token."""
+    """As whom farshore comes; None where only the cluster knows, as it reads a certificate, a token or a ticket."""
     security = site.security
     if security.sasl is not None:
         return f"User:{security.sasl.username}" if security.sasl.username else None

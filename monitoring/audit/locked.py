@@ -9,7 +9,7 @@ from typing import Final
 
 from broker.client.errors import SecretUnreadable, SecurityInvalid
 from broker.client.security.keystores import authorities_pem, own_pair
-from broker.client.security.settings import Mechanism, Sasl, Secret, Security, Tls, TlsVersion
+from broker.client.security.settings import KerberosIdentity, Mechanism, Sasl, Secret, Security, Tls, TlsVersion
 from monitoring.errors import AuditError
 
 REDACTED: Final = {
@@ -27,10 +27,10 @@ _PROTOCOLS: Final = {TlsVersion.TLS_1_2: "TLSv1.3,TLSv1.2", TlsVersion.TLS_1_3: 
 
 def require_reachable(site: str, security: Security) -> None:
     """Raise AuditError where Spark's Kafka client cannot log in to a site as farshore does."""
-    if security.sasl is not None and security.sasl.mechanism not in _MODULES:
+    if security.sasl is not None and security.sasl.mechanism not in (*_MODULES, Mechanism.GSSAPI):
         raise AuditError(
             f"the audit cannot log in to site {site} by {security.sasl.mechanism} yet",
-            "audit it by SCRAM or a certificate, in a configuration file of its own",
+            "audit it by SCRAM, Kerberos or a certificate, in a configuration file of its own",
         )
 
 
@@ -41,6 +41,8 @@ def kafka_options(security: Security) -> dict[str, str]:
         options |= _tls_options(security.tls)
     if security.sasl is not None:
         options |= {"sasl.mechanism": security.sasl.mechanism.value, "sasl.jaas.config": _jaas(security.sasl)}
+        if isinstance(security.sasl.secret, KerberosIdentity):
+            options["sasl.kerberos.service.name"] = security.sasl.secret.service_name
     return {f"kafka.{name}": value for name, value in options.items()}
 
 
@@ -63,9 +65,26 @@ def _tls_options(tls: Tls) -> dict[str, str]:
 
 
 def _jaas(sasl: Sasl) -> str:
+    if isinstance(sasl.secret, KerberosIdentity):
+        return _kerberos_jaas(sasl.secret)
     assert isinstance(sasl.secret, Secret), "require_reachable"
     login = f"username={_quoted(sasl.username)} password={_quoted(_secret(sasl.secret))}"
     return f"org.apache.kafka.common.security.{_MODULES[sasl.mechanism]} required {login};"
+
+
+def _kerberos_jaas(identity: KerberosIdentity) -> str:
+    """A keytab is read by each of Spark's executors, where it has to be at the same path."""
+    words = ["useTicketCache=true"]
+    if identity.keytab_file is not None:
+        try:
+            identity.keytab_file.open("rb").close()
+        except OSError as error:
+            why = f"the keytab {identity.keytab_file} cannot be read: {error.strerror}"
+            raise AuditError(why, SecretUnreadable.hint) from error
+        words = ["useKeyTab=true", "storeKey=true", f"keyTab={_quoted(str(identity.keytab_file.absolute()))}"]
+    if identity.principal is not None:
+        words.append(f"principal={_quoted(identity.principal)}")
+    return f"com.sun.security.auth.module.Krb5LoginModule required doNotPrompt=true {' '.join(words)};"
 
 
 def _quoted(text: str) -> str:

@@ -7,7 +7,16 @@ from pathlib import Path
 import pytest
 
 from broker.client.security.places import Property
-from broker.client.security.settings import Mechanism, Sasl, Secret, Security, Tls, TlsVersion, TokenEndpoint
+from broker.client.security.settings import (
+    KerberosIdentity,
+    Mechanism,
+    Sasl,
+    Secret,
+    Security,
+    Tls,
+    TlsVersion,
+    TokenEndpoint,
+)
 from deploy.config import parse
 from deploy.effective import effective_configuration
 from deploy.errors import ConfigError
@@ -100,6 +109,24 @@ def test_a_token_of_an_endpoint_and_of_a_file(tmp_path: Path) -> None:
     assert found == Security(None, Sasl(Mechanism.OAUTHBEARER, "", Secret(file=Path("/run/token"))))
 
 
+KRB5 = "com.sun.security.auth.module.Krb5LoginModule"
+OF_KEYTAB = 'useKeyTab=true storeKey=true keyTab="farshore.keytab" principal="farshore@EXAMPLE"'
+KERBEROS = f"security.protocol=SASL_PLAINTEXT\nsasl.kerberos.service.name=kafka\nsasl.jaas.config={KRB5} required "
+
+
+@pytest.mark.parametrize("mechanism", ["", "sasl.mechanism=GSSAPI\n"])
+def test_a_ticket_also_where_kafkas_default_says_so(mechanism: str, tmp_path: Path) -> None:
+    found = security(tmp_path, f"{mechanism}{KERBEROS}{OF_KEYTAB};")
+    identity = KerberosIdentity("kafka", "farshore@EXAMPLE", tmp_path / "farshore.keytab")
+    assert found == Security(None, Sasl(Mechanism.GSSAPI, "", identity))
+
+
+def test_a_ticket_of_the_cache_and_a_service_that_the_login_names(tmp_path: Path) -> None:
+    without = KERBEROS.replace("sasl.kerberos.service.name=kafka\n", "")
+    found = security(tmp_path, f'{without}useTicketCache=true serviceName="kafka";')
+    assert found == Security(None, Sasl(Mechanism.GSSAPI, "", KerberosIdentity("kafka")))
+
+
 def told(folder: Path, properties: str) -> list[str]:
     """The problems, one a line."""
     with pytest.raises(ConfigError) as caught:
@@ -167,9 +194,19 @@ def told(folder: Path, properties: str) -> list[str]:
             "security.protocol=SSL\nssl.keystore.type=PEM\nssl.keystore.key=hunter2",
             "ssl.keystore.certificate.chain is missing beside ssl.keystore.key",
         ),
-        (LOGIN.replace("SCRAM-SHA-512", "GSSAPI"), "sasl.mechanism is GSSAPI: farshore speaks PLAIN"),
+        (LOGIN.replace("SCRAM-SHA-512", "GSSAPI"), "has ScramLoginModule, which is not of sasl.mechanism=GSSAPI"),
+        (LOGIN.replace("SCRAM-SHA-512", "DIGEST-MD5"), "sasl.mechanism is DIGEST-MD5: farshore speaks PLAIN"),
+        (KERBEROS.replace("kafka", "") + f"{OF_KEYTAB};", "sasl.kerberos.service.name is empty"),
+        (KERBEROS + f'{OF_KEYTAB} serviceName="other";', "serviceName is another than sasl.kerberos.service.name"),
+        (KERBEROS + f"{OF_KEYTAB} useTicketCache=true;", "write one of useKeyTab=true and useTicketCache=true"),
+        (KERBEROS + 'principal="farshore";', "write one of useKeyTab=true and useTicketCache=true"),
+        (KERBEROS + 'useKeyTab=true principal="farshore";', "sasl.jaas.config: keyTab is missing"),
+        (KERBEROS + 'useKeyTab=true keyTab="k";', "sasl.jaas.config: principal is missing"),
+        (KERBEROS + 'useTicketCache=true ticketCache="t";', "the one that KRB5CCNAME names in its environment"),
+        (KERBEROS + "useTicketCache=true renewTGT=true;", "renewTGT cannot be mapped: farshore has nothing like it"),
+        (LOGIN + "sasl.kerberos.service.name=kafka", "sasl.kerberos.service.name cannot be mapped"),
         (LOGIN.replace("SCRAM-SHA-512", "AWS_MSK_IAM"), "table with token_aws_region in place of this file"),
-        (LOGIN.replace("sasl.mechanism=SCRAM-SHA-512\n", ""), "for which Kafka takes GSSAPI"),
+        (LOGIN.replace("sasl.mechanism=SCRAM-SHA-512\n", ""), "sasl.mechanism=GSSAPI, which Kafka takes where"),
         (LOGIN.replace("SCRAM-SHA-512", ""), "sasl.mechanism is empty"),
         (LOGIN.replace("SCRAM-SHA-512", "PLAIN"), "has ScramLoginModule, which is not of sasl.mechanism=PLAIN"),
         (LOGIN.replace(f"sasl.jaas.config={SCRAM}", ""), "sasl.jaas.config is missing"),
@@ -181,8 +218,8 @@ def told(folder: Path, properties: str) -> list[str]:
         (LOGIN.replace('"hunter2"', '"hunter2" tokenauth=true'), "sasl.jaas.config: tokenauth cannot be mapped"),
         (LOGIN + "sasl.client.callback.handler.class=a", "sasl.client.callback.handler.class cannot be mapped"),
         (
-            LOGIN.replace(f"{COMMON}.scram.ScramLoginModule", "com.sun.security.auth.module.Krb5LoginModule"),
-            "sasl.jaas.config has com.sun.security.auth.module.Krb5LoginModule, which farshore does not know",
+            LOGIN.replace(f"{COMMON}.scram.ScramLoginModule", "com.ibm.security.auth.module.Krb5LoginModule"),
+            "sasl.jaas.config has com.ibm.security.auth.module.Krb5LoginModule, which farshore does not know",
         ),
         (f"{TOKEN};", "sasl.oauthbearer.token.endpoint.url is missing"),
         (f"{TOKEN};\n{ENDPOINT.replace('https', 'http')}", "is neither of https:// nor of file://"),

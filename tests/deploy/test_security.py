@@ -11,6 +11,7 @@ from broker.base.documents import to_document
 from broker.client.security.settings import (
     PLAINTEXT,
     AwsIdentity,
+    KerberosIdentity,
     Mechanism,
     Sasl,
     Secret,
@@ -90,6 +91,17 @@ def test_a_token_may_be_signed_for_aws() -> None:
     assert named.sasl == Sasl(Mechanism.OAUTHBEARER, "", AwsIdentity("eu-west-1", "mirror"))
 
 
+KERBEROS = 'protocol = "SASL_SSL"\nmechanism = "GSSAPI"\n'
+
+
+def test_a_ticket_is_of_a_keytab_or_in_the_cache_that_the_environment_names() -> None:
+    table = f'{KERBEROS}kerberos_service_name = "kafka"\n'
+    assert security(table) == Security(Tls(), Sasl(Mechanism.GSSAPI, "", KerberosIdentity("kafka")))
+    of_file = security(f'{table}principal = "farshore@EXAMPLE"\nkeytab_file = "farshore.keytab"')
+    identity = KerberosIdentity("kafka", "farshore@EXAMPLE", FOLDER / "farshore.keytab")
+    assert of_file.sasl == Sasl(Mechanism.GSSAPI, "", identity)
+
+
 BEARER = 'protocol = "SASL_SSL"\nmechanism = "OAUTHBEARER"\n'
 ENDPOINT = BEARER + 'token_endpoint = "https://login.example/token"\n'
 
@@ -111,7 +123,13 @@ ENDPOINT = BEARER + 'token_endpoint = "https://login.example/token"\n'
         ),
         (SCRAM.replace("SASL_SSL", "SASL_PLAINTEXT") + 'ca_password_env = "P"', "ca_password_env is of no use"),
         ('protocol = "SASL_SSL"', "mechanism is missing"),
-        ('protocol = "SASL_SSL"\nmechanism = "GSSAPI"', "mechanism"),
+        (KERBEROS, "kerberos_service_name is missing"),
+        (KERBEROS + 'kerberos_service_name = "kafka"\nkeytab_file = "k"', "principal is missing"),
+        (KERBEROS + 'kerberos_service_name = "kafka/host"', "kerberos_service_name"),
+        (KERBEROS + 'kerberos_service_name = "kafka"\nusername = "u"', "username is of no use with GSSAPI"),
+        (KERBEROS + 'kerberos_service_name = "kafka"\npassword_env = "P"', "password_env is of no use with GSSAPI"),
+        (SCRAM + 'password_env = "P"\nkeytab_file = "k"', "keytab_file is for GSSAPI"),
+        ('protocol = "SSL"\nprincipal = "p"', "principal is of no use with protocol SSL"),
         ('protocol = "SASL_SSL"\nmechanism = "PLAIN"\npassword_env = "P"', "username is missing"),
         (SCRAM, "write one of password_file, password_env, password_command"),
         (SCRAM + 'password_env = "P"\npassword_file = "p"', "write one of"),

@@ -9,8 +9,9 @@ from math import inf
 from typing import Any, Final, Protocol
 
 from broker.client.errors import AuthenticationFailed
+from broker.client.security.kerberos import kerberos_client
 from broker.client.security.scram import HASHES, ScramClient
-from broker.client.security.settings import Mechanism, Sasl
+from broker.client.security.settings import KerberosIdentity, Mechanism, Sasl
 from broker.client.security.tokens import read_secret
 from broker.wire.errors import ErrorCode
 from broker.wire.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
@@ -52,7 +53,11 @@ class _OneMessage:
         return self._goodbye
 
 
-def exchange_of(sasl: Sasl, secret: str) -> Exchange:
+def exchange_of(sasl: Sasl, where: str, host: str) -> Exchange:
+    """With what is secret as it is now. Blocks. Raises SecretUnreadable, SecurityInvalid."""
+    if isinstance(sasl.secret, KerberosIdentity):
+        return kerberos_client(sasl.secret, where, host)
+    secret = read_secret(sasl.secret)
     if sasl.mechanism in HASHES:
         return ScramClient(sasl.mechanism, sasl.username, secret, secrets.token_urlsafe(NONCE_BYTES))
     if sasl.mechanism is Mechanism.PLAIN:
@@ -61,10 +66,10 @@ def exchange_of(sasl: Sasl, secret: str) -> Exchange:
 
 
 class Login:
-    """Of one connection. `now_s` is the loop's time."""
+    """Of one connection, to `host` by its own name. `now_s` is the loop's time."""
 
-    def __init__(self, sasl: Sasl, where: str, ask: Ask, now_s: Callable[[], float]) -> None:
-        self._sasl, self._where = sasl, where
+    def __init__(self, sasl: Sasl, where: str, host: str, ask: Ask, now_s: Callable[[], float]) -> None:
+        self._sasl, self._where, self._host = sasl, where, host
         self._ask, self._now_s = ask, now_s
         self._again_at_s = inf
         self.lock = asyncio.Lock()
@@ -77,9 +82,9 @@ class Login:
     async def perform(self) -> None:
         """Nothing else may be under way on the connection. Raises AuthenticationFailed, ClientError."""
         began_s = self._now_s()
-        secret = await asyncio.to_thread(read_secret, self._sasl.secret)
+        exchange = await asyncio.to_thread(exchange_of, self._sasl, self._where, self._host)
         try:
-            lifetime_ms = await self._exchange(exchange_of(self._sasl, secret))
+            lifetime_ms = await self._exchange(exchange)
         except AuthenticationFailed as failed:
             text = f"{self._where} and {self._sasl.principal}, by {self._sasl.mechanism}: the broker {failed}"
             raise AuthenticationFailed(text, failed.hint) from failed
@@ -93,7 +98,7 @@ class Login:
             raise AuthenticationFailed(
                 f"does not offer this mechanism ({ErrorCode.of(shaken.error_code).name})", f"it offers: {offered}"
             )
-        answer = await self._present(exchange.begin())
+        answer = await self._present(await asyncio.to_thread(exchange.begin))
         while (token := await asyncio.to_thread(exchange.step, bytes(answer.auth_bytes))) is not None:
             answer = await self._present(token)
         return answer.session_lifetime_ms

@@ -24,6 +24,7 @@ class Mechanism(StrEnum):
     SCRAM_SHA_256 = "SCRAM-SHA-256"
     SCRAM_SHA_512 = "SCRAM-SHA-512"
     OAUTHBEARER = "OAUTHBEARER"
+    GSSAPI = "GSSAPI"
 
 
 class TlsVersion(StrEnum):
@@ -119,6 +120,20 @@ SecretSource = Secret | TokenEndpoint | AwsIdentity
 
 
 @dataclass(frozen=True, slots=True)
+class KerberosIdentity:
+    """Tickets of Kerberos for brokers whose principals are `service_name`/HOST. Without a `keytab_file` they are taken
+    from the cache that the environment names, and `principal` None is whose that is.
+    """
+
+    service_name: str
+    principal: str | None = None
+    keytab_file: Path | None = None
+
+    def __str__(self) -> str:
+        return f"principal {self.principal}" if self.principal is not None else "the principal of the ticket cache"
+
+
+@dataclass(frozen=True, slots=True)
 class Tls:
     """`ca_file` None: the system's authorities. Certificate and key are this client's, for brokers that ask.
 
@@ -141,14 +156,16 @@ class Tls:
 
 @dataclass(frozen=True, slots=True)
 class Sasl:
-    """As whom to log in. Of OAUTHBEARER the secret is the token, and there is no user name."""
+    """As whom to log in. Of OAUTHBEARER the secret is the token, and there is no user name, as with GSSAPI."""
 
     mechanism: Mechanism
     username: str
-    secret: SecretSource
+    secret: SecretSource | KerberosIdentity
 
     @property
     def principal(self) -> str:
+        if isinstance(self.secret, KerberosIdentity):
+            return str(self.secret)
         if isinstance(self.secret, AwsIdentity):
             return f"the bearer of {self.secret}"
         return f"user {self.username}" if self.username else f"the bearer of the token of {self.secret}"

@@ -8,7 +8,17 @@ from pathlib import Path
 import pytest
 
 from broker.base.documents import to_document
-from broker.client.security.settings import PLAINTEXT, Mechanism, Sasl, Secret, Security, Tls, TlsVersion, TokenEndpoint
+from broker.client.security.settings import (
+    PLAINTEXT,
+    KerberosIdentity,
+    Mechanism,
+    Sasl,
+    Secret,
+    Security,
+    Tls,
+    TlsVersion,
+    TokenEndpoint,
+)
 from monitoring.audit.locked import REDACTED, kafka_options, require_reachable
 from monitoring.audit.model import FrozenLink, FrozenSite
 from monitoring.audit.protocol import REQUEST, ChildRequest
@@ -81,6 +91,40 @@ def test_a_login_that_sparks_client_has_not_is_refused_before_it_starts() -> Non
     token = TokenEndpoint("https://login.example", "farshore", Secret(environment="P"))
     with pytest.raises(AuditError, match="site east by OAUTHBEARER"):
         require_reachable("east", Security(None, Sasl(Mechanism.OAUTHBEARER, "", token)))
+
+
+def by_ticket(identity: KerberosIdentity) -> Security:
+    return Security(None, Sasl(Mechanism.GSSAPI, "", identity))
+
+
+def test_java_logs_in_by_a_ticket_as_farshore_does(tmp_path: Path) -> None:
+    of_cache = kafka_options(by_ticket(KerberosIdentity("kafka")))
+    module = "com.sun.security.auth.module.Krb5LoginModule"
+    assert of_cache == {
+        "kafka.security.protocol": "SASL_PLAINTEXT",
+        "kafka.sasl.mechanism": "GSSAPI",
+        "kafka.sasl.kerberos.service.name": "kafka",
+        "kafka.sasl.jaas.config": f"{module} required doNotPrompt=true useTicketCache=true;",
+    }
+    keytab = file(tmp_path, "farshore.keytab", "")
+    identity = KerberosIdentity("kafka", "farshore@EXAMPLE", keytab)
+    assert kafka_options(by_ticket(identity))["kafka.sasl.jaas.config"] == (
+        f'{module} required doNotPrompt=true useKeyTab=true storeKey=true keyTab="{keytab}"'
+        ' principal="farshore@EXAMPLE";'
+    )
+    keytab.unlink()
+    with pytest.raises(AuditError, match="keytab cannot be read: No such file") as caught:
+        kafka_options(by_ticket(identity))
+    assert caught.value.hint
+    require_reachable("east", by_ticket(identity))
+
+
+@pytest.mark.parametrize("identity", [KerberosIdentity("kafka"), KerberosIdentity("kafka", "me", Path("/etc/keytab"))])
+def test_the_child_is_told_of_tickets_as_tickets(identity: KerberosIdentity, tmp_path: Path) -> None:
+    site = FrozenSite("east", "kafka-1:9093", None, {}, by_ticket(identity))
+    link = FrozenLink("east-west", site, site, 0, ())
+    asked = ChildRequest("run", link, "local", (), tmp_path, tmp_path / "log", "farshore audit run")
+    assert REQUEST.validate_json(REQUEST.dump_json(asked)) == asked
 
 
 def test_the_child_is_told_where_secrets_stand_and_no_secret(tmp_path: Path) -> None:
