@@ -14,6 +14,7 @@ PYTHON ?= $(shell { ! python3 -c '$(OPTIMISED)' && /usr/bin/python3 -c '$(COMPLE
 BIN := .venv/bin
 KAFKA_VERSIONS := 3.9.1 4.3.0
 TOXIPROXY_VERSION := v2.12.0
+LOCKED_EXTRAS := audit aws chaos demo dev
 SOURCES := broker mirror failover monitoring chaos deploy tests
 PYTEST ?= $(BIN)/python -m pytest
 LANES := servers locked commands moves back services brokers failover behind
@@ -44,7 +45,7 @@ MEMORY_ROOM_MB := 4096
 
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: setup demo test lint bench chaos hands mutants simulation worlds lock clean tools unit strangers
+.PHONY: setup demo test lint bench chaos hands mutants simulation worlds lock clean tools unit strangers kerberos
 .DEFAULT_GOAL := setup
 
 setup: .venv/.ready
@@ -104,6 +105,26 @@ etcd: | kcat
 	  echo "error: etcd 3.4 is needed for the tests of fleets; run: sudo apt-get install etcd-server" >&2; exit 1
 	fi
 
+# A KDC, and what the extra `kerberos` is built with.
+KERBEROS_FILES := /usr/sbin/krb5kdc /usr/sbin/kadmin.local /usr/bin/kinit /usr/bin/gcc /usr/include/gssapi/gssapi_ext.h
+KERBEROS_PACKAGES := krb5-kdc krb5-admin-server krb5-user gcc python3-dev libkrb5-dev
+.PHONY: kdc
+kdc: | etcd
+	@ls $(KERBEROS_FILES) >/dev/null 2>&1 && exit 0
+	if [[ $$(id -u) == 0 ]] && command -v apt-get >/dev/null; then
+	  echo "setup: Kerberos by apt-get ..." >&2
+	  export DEBIAN_FRONTEND=noninteractive
+	  apt-get update -q >/dev/null; apt-get install -y -q $(KERBEROS_PACKAGES) >/dev/null
+	else
+	  echo "error: a KDC is needed for the tests of Kerberos; run: sudo apt-get install $(KERBEROS_PACKAGES)" >&2; exit 1
+	fi
+
+# A lock file of its own, as it has no wheels: who needs no Kerberos needs no compiler. Nor is it worth optimising here.
+.venv/.kerberos: requirements-kerberos.lock .venv/.ready | kdc
+	@echo "setup: the extra kerberos into .venv ..." >&2
+	CFLAGS=-O0 $(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-kerberos.lock
+	touch $@
+
 # Looked for each time, as Java is.
 .PHONY: classes
 classes: java .cache/spark/.ready $(KAFKA_VERSIONS:%=.cache/kafka/%/.complete)
@@ -150,6 +171,10 @@ begun = $(PYTEST) -m "not slow" $($(1)) >.cache/$(1).log 2>&1 & running[$(1)]=$$
 unit: setup
 	@$(PYTEST) -m "not slow" --ignore=tests/interop --ignore=tests/bench
 
+# Not among the others: a compiler, and minutes of a machine that has none of it yet.
+kerberos: tools .venv/.kerberos
+	@$(PYTEST) -m "slow or not slow" tests/interop/test_kerberos.py
+
 # The mirror's simulation with seeds that were never tried (COUNT of them); a seed that finds something tells how to run it again.
 simulation: setup
 	@FARSHORE_SIMULATION_SEEDS="$$(date +%s)00:$(or $(COUNT),5000)" $(PYTEST) tests/mirror/simulation/test_simulation.py
@@ -175,7 +200,7 @@ bench: tools .cache/mirror-maker/3.9.1/.complete
 # the long tests, 40 seeds of a minute each in which every record that is mirrored is compared (SEEDS=4: fewer), 100 in
 # which three brokers are under faults (BROKERS_SEEDS), and 100 of fleets (FLEET_ROUNDS); 500 switchovers and failovers under
 # trouble (MOVES). Four hours and more.
-chaos: tools
+chaos: tools .venv/.kerberos
 	@FARSHORE_REPLICATION_SEEDS="0:$(or $(WORLDS),10000)" FARSHORE_CONTROLLER_SEEDS="0:1000" \
 	  FARSHORE_CLUSTER_SEEDS="0:$(or $(WORLDS),10000)" FARSHORE_FLEET_SEEDS="0:$(or $(WORLDS),5000)" \
 	  FARSHORE_SIMULATION_CIRCLES="0:$(or $(WORLDS),1000)" \
@@ -196,8 +221,10 @@ mutants: setup
 	@$(BIN)/python -m tests.mutants $(MUTANTS)
 
 lock: setup
-	@$(BIN)/uv pip compile --all-extras --universal --python-version 3.11 --generate-hashes \
-	  --no-emit-index-url --no-header -o requirements.lock pyproject.toml
+	@compile="$(BIN)/uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header"
+	$$compile $(LOCKED_EXTRAS:%=--extra %) -o requirements.lock pyproject.toml
+	$(BIN)/python -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]["kerberos"])' |
+	  $$compile -o requirements-kerberos.lock -
 
 clean:
 	rm -rf .venv .cache mutants .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

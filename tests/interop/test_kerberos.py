@@ -1,0 +1,120 @@
+"""Apache Kafka that lets in by tickets of Kerberos, of a KDC of MIT's."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from broker.client.cluster import Cluster
+from broker.client.errors import SecretUnreadable
+from broker.client.security.settings import KerberosIdentity, Mechanism, Sasl, Security, Tls
+from broker.client.site import Site
+from deploy.client_properties import security_of_properties
+from monitoring.audit.locked import kafka_options
+from tests.interop.kerberos import HOST, REALM, REAUTHENTICATE_MS, SERVICE, Kdc, KerberosKafkaServer, java_options
+from tests.interop.servers import run_java, wait_until
+from tests.interop.test_locked import written_and_read
+
+pytestmark = pytest.mark.slow
+"""What it needs is built with a C compiler: `make kerberos` brings it."""
+
+
+@pytest.fixture(scope="module")
+def kdc(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kdc]:
+    with Kdc(tmp_path_factory.mktemp("kdc") / "kdc") as server:
+        yield server
+
+
+@pytest.fixture(scope="module", params=["4.3.0", "3.9.1"])
+def kafka(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, kdc: Kdc
+) -> Iterator[KerberosKafkaServer]:
+    with KerberosKafkaServer(request.param, tmp_path_factory.mktemp("kafka"), kdc) as server:
+        yield server
+
+
+@pytest.fixture(autouse=True)
+def tickets(kdc: Kdc, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The cache that the environment names; there is none yet."""
+    cache = tmp_path / "tickets"
+    monkeypatch.setenv("KRB5_CONFIG", str(kdc.config))
+    monkeypatch.setenv("KRB5CCNAME", f"FILE:{cache}")
+    return cache
+
+
+def security(identity: KerberosIdentity, tls: Tls | None = None) -> Security:
+    return Security(tls, Sasl(Mechanism.GSSAPI, "", identity))
+
+
+def by_keytab(kdc: Kdc, name: str, principal: str = "farshore") -> KerberosIdentity:
+    return KerberosIdentity(SERVICE, principal, kdc.keytab(name))
+
+
+async def test_a_keytab_gives_new_tickets_and_sessions_before_the_old_ones_end(
+    kafka: KerberosKafkaServer, topic: str
+) -> None:
+    before = kafka.kdc.issued("short")
+    locked = security(by_keytab(kafka.kdc, "short", "short"), Tls(kafka.authority.certificate))
+    site = Site("east", kafka.at("LOCKED"), security=locked)
+    count, read = await written_and_read(site, topic[-40:], REAUTHENTICATE_MS * 2)
+    # Where the machine is too slow to log in again in time, Kafka hangs up, and what `append` repeats comes twice.
+    assert list(dict.fromkeys(read)) == [b"%d" % n for n in range(count)]
+    assert kafka.kdc.issued("short") - before >= 2
+
+
+async def test_kafkas_own_file_is_taken_and_what_the_audit_makes_of_it_is_taken_by_java(
+    kafka: KerberosKafkaServer, topic: str, tmp_path: Path
+) -> None:
+    module = "com.sun.security.auth.module.Krb5LoginModule"
+    file = tmp_path / "client.properties"
+    file.write_text(
+        f"security.protocol=SASL_PLAINTEXT\nsasl.kerberos.service.name={SERVICE}\n"
+        f"sasl.jaas.config={module} required \\\n"
+        f'  useKeyTab=true storeKey=true keyTab="{kafka.kdc.keytab("farshore")}" principal="farshore@{REALM}";\n'
+    )
+    site = Site("east", kafka.at("WORDS"), security=security_of_properties(file))
+    assert await written_and_read(site, topic[-40:], 0) == (1, [b"0"])
+    made = tmp_path / "audit.properties"
+    options = kafka_options(site.security)
+    made.write_text("".join(f"{name.removeprefix('kafka.')}={value}\n" for name, value in options.items()))
+    tool = ("org.apache.kafka.tools.TopicCommand", "--bootstrap-server", kafka.at("WORDS"), "--list")
+    words = (*tool, "--command-config", str(made))
+    listed = await asyncio.to_thread(run_java, kafka.version, *words, options=java_options(kafka.kdc))
+    assert topic[-40:] in listed.split()
+
+
+async def refusal(kafka: KerberosKafkaServer, identity: KerberosIdentity) -> str:
+    """It is told at once, and with what to do."""
+    with pytest.raises(SecretUnreadable) as caught:
+        async with Cluster(Site("east", kafka.at("WORDS"), security=security(identity))):
+            pass
+    assert caught.value.hint
+    assert f"site east at {HOST}:" in str(caught.value)
+    assert str(identity) in str(caught.value)
+    return str(caught.value)
+
+
+async def test_who_has_no_right_ticket_is_told_why(
+    kafka: KerberosKafkaServer, kdc: Kdc, tickets: Path, topic: str
+) -> None:
+    in_cache = KerberosIdentity(SERVICE, "farshore")
+    assert f"{kdc.keytab('old')} has a key that is no more its key" in await refusal(kafka, by_keytab(kdc, "old"))
+    assert "has no key of it" in await refusal(kafka, by_keytab(kdc, "short"))
+    assert "cannot be read: No such file" in await refusal(kafka, by_keytab(kdc, "none"))
+    assert "has no key of it" in await refusal(kafka, by_keytab(kdc, "farshore", "nobody"))
+    other = KerberosIdentity("other", "farshore", kdc.keytab("farshore"))
+    assert f"the KDC knows no service other/{HOST}" in await refusal(kafka, other)
+    assert "no ticket in the ticket cache" in await refusal(kafka, in_cache)
+    assert "no ticket in the ticket cache" in await refusal(kafka, KerberosIdentity(SERVICE))
+    kinit = ("kinit", "-k", "-t", str(kdc.keytab("farshore")))
+    await asyncio.to_thread(kdc.tool, *kinit, "-l", "1s", "farshore")
+    ends_s = time.time() + 2  # it is counted in whole seconds
+    wait_until(lambda: time.time() > ends_s, 10, "the ticket to end")
+    assert "the ticket has expired" in await refusal(kafka, in_cache)
+    await asyncio.to_thread(kdc.tool, *kinit, "farshore")
+    site = Site("east", kafka.at("WORDS"), security=security(KerberosIdentity(SERVICE)))
+    assert await written_and_read(site, topic[-40:], 0) == (1, [b"0"])
