@@ -15,6 +15,8 @@ from tests.ports import free_port
 
 REALM = "FARSHORE.TEST"
 SERVICE = "kafka"
+ANOTHER_SERVICE = "another"
+"""The KDC knows it, and the broker has no key of it."""
 HOST = "localhost"
 REAUTHENTICATE_MS = 2_000
 SHORT_S = 6
@@ -53,7 +55,8 @@ class Kdc(Server):
             "[logging]\nkdc = STDERR\n"
         )
         self.tool("kdb5_util", "create", "-s", "-P", "of a test")
-        others = f"addprinc -randkey {SERVICE}/{HOST}\naddprinc -randkey -maxlife {SHORT_S}sec short\n"
+        services = "".join(f"addprinc -randkey {service}/{HOST}\n" for service in (SERVICE, ANOTHER_SERVICE))
+        others = f"{services}addprinc -randkey -maxlife {SHORT_S}sec short\n"
         own = f"addprinc -randkey +requires_preauth farshore\n{self._keytab('old', 'farshore')}cpw -randkey farshore\n"
         keytabs = ((SERVICE, f"{SERVICE}/{HOST}"), ("farshore", "farshore"), ("short", "short"))
         self.tool("kadmin.local", stdin=others + own + "".join(self._keytab(*keytab) for keytab in keytabs))

@@ -10,12 +10,21 @@ from pathlib import Path
 import pytest
 
 from broker.client.cluster import Cluster
-from broker.client.errors import SecretUnreadable
+from broker.client.errors import AuthenticationFailed, SecretUnreadable
 from broker.client.security.settings import KerberosIdentity, Mechanism, Sasl, Security, Tls
 from broker.client.site import Site
 from deploy.client_properties import security_of_properties
 from monitoring.audit.locked import kafka_options
-from tests.interop.kerberos import HOST, REALM, REAUTHENTICATE_MS, SERVICE, Kdc, KerberosKafkaServer, java_options
+from tests.interop.kerberos import (
+    ANOTHER_SERVICE,
+    HOST,
+    REALM,
+    REAUTHENTICATE_MS,
+    SERVICE,
+    Kdc,
+    KerberosKafkaServer,
+    java_options,
+)
 from tests.interop.servers import run_java, wait_until
 from tests.interop.test_locked import written_and_read
 
@@ -118,3 +127,12 @@ async def test_who_has_no_right_ticket_is_told_why(
     await asyncio.to_thread(kdc.tool, *kinit, "farshore")
     site = Site("east", kafka.at("WORDS"), security=security(KerberosIdentity(SERVICE)))
     assert await written_and_read(site, topic[-40:], 0) == (1, [b"0"])
+
+
+async def test_a_broker_that_cannot_read_the_ticket_is_the_one_to_look_at(kafka: KerberosKafkaServer) -> None:
+    """As where its keytab is older than its key."""
+    identity = KerberosIdentity(ANOTHER_SERVICE, "farshore", kafka.kdc.keytab("farshore"))
+    with pytest.raises(AuthenticationFailed, match=r"principal farshore, by GSSAPI: the broker refuses") as caught:
+        async with Cluster(Site("east", kafka.at("WORDS"), security=security(identity))):
+            pass
+    assert "the broker's keytab" in caught.value.hint

@@ -21,6 +21,10 @@ from broker.wire.schema import Message
 AGAIN_AT: Final = 0.85
 """Of a session's lifetime, as Kafka's own clients."""
 NONCE_BYTES: Final = 24
+_TICKET_REFUSED: Final = (
+    "the KDC gave the ticket, so look at the broker's log: the broker's keytab may have an old key, its clock differ, "
+    "or its sasl.kerberos.principal.to.local.rules not take this principal"
+)
 
 Ask = Callable[[Message, int | None], Awaitable[Any]]
 """Sends a request, in a version of its own or None, and returns its response."""
@@ -106,5 +110,6 @@ class Login:
     async def _present(self, token: bytes) -> SaslAuthenticateResponse:
         answer: SaslAuthenticateResponse = await self._ask(SaslAuthenticateRequest(token), None)
         if answer.error_code:
-            raise AuthenticationFailed(f"refuses the login ({answer.error_message or 'without a reason'})")
+            hint = _TICKET_REFUSED if self._sasl.mechanism is Mechanism.GSSAPI else AuthenticationFailed.hint
+            raise AuthenticationFailed(f"refuses the login ({answer.error_message or 'without a reason'})", hint)
         return answer
