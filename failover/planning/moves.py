@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterable
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from failover.observing.snapshot import GroupPartitionView, GroupView, PartitionView, Snapshot
 
@@ -160,17 +160,34 @@ def unplanned_skips(
         was = told.get((move.group, move.place))
         is_to_come = was is not None and was.kind is MoveKind.UNKNOWN and move.group not in left_groups
         said = 0 if was is None or was.kind in AS_BROUGHT or is_to_come else was.skipped_records
-        # Brought there by the mirror meanwhile it is counted from where it was to stand, and not from where it stood.
-        is_as_planned = was is not None and _ends(was) == _ends(move)
-        is_more = said is not None and (move.skipped_records or 0) > said and not is_as_planned
+        brought = 0 if was is None else brought_by(_stood(was), _stood(move)) or 0
+        is_more = said is not None and (move.skipped_records or 0) > said + brought
         stays_ahead = move.kind is MoveKind.AHEAD and (was is None or was.kind is not MoveKind.AHEAD)
         is_not_made = was is not None and was.kind is MoveKind.BY_TIMESTAMP
         if is_more or (stays_ahead and (is_not_made or move.skipped_records is None)):
             yield UnplannedSkip(move.group, move.topic, move.partition, move.skipped_records)
 
 
-def _ends(move: GroupMove) -> tuple[int | None, int | None]:
-    return move.source_offset, move.target_offset
+class Stood(NamedTuple):
+    """Where a group stood at either site when its move was decided, and where that has it go."""
+
+    source_offset: int | None
+    stands_at: int | None
+    goes_to: int | None
+
+
+def _stood(move: GroupMove) -> Stood:
+    return Stood(move.source_offset, move.stood_at, move.target_offset)
+
+
+def brought_by(was: Stood, now: Stood) -> int | None:
+    """How far a group was brought at the target towards where it was to go: by so much more it skips, which is counted
+    from where it stands. None where it goes elsewhere by now, stands beyond that, or is not known at the source.
+    """
+    is_same = was.source_offset == now.source_offset is not None and was.goes_to == now.goes_to is not None
+    if not is_same or now.stands_at is None or now.stands_at > (now.goes_to or 0):
+        return None
+    return max(0, now.stands_at - (was.stands_at or 0))
 
 
 def unplanned_read_again(planned: Iterable[GroupMove], made: Iterable[GroupMove]) -> Iterable[UnplannedReadAgain]:

@@ -14,7 +14,7 @@ from typing import Any
 
 from broker.wire.site_role import SiteStanding
 from failover.losses.statements import Certainty
-from failover.planning.moves import GroupMove, MoveKind
+from failover.planning.moves import GroupMove, MoveKind, Stood, brought_by
 from failover.planning.plan import OperationPlan
 from failover.running.steps import Operation
 from mirror.api import Link
@@ -264,27 +264,29 @@ def _moves(before: World, now: World) -> Iterable[Change]:
 
 
 def _is_brought(name: str, before: World, now: World) -> bool:
-    """Whether the group, of which the source says the same still, stands by now where the plan had it be brought."""
-    planned, stands_at = before.goes_to.get(name), now.target_offsets.get(name)
-    is_there = planned is not None and planned == stands_at == now.goes_to.get(name)
-    is_same = before.source_offsets.get(name) == now.source_offsets.get(name) is not None
+    """Whether the group stands by now where the plan had it be brought."""
     was, found = before.moves.get(name), now.moves.get(name)
-    return is_there and is_same and found == MoveKind.AHEAD.value and was in {kind.value for kind in SETTLED}
+    is_there = now.target_offsets.get(name) == now.goes_to.get(name) and _brought(name, before, now) is not None
+    return is_there and found == MoveKind.AHEAD.value and was in {kind.value for kind in SETTLED}
+
+
+def _brought(name: str, before: World, now: World) -> int | None:
+    was, found = (
+        Stood(one.source_offsets.get(name), one.target_offsets.get(name), one.goes_to.get(name))
+        for one in (before, now)
+    )
+    return brought_by(was, found)
 
 
 def _grown(before: World, now: World, moved: Container[str]) -> Iterable[Change]:
-    """Of moves that are of the same kind still. Fewer are no harm; what nobody could count was consented to as such.
-
-    What a group skips is counted from where it stands: where it was brought meanwhile, by as many records more.
-    """
+    """Of moves that are of the same kind still. Fewer are no harm; what nobody could count was consented to as such."""
     for kind, told, found in (
         (ChangeKind.READ_AGAIN, before.read_again_records, now.read_again_records),
         (ChangeKind.SKIPPED, before.skipped_records, now.skipped_records),
     ):
         for name, count in found.items():
-            was, brought = told.get(name, 0), 0
-            if kind is ChangeKind.SKIPPED and _is_brought(name, before, now):
-                brought = max(0, (now.target_offsets[name] or 0) - (before.target_offsets.get(name) or 0))
+            brought = (_brought(name, before, now) or 0) if kind is ChangeKind.SKIPPED else 0
+            was = told.get(name, 0)
             if name not in moved and was is not None and (count is None or count > was + brought):
                 yield Change(kind, name, f"{was} records", "unknown" if count is None else f"{count} records")
 

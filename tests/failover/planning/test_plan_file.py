@@ -250,6 +250,8 @@ def test_a_group_that_the_mirror_brought_to_where_the_plan_has_it_is_no_change()
     assert read_world(json.loads(json.dumps(planned.document()))) == planned
     assert changes(planned, brought) == ()
 
+    assert changes(planned, world(55)) == (), "it is on its way there"
+
     went_on, set_back = world(59), world(58, source_offset=30)
     assert [one.kind for one in changes(planned, went_on)] == [ChangeKind.GROUP_MOVE]
     assert [one.kind for one in changes(planned, set_back)] == [ChangeKind.GROUP_WENT_BACK, ChangeKind.GROUP_MOVE]

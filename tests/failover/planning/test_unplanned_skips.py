@@ -44,6 +44,12 @@ def test_one_that_the_mirror_brought_meanwhile_to_where_the_plan_has_it_skips_no
     set_back_at_source = replace(brought, source_offset=30, skipped_records=29)
     for more in (went_on, set_back_at_source):
         assert [one.skipped_records for one in unplanned_skips([planned], [more])] == [more.skipped_records]
+    lost_there = replace(brought, skipped_records=20)
+    stays = replace(planned, skipped_records=15)
+    for more in (lost_there, stays):
+        assert list(unplanned_skips([planned], [more])), "the target lost records since, of which the plan said nothing"
+    on_its_way = replace(planned, skipped_records=16, stood_at=55)
+    assert list(unplanned_skips([planned], [on_its_way])) == []
 
 
 async def test_one_that_goes_on_there_behind_the_fence_is_a_finding(
