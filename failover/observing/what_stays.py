@@ -9,19 +9,16 @@ import asyncio
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Final
 
 from broker.client.cluster import Cluster
 from broker.client.errors import ClientError
-from broker.client.groups import SHARE_TYPE, list_groups
+from broker.client.groups import SHARE_TYPE, ListedGroup, list_groups
 from failover.limits import SOURCE_ROLE_S
 from failover.observing.looking import Asking, look_at_offsets
 from failover.observing.sites import Sites
 from failover.observing.snapshot import Snapshot
-from failover.planning.staying import Stay, StayKind, StayReason, topics_detail
+from failover.planning.staying import Stay, StayKind, StayReason, share_groups, topics_detail
 from mirror.api import Link
-
-SHARE_GROUP: Final = "a share group commits no offsets: where it has read to is not carried over"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,12 +42,17 @@ async def other_groups(link: Link, source: Cluster | None) -> OtherGroups:
 
 async def _others(link: Link, source: Cluster) -> OtherGroups:
     listed = await list_groups(source)
-    shared = frozenset(name for name, group in listed.items() if group.protocol_type == SHARE_TYPE)
+    shared = shared_of(listed)
     names = [name for name in listed if name not in shared and not link.selects_group(name)]
     asking = Asking(in_part=True)
     found = await look_at_offsets(source, names, asking) if names else {}
     topics = {name: frozenset(at.topic for at in offsets) for name, offsets in found.items()}
     return OtherGroups(topics, not asking.missed, shared)
+
+
+def shared_of(listed: Mapping[str, ListedGroup]) -> frozenset[str]:
+    """Those of Kafka 4's type of groups whose members share partitions."""
+    return frozenset(name for name, group in listed.items() if group.protocol_type == SHARE_TYPE)
 
 
 async def others_beside(sites: Sites) -> OtherGroups | None:
@@ -80,7 +82,6 @@ def _stays(snapshot: Snapshot, others: OtherGroups) -> Iterable[Stay]:
     for view in snapshot.groups:
         if view.other_topics:
             yield Stay(StayKind.GROUP, view.group, StayReason.OTHER_TOPICS, topics_detail(view.other_topics))
-    for group in sorted(others.shared):
-        yield Stay(StayKind.GROUP, group, StayReason.NOT_KNOWN, SHARE_GROUP)
+    yield from share_groups(others.shared)
     for group in snapshot.groups_elsewhere:
         yield Stay(StayKind.GROUP, group, StayReason.NO_OFFSETS)

@@ -35,7 +35,7 @@ from failover.observing.seen_by_worker import WorkersSight
 from failover.observing.sites import Sites
 from failover.observing.snapshot import Snapshot
 from failover.observing.upstream import look_above_lost, look_upstream, not_among
-from failover.observing.what_stays import others_beside, what_stays
+from failover.observing.what_stays import others_beside, shared_of, what_stays
 from failover.planning.intent import Intent
 from failover.planning.moves import with_lacked_skips
 from failover.planning.not_named import groups_not_named
@@ -217,7 +217,8 @@ async def source_names(source: Cluster | None) -> SourceNames:
         with suppress(ClientError, TimeoutError):
             async with timeout(SOURCE_ROLE_S):
                 topics, groups = await both(list_topics(source), list_groups(source))
-                return SourceNames(frozenset(topics), frozenset(groups))
+                shared = shared_of(groups)
+                return SourceNames(frozenset(topics), frozenset(groups) - shared, shared)
     return SourceNames()
 
 

@@ -17,7 +17,7 @@ from failover.planning.gates import NOT_FOUND, GateRefusal, RefusalReason
 from failover.planning.intent import Intent
 from failover.planning.moves import MoveKind
 from failover.planning.plan import OperationPlan
-from failover.planning.staying import Stay, StayingLink, StayKind, StayReason, topics_detail
+from failover.planning.staying import Stay, StayingLink, StayKind, StayReason, share_groups, topics_detail
 from failover.running.link_run import LinkMove
 from failover.running.steps import Operation
 from mirror.api import Link
@@ -37,10 +37,13 @@ SITE_WIDE: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class SourceNames:
-    """What a source has beside its links: None where it does not tell."""
+    """What a source has beside its links: None where it does not tell. `shared`: share groups, which are none of
+    `groups`.
+    """
 
     topics: frozenset[str] | None = None
     groups: frozenset[str] | None = None
+    shared: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,6 +221,7 @@ def beside(sites: tuple[str, str], going: Sequence[Link], links: Sequence[Link],
     for name in sorted(names.groups or ()):
         if not any(link.selects_group(name) for link in going):
             yield Stay(StayKind.GROUP, name, StayReason.NOT_CARRIED)
+    yield from share_groups(names.shared)
 
 
 def _of_links(going: Sequence[LinkMove], moves: Sequence[LinkMove], stays: Iterable[Stay]) -> Iterable[Stay]:

@@ -75,6 +75,13 @@ def topics_detail(topics: Iterable[str]) -> str:
     return _BETWEEN.join(topics)
 
 
+def share_groups(names: Iterable[str]) -> Iterable[Stay]:
+    """Of these groups, which no link carries over, whether it selects them or not."""
+    text = "a share group commits no offsets: where it has read to is not carried over"
+    for name in sorted(names):
+        yield Stay(StayKind.GROUP, name, StayReason.NOT_KNOWN, text)
+
+
 @dataclass(frozen=True, slots=True)
 class StayingLink:
     """`groups`: so many that were asked for have offsets in its topics, or read them; None: that is not known."""

@@ -20,6 +20,7 @@ from broker.wire.vocabulary import TopicPartition
 from failover.observing.observe import observe
 from failover.observing.what_stays import other_groups, what_stays
 from failover.planning.gates import GateRefusal, RefusalReason
+from failover.planning.links import source_names
 from failover.planning.plan import active_at_source
 from failover.planning.staying import StayReason
 from tests.interop.servers import KafkaServer
@@ -82,5 +83,7 @@ async def test_a_share_group_of_another_topic_is_in_no_switchovers_way(
             assert {f"share-{topic}", f"share-{other}"} <= {
                 stay.subject for stay in what_stays(snapshot, others) if stay.reason is StayReason.NOT_KNOWN
             }, "a plan named neither, and its applications began at the target's end"
+            names = await source_names(source)
+            assert {f"share-{topic}", f"share-{other}"} <= names.shared - (names.groups or frozenset())
             assert active_at_source(seen) == (GateRefusal(RefusalReason.GROUP_ACTIVE_AT_SOURCE, f"share-{topic}"),)
             assert active_at_source(seen, (f"share-{topic}",)) == ()

@@ -16,7 +16,7 @@ from failover.planning.gates import GateRefusal, RefusalReason
 from failover.planning.intent import Intent
 from failover.planning.plan import OperationPlan, plan_failover, plan_switchover
 from failover.planning.site_plan import SitePlan, SourceNames, plan_site
-from failover.planning.staying import Stay, StayKind, StayReason
+from failover.planning.staying import Stay, StayKind, StayReason, share_groups
 from failover.running.link_run import LinkMove
 from failover.running.steps import Operation
 from mirror.link import Link
@@ -62,6 +62,14 @@ def test_all_links_go_and_the_rest_of_the_source_is_said() -> None:
         (StayKind.TOPIC, ""),
         (StayKind.GROUP, ""),
     }
+
+
+def test_a_share_group_is_named_as_not_known_whatever_links_select_it() -> None:
+    """It has read, and the plan had only that it has no committed offset in what goes."""
+    names = replace(NAMES, shared=frozenset({"queue", "bill-shared"}))
+    for looked_at in (planned(OF_FLIGHTS, OF_ORDERS), planned(replace(OF_FLIGHTS, link_state="paused"))):
+        stays = plan_site(INTENT, looked_at, {}, LINKS, names).stays
+        assert [stay for stay in stays if stay.subject in names.shared] == list(share_groups(names.shared))
 
 
 def test_a_group_that_reads_along_a_refused_link_too_goes_in_part() -> None:
