@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypedDict, Unpack
@@ -236,9 +237,18 @@ def _links(app: AppContext, asked: Asked) -> tuple[tuple[str, ...], tuple[str, s
     return links, sites, True
 
 
-def _carry_out(app: AppContext, intent: Intent, asked: Asked) -> None:
-    if (out := asked["out_file"]) is not None and out.exists() and not asked["yes"]:
+def _check_writable(out: Path, *, over: bool) -> None:
+    """Before the sites are asked, which takes its time."""
+    if not out.exists():
+        if not (out.parent.is_dir() and os.access(out.parent, os.W_OK | os.X_OK)):
+            raise click.UsageError(f"--out {out}: there is no folder {out.parent} that can be written to")
+    elif not over:
         raise CommandRefused(f"{out} is there already", "name another file; --yes writes over it", ExitCode.REFUSED)
+
+
+def _carry_out(app: AppContext, intent: Intent, asked: Asked) -> None:
+    if (out := asked["out_file"]) is not None:
+        _check_writable(out, over=asked["yes"])
     code = run_async(
         decide(
             app,

@@ -101,6 +101,8 @@ def test_another_operation_is_named() -> None:
         ("status --link nope", ExitCode.USAGE, "has no link 'nope'", ""),
         ("switchover --from east", ExitCode.USAGE, "--from and --to are given together", ""),
         ("switchover --group=", ExitCode.USAGE, "--group is empty", ""),
+        ("switchover --out none/plan.json", ExitCode.USAGE, "no folder none that can be written to", ""),
+        ("failover --out farshore.toml/plan.json", ExitCode.USAGE, "no folder farshore.toml", ""),
         ("apply farshore.toml", ExitCode.ERROR, "no plan", "--out"),
     ],
 )
