@@ -81,7 +81,7 @@ _REASONS: dict[RefusalReason, tuple[str, str]] = {
     ),
     RefusalReason.GROUP_ACTIVE_AT_TARGET: (
         "the group {subject} has consumers at {target}, so its offsets cannot be set",
-        "stop them, or name the groups to move with --group",
+        "stop them, or move by --group only groups that have none there",
     ),
     RefusalReason.OFFSETS_IN_DOUBT: (
         "{subject} was recreated or cut at one of the sites, so its offsets do not mean the mirrored records any more",
@@ -127,7 +127,7 @@ _REASONS: dict[RefusalReason, tuple[str, str]] = {
         "--even-if-other-active`",
     ),
     RefusalReason.MOVING_ELSEWHERE: (
-        "{subject} is about to take topics of this link to {detail}, and has not ended",
+        "{subject} takes topics of this link to {detail}, or back from there, and has not ended",
         "`farshore operation show {subject}`; `farshore operation resume {subject}` goes on, `farshore operation abort "
         "{subject}` gives it up",
     ),

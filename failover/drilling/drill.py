@@ -124,7 +124,7 @@ _REFUSALS: dict[RefusalReason, tuple[str, str]] = {
         "farshore site role",
     ),
     RefusalReason.MOVING_ELSEWHERE: (
-        "it is about to take topics of it to {detail}",
+        "it takes topics of it to {detail}, or back from there, and has not ended",
         "farshore operation show {subject}",
     ),
     RefusalReason.DECLARED_OTHERWISE: (

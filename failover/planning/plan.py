@@ -32,7 +32,7 @@ _THERE_IN_PART = {
 class Elsewhere:
     """A site that may have taken over topics of the move, along `link`, or have them still, and bring them to the
     source. `is_active`: clients are there, and it takes their writes; None: it cannot be asked. `operation_id`: one
-    that is about to take them there; "": none is.
+    that is about to take them there, or back to the source; "": none is.
     """
 
     link: str

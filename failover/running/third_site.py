@@ -29,11 +29,12 @@ async def refuse_third_site(plan: OperationPlan, sites: Sites) -> None:
         found = (*found, *await look_moving_in(link, sites.links, topics))
     for one in found:
         if one.operation_id or one.is_active:
-            who = f"{one.operation_id} moves" if one.operation_id else "another operation moved"
+            moves = f"{one.operation_id} takes", f"to {one.site}, or back from there"
+            who, where = moves if one.operation_id else ("another operation moved", f"to {one.site}")
             second = f"beside it {link.target.name} would be a second active site; nothing more was changed"
             how = f"farshore operation show {one.operation_id}" if one.operation_id else "farshore operation list"
             raise OperationUnderWay(
-                f"since the plan was made, {who} topics of {link.name} to {one.site}: {second}",
+                f"since the plan was made, {who} topics of {link.name} {where}: {second}",
                 hint=f"`{how}` says how it ends, `farshore site role` who takes writes; then look again with --dry-run",
                 subject=link.name,
                 operation_id=one.operation_id,

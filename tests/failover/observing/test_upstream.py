@@ -12,6 +12,7 @@ import pytest
 from broker.client.site import Site
 from broker.client.site_role import set_site_role, site_standing
 from broker.wire.site_role import SiteRole, SiteStanding
+from deploy.cli.gate_words import reason_of
 from failover.freezing.choice import Freezing
 from failover.journal.log import OperationJournal, claim
 from failover.journal.values import Event
@@ -83,6 +84,8 @@ async def test_what_is_about_to_come_to_the_source_or_leave_the_target_is_waited
             assert await sites.elsewhere("east-west") == [on]
         async with under_way(sites, "west-north", "failback-1", Operation.FAILBACK):
             assert await sites.elsewhere("east-west") == [], "it brings them from north to west"
+            (back,) = await sites.elsewhere("west-east")
+            assert "failback-1 takes topics of this link to north, or back from there" in reason_of(back, "", "")[0]
         await set_role(sites, "east", SiteRole.FROZEN)
         into = GateRefusal(RefusalReason.MOVING_ELSEWHERE, "switchover-in", "west")
         async with under_way(sites, "east-west", "switchover-in", Operation.SWITCHOVER):
