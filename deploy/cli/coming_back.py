@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -67,15 +66,14 @@ def coming_back(
     plan: FailbackPlan,
     log: OperationLog | None,
     intent: Intent,
-    together: Sequence[str] = (),
     away: Away = NONE_AWAY,
 ) -> Coming:
-    """The operation that carries the plan out, or goes on with that of the `log`. `together`: all links that are to
-    come back by the same command; `away`: what is not back yet when this one is.
+    """The operation that carries the plan out, or goes on with that of the `log`. `away`: what is not back yet when
+    this one is.
     """
     own_id = log.operation_id if log is not None else f"failback-{link.name}-{datetime.now(UTC):%Y%m%dT%H%M%S%f}"
     who = this_process()
-    detail = first_entry(intent.document(), who, plan.link_back, to_document(plan), together, away)
+    detail = first_entry(intent.document(), who, plan.link_back, to_document(plan), away)
     return Coming(app, link, plan, Beginning(own_id, who, detail, log), intent.drain_timeout_s)
 
 

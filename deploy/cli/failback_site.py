@@ -215,7 +215,7 @@ def _come_back_in_turn(
 ) -> list[dict[str, Any]]:
     """The results, of links that are not begun, too."""
     coming = _are_coming(found)
-    together, results = [one.link.name for one in coming], list[dict[str, Any]]()
+    results = list[dict[str, Any]]()
     is_stopped = False
     for one in coming:
         if is_stopped:
@@ -223,17 +223,16 @@ def _come_back_in_turn(
             continue
         click.echo(f"link {one.link.name}:", err=True)
         away = still_away(found, {*_home(results), one.link.name}, one.groups)
-        result = _come_back(app, one, (patience_s, reason), together, away, yes=yes)
+        result = _come_back(app, one, patience_s, reason, away, yes=yes)
         is_stopped = result["outcome"] == Outcome.CUT_SHORT
         results.append(result)
     return results
 
 
 def _come_back(
-    app: AppContext, one: LinkBack, asked: tuple[float, str], together: Sequence[str], away: Away, *, yes: bool
+    app: AppContext, one: LinkBack, patience_s: float, reason: str, away: Away, *, yes: bool
 ) -> dict[str, Any]:
-    """`asked`: how long the link back may bring nothing, in seconds, and the reason."""
-    link, (patience_s, reason) = one.link, asked
+    link = one.link
     sites = (link.source.name, link.target.name)
     intent = Intent(Operation.FAILBACK, (link.name,), *sites, drain_timeout_s=patience_s, reason=reason)
     step, operation_id, is_begun = "", "", False
@@ -245,7 +244,7 @@ def _come_back(
         refuse(app, link, plan, log)
         if not yes and one.plan is not None and _consented(plan) != _consented(one.plan):
             raise CommandRefused(f"the plan of {link.name} holds no more", AGAIN, ExitCode.REFUSED)
-        coming = coming_back(app, link, plan, log, intent, together, away)
+        coming = coming_back(app, link, plan, log, intent, away)
         operation_id = coming.operation_id
         try:
             run_async(coming.go())

@@ -7,7 +7,7 @@ The switchover among a failback's steps is an operation of its own, at the link 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -54,14 +54,10 @@ def first_entry(
     who: str,
     link_back: str,
     plan: object,
-    together: Sequence[str] = (),
     away: Away = NONE_AWAY,
 ) -> dict[str, Any]:
-    """What `Beginning.detail` says. `together`: the links of a site that one command brings back, this one among them;
-    each has an operation of its own. `away`: what is not back when this one is.
-    """
+    """What `Beginning.detail` says. `away`: what of the same site is not back when this one is."""
     entry = {"intent": intent, "who": who, "link_back": link_back, "way_back": plan}
-    entry |= {"together": list(together)} if together else {}
     return {**entry, "away": to_document(away)} if away != NONE_AWAY else entry
 
 

@@ -90,7 +90,7 @@ def test_a_link_that_somebody_else_brought_back_meanwhile_is_not_told_as_not_bac
     monkeypatch.setattr(failback_site, "look_at", look)
     seen = LinkBack(LINK, tmp_path, planned(), None, None)
     assert seen.outcome is Outcome.COMES_BACK
-    asked = cast(AppContext, None), seen, (1.0, ""), [LINK.name], NONE_AWAY
+    asked = cast(AppContext, None), seen, 1.0, "", NONE_AWAY
     came: dict[str, Any] = failback_site._come_back(*asked, yes=True)
     assert (came["outcome"], came["exit_code"]) == (Outcome.NOT_AWAY, ExitCode.DONE)
     assert "not away any more" in capsys.readouterr().err
