@@ -59,6 +59,13 @@ class Freeze:
         return self._begun
 
     @property
+    def lets_in(self) -> bool:
+        """Whether `undo` may let clients in: not where the source stood by before, and its role alone closes it."""
+        before = self._plan.before or self._plan.source
+        stood_by = before is not None and before.role is SiteRole.STANDBY and before.covers(self._plan.topics)
+        return not stood_by or bool(self._plan.hooks.thaw or self._link.source.freeze_principals)
+
+    @property
     def topic_options(self) -> str:
         """All that it freezes, in the words of a shell."""
         return topic_options(self._plan.topics or (EVERY_TOPIC,))

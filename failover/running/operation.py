@@ -306,7 +306,7 @@ class _Run:
         """Raises as `Freeze.undo`, and StillFrozen beside a third site to which the clients went meanwhile, or may
         have.
         """
-        asked = (active_by_now(one.plan, one.sites) for one in self._links)
+        asked = [active_by_now(one.plan, one.sites) for one in self._links if self._freeze.lets_in]
         if active := frozenset().union(*await side_by_side(asked)):
             raise self._freeze.left_closed(because, active) from because
         await self._freeze.undo(because)

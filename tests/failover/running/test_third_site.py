@@ -148,7 +148,7 @@ async def test_of_two_along_a_chain_that_begin_at_once_one_opens_its_target_at_m
         ended = await asyncio.gather(*map(switch_over, moves), return_exceptions=True)
         refused = [error for error in ended if isinstance(error, OperationUnderWay)]
         assert refused
-        assert len(refused) + sum(isinstance(one, tuple) for one in ended) == 2
+        assert len(refused) + sum(isinstance(one, tuple) for one in ended) == 2, ended
 
 
 @pytest.mark.parametrize("is_there", [True, False])
