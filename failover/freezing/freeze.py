@@ -148,7 +148,7 @@ class Freeze:
             f"{said}; writes at {site} stay refused: its clients may be at {', '.join(sorted(active))} by now, and "
             f"beside that {site} would be a second active site",
             hint=f"`farshore site role` says who takes writes; where nobody else does, `farshore site thaw --site "
-            f"{site}`, or what the thaw_hook does",
+            f"{site} {self.topic_options}`, or what the thaw_hook does",
         )
 
     async def _undo_role(self, source: Cluster, before: SiteStanding) -> None:

@@ -169,3 +169,4 @@ async def test_a_move_that_is_given_up_does_not_let_clients_in_beside_a_third_si
             await stage.run(plan, replace(stage.sites, links=(stage.link, declared)), drain_timeout_s=0.0)
         assert (tmp_path / "noted").read_text().split() == ["freeze"]
         assert "farshore site role" in (stays.value.hint or "")
+        assert "`farshore site thaw --site east --topic " in (stays.value.hint or ""), "not what others closed there"
