@@ -46,10 +46,12 @@ async def count_left(sites: Sites, left: Sequence[LeftRange]) -> tuple[LeftRange
 
 async def _but_replayed(link: Link, source: Cluster, target: Cluster, left: Sequence[LeftRange]) -> list[LeftRange]:
     replayed = await replayed_of(link, source, target, [TopicPartition(one.topic, one.partition) for one in left])
-    return [
-        replace(one, first_offset=first, end_offset=end, may_be_replayed=False)
-        for one in left
-        for first, end in outside(
-            replayed.get(TopicPartition(one.topic, one.partition), ()), one.first_offset, one.end_offset
-        )
-    ]
+    found: list[LeftRange] = []
+    for one in left:
+        ranges = replayed.get(TopicPartition(one.topic, one.partition))
+        if ranges is None:
+            found.append(one)
+            continue
+        rest = outside(ranges, one.first_offset, one.end_offset)
+        found += (replace(one, first_offset=at, end_offset=end, may_be_replayed=False) for at, end in rest)
+    return found

@@ -47,17 +47,19 @@ async def read_replays(target: Cluster, end: int) -> dict[bytes, Ranges]:
 async def replayed_of(
     link: Link, source: Cluster, target: Cluster, places: Iterable[TopicPartition]
 ) -> Mapping[TopicPartition, Ranges]:
-    """Of these partitions of the source what stands at the target since a replay. Raises ReplayRefused, ClientError."""
+    """Of these partitions of the source what stands at the target since a replay; one of a topic that a site has no
+    more is left out. Raises ReplayRefused, ClientError.
+    """
     wanted = set(places)
     names = {at.topic for at in wanted}
     here, there = await both(
         describe_topics(source, names),
         describe_topics(target, {REPLAYS.topic, *map(link.target_topic, names)}),
     )
-    if REPLAYS.topic not in there:
-        return {}
-    ends = await log_end_offsets(target, [REPLAYS], IsolationLevel.READ_COMMITTED)
-    done = await read_replays(target, ends[REPLAYS])
+    done: dict[bytes, Ranges] = {}
+    if REPLAYS.topic in there:
+        ends = await log_end_offsets(target, [REPLAYS], IsolationLevel.READ_COMMITTED)
+        done = await read_replays(target, ends[REPLAYS])
     found = {}
     for at in wanted:
         topic, to = here.get(at.topic), there.get(link.target_topic(at.topic))

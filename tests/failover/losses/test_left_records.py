@@ -40,6 +40,9 @@ async def test_what_was_replayed_is_left_no_more(tmp_path: Path) -> None:
         assert await counted() == [(1, 3, False)]
         await replay(lost.there, target, manifest, folder, lambda _records: None)
         assert await counted() == []
+        gone = [replace(left[0], topic="gone")]
+        (untold,) = await count_left(sites, gone)
+        assert (untold.records, untold.may_be_replayed) == (None, True), "whose log that was nobody can say"
         await append(target, REPLAYS, encode_batch([Record(0, 0, b"another version's", b"{}")]))
         assert await counted() == [(0, 4, True), (1, 3, True)], "what it says is not guessed at"
 
