@@ -38,11 +38,10 @@ QUIET_S: Final = 2.0
 """The source's ends must stand still this long before a switchover believes that its producers have stopped."""
 DRAINED_HOLDS_S: Final = 10.0
 """A link that was drained longer ago, when the last one of its operation is, is drained again, where nothing keeps
-producers from writing to its source,
+producers from writing to its source.
 """
 DRAINED_AGAIN_MAX: Final = 3
-"""and so often at the most: each time others may take as long.
-"""
+"""So often at the most: each time others may take as long."""
 SILENCE_S: Final = 5.0
 """How long a site may take to answer anything when it is asked which of the two it was that did not."""
 TAKEN_OVER_S: Final = 60.0

@@ -314,7 +314,7 @@ def cut_lines(found: Stranded) -> Iterable[str]:
     """How far was read where the time was over, and how it is read to the end."""
     if found.cut:
         places = ", ".join(f"{tail.where} until offset {tail.read_to} of {tail.end_offset}" for tail in found.cut)
-        yield f"not all was read in the time: {places}; `farshore stranded list --link {found.link} --timeout 10m`"
+        yield f"not all was read in the time: {places}; a longer --timeout reads further"
 
 
 def _left_in_words(found: Stranded) -> str:

@@ -225,7 +225,7 @@ def _of_looks(
         yield DrillFinding("not_looked_at", status.link, text + because)
     elif live is not None and trouble:
         text = f"not all of {status.source} could be looked at: what it did not tell is as {status.target} keeps it"
-        yield DrillFinding("not_looked_at", status.link, f"{text} ({trouble})")
+        yield DrillFinding("not_looked_at", status.link, f"{text}, or not known ({trouble})")
     if live is not None and live.source_finding is SiteFinding.REPLACED:
         text = "another cluster answers in its place than the one that was mirrored from"
         yield DrillFinding(RefusalReason.SOURCE_REPLACED.value, status.source, text)
