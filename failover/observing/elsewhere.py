@@ -18,7 +18,7 @@ from broker.client.site import Site
 from broker.client.site_role import site_standing
 from failover.freezing.acl_rights import look, shown_and_hidden
 from failover.journal.log import load_operations
-from failover.journal.standing import is_failback, under_way
+from failover.journal.standing import under_way
 from failover.limits import BACK_S, ELSEWHERE_S
 from failover.observing.contact import CLIENT_ID
 from failover.planning.plan import Elsewhere
@@ -120,10 +120,9 @@ async def look_along(
             entries = await read_entries(link, target, only=())
             operation_id = ""
             if link.source.name in (move_source, move_target):
-                operations = await load_operations(target)
-                if link.source.name == move_target:
-                    operations = {name: log for name, log in operations.items() if not is_failback(log)}
-                operation_id = under_way(link.name, operations, target.clock.now_ms())
+                operations, even_failbacks = await load_operations(target), link.source.name != move_target
+                now_ms = target.clock.now_ms()
+                operation_id = under_way(link.name, operations, now_ms, even_failbacks=even_failbacks)
             run = entries.run
             if run is None or run.state is not RunState.PROMOTED:
                 return Hop(link, topics, operation_id=operation_id)

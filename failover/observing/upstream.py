@@ -22,7 +22,7 @@ from broker.client.site_role import site_standing
 from broker.client.topics import list_topics
 from failover.freezing.choice import UNFROZEN, Freezing
 from failover.journal.log import load_operations
-from failover.journal.standing import is_failback, under_way
+from failover.journal.standing import under_way
 from failover.limits import ELSEWHERE_S
 from failover.observing.contact import CLIENT_ID
 from failover.observing.elsewhere import takes_writes
@@ -121,8 +121,8 @@ async def _look(link: Link, topics: frozenset[str]) -> _Feed:
     try:
         async with timeout(ELSEWHERE_S), _called(link.target) as target:
             operations = await load_operations(target)
-            moves = {name: log for name, log in operations.items() if not is_failback(log)}  # it goes the other way
-            if operation_id := under_way(link.name, moves, target.clock.now_ms()):
+            now_ms = target.clock.now_ms()
+            if operation_id := under_way(link.name, operations, now_ms, even_failbacks=False):  # it goes the other way
                 return _Feed(link, operation_id=operation_id)
             if not topics:
                 return _Feed(link)
