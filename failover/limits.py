@@ -88,6 +88,10 @@ ELSEWHERE_S: Final = 5.0
 """How long a third site may take to say whether it took over what is to be moved,"""
 BACK_S: Final = 3.0
 """and how long of that the site before it whether clients came back."""
+OTHERS_END_S: Final = 5.0
+"""How long who gives a move up, and would let clients in again, waits for another move to be given up, too: of two that
+begin at once each may have refused the other.
+"""
 OPEN_REPLAY_S: Final = 90.0
 """How long a replay waits for the end of another one's transaction: that times out after a minute, and is looked at
 every ten seconds then.

@@ -275,12 +275,22 @@ def _are_names(found: object) -> bool:
     return isinstance(found, list) and all(isinstance(name, str) for name in found)
 
 
-def under_way(link: str, operations: Mapping[str, OperationLog], now_ms: int, *, even_failbacks: bool = True) -> str:
+def under_way(
+    link: str,
+    operations: Mapping[str, OperationLog],
+    now_ms: int,
+    *,
+    even_failbacks: bool = True,
+    even_giving_up: bool = True,
+) -> str:
     """The operation along the link that has not ended; "" where there is none. Of those that have, which are most, the
     evidence is not opened: third sites have a few seconds to be asked in, for all the links of a move.
+    `even_giving_up`: also one that moves nobody, and has its freeze still to undo.
     """
     for log in operations.values():
         if log.is_ended or (not even_failbacks and is_failback(log)):
+            continue
+        if not even_giving_up and log.entries and log.entries[-1].event == Event.GIVING_UP:
             continue
         standing = standing_of(log, now_ms)
         if standing.state in OPEN_STATES and link in standing.links:

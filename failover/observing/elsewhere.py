@@ -51,10 +51,15 @@ class Hop:
 
 
 async def look_elsewhere(
-    link: Link, links: Iterable[Link], topics: Iterable[str], unasked: Iterable[str] = ()
+    link: Link,
+    links: Iterable[Link],
+    topics: Iterable[str],
+    unasked: Iterable[str] = (),
+    *,
+    even_giving_up: bool = True,
 ) -> tuple[Elsewhere, ...]:
     """Who else has the move's topics (the source's names), or is about to, or may have them, as the other links say.
-    `unasked`: sites that are passed over.
+    `unasked`: sites that are passed over. `even_giving_up`: of operations, as `under_way` has it.
 
     Who does not tell is in the answer, too.
     """
@@ -66,7 +71,8 @@ async def look_elsewhere(
     while level:
         ways = _ways(others, level, but=passed | ends if level.keys() <= ends else passed)
         looked = await side_by_side(
-            look_along(one, its, others, link.source.name, link.target.name) for one, its in ways
+            look_along(one, its, others, link.source.name, link.target.name, even_giving_up=even_giving_up)
+            for one, its in ways
         )
         hops += looked
         level = {}
@@ -109,7 +115,13 @@ def judge(hops: Sequence[Hop], ends: Iterable[str]) -> Iterable[Elsewhere]:
 
 
 async def look_along(
-    link: Link, topics: frozenset[str], others: Sequence[Link], move_source: str, move_target: str = ""
+    link: Link,
+    topics: frozenset[str],
+    others: Sequence[Link],
+    move_source: str,
+    move_target: str = "",
+    *,
+    even_giving_up: bool = True,
 ) -> Hop:
     """`topics`: of those that it carries, as its source calls them. `move_source`, `move_target`: the sites of the
     move, from neither of which another one is to take them on meanwhile. A failback of a link from the target brings
@@ -120,9 +132,13 @@ async def look_along(
             entries = await read_entries(link, target, only=())
             operation_id = ""
             if link.source.name in (move_source, move_target):
-                operations, even_failbacks = await load_operations(target), link.source.name != move_target
-                now_ms = target.clock.now_ms()
-                operation_id = under_way(link.name, operations, now_ms, even_failbacks=even_failbacks)
+                operation_id = under_way(
+                    link.name,
+                    await load_operations(target),
+                    target.clock.now_ms(),
+                    even_failbacks=link.source.name != move_target,
+                    even_giving_up=even_giving_up,
+                )
             run = entries.run
             if run is None or run.state is not RunState.PROMOTED:
                 return Hop(link, topics, operation_id=operation_id)

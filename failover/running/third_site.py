@@ -6,13 +6,15 @@ So it is asked before the fence, and before clients are let in again at a source
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Collection, Iterable
 
 from failover.errors import OperationUnderWay
+from failover.limits import DRAIN_POLL_S, OTHERS_END_S
 from failover.observing.elsewhere import look_elsewhere
 from failover.observing.sites import Sites
 from failover.observing.upstream import look_moving_in
-from failover.planning.plan import OperationPlan
+from failover.planning.plan import Elsewhere, OperationPlan
 from mirror.api import Link
 
 
@@ -42,23 +44,38 @@ async def refuse_third_site(plan: OperationPlan, sites: Sites) -> None:
 
 
 async def active_by_now(plan: OperationPlan, sites: Sites) -> frozenset[str]:
-    """As `active_elsewhere`, of what is moved; who did not tell when it was planned is not asked."""
-    topics = {view.topic for view in plan.snapshot.partitions}
-    return await active_elsewhere(sites.link, sites.links, topics | sites.link.named_topics, _untold_then(plan))
+    """As `active_elsewhere`, of what is moved; who did not tell when it was planned is not asked. Looks again for
+    OTHERS_END_S where nothing but operations that have not ended is in the way.
+    """
+    loop = asyncio.get_running_loop()
+    until_s = loop.time() + OTHERS_END_S
+    topics = {view.topic for view in plan.snapshot.partitions} | sites.link.named_topics
+    while True:
+        found = await _beside(sites.link, sites.links, topics, _untold_then(plan))
+        if not found or not all(one.operation_id for one in found) or loop.time() > until_s:
+            return frozenset(one.site for one in found)
+        await asyncio.sleep(DRAIN_POLL_S)
 
 
-async def active_elsewhere(
-    link: Link, links: Iterable[Link], topics: Collection[str], unasked: Collection[str] = ()
-) -> frozenset[str]:
+async def active_elsewhere(link: Link, links: Iterable[Link], topics: Collection[str]) -> frozenset[str]:
     """Third sites that have taken over these topics, or are about to, or do not tell: beside them the link's source
     would be a second active site if clients were let in there again. Nobody is asked where the file has no other link
-    that may have them. `unasked`: sites that are passed over.
+    that may have them.
+    """
+    return frozenset(one.site for one in await _beside(link, links, topics))
+
+
+async def _beside(
+    link: Link, links: Iterable[Link], topics: Collection[str], unasked: Collection[str] = ()
+) -> list[Elsewhere]:
+    """`unasked`: sites that are passed over. So is an operation that is given up just now: it opens no site, and where
+    it waits for this one as this one does for it neither source would be let take writes again.
     """
     others = [one for one in links if one.name != link.name]
     if not any(link.source in (one.source, one.target) for one in others):
-        return frozenset()
-    found = await look_elsewhere(link, others, topics, unasked)
-    return frozenset(one.site for one in found if one.operation_id or one.is_active is not False)
+        return []
+    found = await look_elsewhere(link, others, topics, unasked, even_giving_up=False)
+    return [one for one in found if one.operation_id or one.is_active is not False]
 
 
 def _untold_then(plan: OperationPlan) -> frozenset[str]:

@@ -134,7 +134,9 @@ async def test_what_stands_by_for_an_active_site_is_not_moved_on_beside_it(tmp_p
 
 
 async def test_of_two_along_a_chain_that_begin_at_once_one_opens_its_target_at_most(tmp_path: Path) -> None:
-    """East to west, and west to north: each had looked before the other's first entry was written."""
+    """East to west, and west to north: each had looked before the other's first entry was written. Where each refused
+    the other the first one left its source closed, as its clients might be at north by now.
+    """
     async with mesh(tmp_path, "east-west", "west-north") as sites:
         await eventually(lambda: sites.has_mirrored("west-north"), "the second link to have mirrored something")
         await sites.only("west")
@@ -149,6 +151,21 @@ async def test_of_two_along_a_chain_that_begin_at_once_one_opens_its_target_at_m
         refused = [error for error in ended if isinstance(error, OperationUnderWay)]
         assert refused
         assert len(refused) + sum(isinstance(one, tuple) for one in ended) == 2, ended
+
+
+async def test_of_two_from_one_site_that_begin_at_once_neither_leaves_it_frozen(tmp_path: Path) -> None:
+    """Who found it frozen by the other stayed open beside that, which was refused then, and left it closed."""
+    async with mesh(tmp_path, "east-west", "east-north") as sites:
+        moves = [await sites.plan(name) for name in ("east-west", "east-north")]
+
+        async def switch_over(move: LinkMove) -> tuple[OperationResult, ...]:
+            name = move.sites.link.name
+            return await begin([move], sites.intent(name), f"switchover-{name}", "tests", {})
+
+        ended = await asyncio.gather(*map(switch_over, moves), return_exceptions=True)
+        assert any(isinstance(one, OperationUnderWay) for one in ended)
+        assert all(isinstance(one, tuple | OperationUnderWay) for one in ended), ended
+        assert len(await sites.active()) == 1
 
 
 @pytest.mark.parametrize("is_there", [True, False])
