@@ -15,6 +15,7 @@ from failover.limits import UNHEARD_S
 from failover.planning.intent import INTENT_FIELDS, Intent, read_intent
 from failover.planning.moves import GroupMove, MoveKind
 from failover.running.steps import BEFORE_FENCE, Operation, OperationStep
+from mirror.api import Link
 
 
 class OperationState(StrEnum):
@@ -276,16 +277,17 @@ def _are_names(found: object) -> bool:
 
 
 def under_way(
-    link: str,
+    link: Link,
     operations: Mapping[str, OperationLog],
     now_ms: int,
     *,
     even_failbacks: bool = True,
     even_giving_up: bool = True,
 ) -> str:
-    """The operation along the link that has not ended; "" where there is none. Of those that have, which are most, the
-    evidence is not opened: third sites have a few seconds to be asked in, for all the links of a move.
-    `even_giving_up`: also one that moves nobody, and has its freeze still to undo.
+    """The operation along the link that has not ended; "" where there is none. One that cannot be read, or that a newer
+    version wrote, counts while its machine is heard of; one that gave the link up does not. Of those that have ended,
+    which are most, the evidence is not opened: third sites have a few seconds to be asked in, for all the links of a
+    move. `even_giving_up`: also one that moves nobody, and has its freeze still to undo.
     """
     for log in operations.values():
         if log.is_ended or (not even_failbacks and is_failback(log)):
@@ -293,9 +295,16 @@ def under_way(
         if not even_giving_up and log.entries and log.entries[-1].event == Event.GIVING_UP:
             continue
         standing = standing_of(log, now_ms)
-        if standing.state in OPEN_STATES and link in standing.links:
+        is_along = link.name in standing.links and link.name not in given_up_links(as_told(log))
+        if not standing.links:  # its first entry cannot be read, and its lease says between which sites it goes
+            is_along = (standing.source, standing.target) == (link.source.name, link.target.name)
+        if is_along and (standing.state in OPEN_STATES or _is_heard(standing, now_ms)):
             return log.operation_id
     return ""
+
+
+def _is_heard(standing: OperationStanding, now_ms: int) -> bool:
+    return abs(now_ms - standing.heard_at_ms) < UNHEARD_S * 1000
 
 
 def refuse_second(operations: Mapping[str, OperationLog], sites: tuple[str, str], now_ms: int) -> None:
@@ -314,7 +323,7 @@ def refuse_second(operations: Mapping[str, OperationLog], sites: tuple[str, str]
                 f"{log.operation_id} was written by a newer version of farshore, and whether it has ended cannot be "
                 "told; nothing was changed"
             )
-        is_heard = abs(now_ms - standing.heard_at_ms) < UNHEARD_S * 1000  # nobody watches one that is damaged
+        is_heard = _is_heard(standing, now_ms)  # nobody watches one that is damaged
         if standing.state is OperationState.DAMAGED and is_heard and not log.is_ended:
             standing = replace(standing, state=OperationState.UNDER_WAY)
         if standing.state not in OPEN_STATES:

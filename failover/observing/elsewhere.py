@@ -133,7 +133,7 @@ async def look_along(
             operation_id = ""
             if link.source.name in (move_source, move_target):
                 operation_id = under_way(
-                    link.name,
+                    link,
                     await load_operations(target),
                     target.clock.now_ms(),
                     even_failbacks=link.source.name != move_target,

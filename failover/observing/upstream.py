@@ -122,7 +122,7 @@ async def _look(link: Link, topics: frozenset[str]) -> _Feed:
         async with timeout(ELSEWHERE_S), _called(link.target) as target:
             operations = await load_operations(target)
             now_ms = target.clock.now_ms()
-            if operation_id := under_way(link.name, operations, now_ms, even_failbacks=False):  # it goes the other way
+            if operation_id := under_way(link, operations, now_ms, even_failbacks=False):  # it goes the other way
                 return _Feed(link, operation_id=operation_id)
             if not topics:
                 return _Feed(link)

@@ -308,7 +308,7 @@ async def _elsewhere(sites: Sites, snapshot: Snapshot, freezing: Freezing) -> tu
     if not above and not is_untold:
         return found
     operations = await sites.readers.operations.read(sites.target)
-    if not under_way(sites.link.name, operations, sites.target.clock.now_ms()):
+    if not under_way(sites.link, operations, sites.target.clock.now_ms()):
         return (*found, *above)
     return tuple(one for one in found if one.is_active is not None or not is_untold)
 

@@ -38,6 +38,7 @@ from failover.journal.values import (
 )
 from failover.planning.intent import FLAGS, INTENT_FIELDS, NAMES, TEXTS
 from mirror.api import LinkRun, RunState
+from mirror.link import Link
 from tests.broker.running import running_broker
 from tests.failover.journal.test_values import INTENT, NOW_MS
 
@@ -130,7 +131,8 @@ def test_no_field_of_an_intent_is_taken_unseen() -> None:
 def test_it_stops_no_operation_of_others_and_is_named(name: str) -> None:
     operations = read_operations([*FORGED[name], *good()])
     refuse_second(operations, OTHERS, NOW_MS + 1_000)
-    assert under_way("another", operations, NOW_MS + 1_000) == ""
+    another = Link("another", Site(OTHERS[0], "127.0.0.1:9"), Site(OTHERS[1], "127.0.0.1:9"), (".*",))
+    assert under_way(another, operations, NOW_MS + 1_000) == ""
     assert [log.operation_id for log in to_forget(operations, OTHERS, 0)] in ([], ["good"])
     assert is_verified(operations["good"])
     assert standing_of(operations["good"], NOW_MS).state is OperationState.VERIFIED

@@ -7,10 +7,12 @@ from typing import Any, NoReturn
 
 import pytest
 
+from broker.client.site import Site
 from failover.journal.standing import under_way
-from failover.journal.values import Event, JournalEntry, OperationLog
+from failover.journal.values import Event, JournalEntry, Lease, OperationLog
 from failover.planning.intent import Intent
 from failover.running.steps import Operation
+from mirror.link import Link
 
 
 class Shut(Mapping[str, Any]):
@@ -26,9 +28,17 @@ class Shut(Mapping[str, Any]):
         return 1
 
 
-def log_of(operation_id: str, *said: tuple[str, Mapping[str, Any]]) -> OperationLog:
+EAST, WEST = Site("east", "127.0.0.1:9"), Site("west", "127.0.0.1:9")
+A, B = (Link(name, EAST, WEST, (".*",)) for name in ("a", "b"))
+UNHEARD_MS = 3_600_000
+NEWER = 1_000
+
+
+def log_of(operation_id: str, *said: tuple[str, Mapping[str, Any]], newer: int = 0, damage: str = "") -> OperationLog:
+    """Its machine was heard of when the epoch began."""
     entries = (JournalEntry(at, at, operation_id, event, detail, "") for at, (event, detail) in enumerate(said))
-    return OperationLog(operation_id, tuple(entries))
+    lease = Lease("x", 0, ("east", "west"))
+    return OperationLog(operation_id, tuple(entries), lease, damage, newer_version=newer)
 
 
 @pytest.mark.parametrize("end", [Event.FINISHED, Event.ABORTED, Event.GIVEN_UP])
@@ -38,6 +48,30 @@ def test_of_operations_that_have_ended_nothing_is_opened(end: Event) -> None:
     intent = Intent(Operation.FAILBACK, ("a",), "west", "east").document()
     back = log_of("back", (Event.PLANNED, {"intent": intent, "who": "x"}))
     operations = {log.operation_id: log for log in (ended, back)}
-    assert under_way("a", operations, 0) == "back"
-    assert under_way("a", operations, 0, even_failbacks=False) == ""
-    assert under_way("b", operations, 0) == ""
+    assert under_way(A, operations, 0) == "back"
+    assert under_way(A, operations, 0, even_failbacks=False) == ""
+    assert under_way(B, operations, 0) == ""
+
+
+PLANNED = (Event.PLANNED, {"intent": Intent(Operation.FAILOVER, ("a", "b"), "east", "west").document(), "who": "x"})
+
+
+@pytest.mark.parametrize(
+    "log",
+    [
+        log_of("op", PLANNED, newer=NEWER),
+        log_of("op", newer=NEWER),
+        log_of("op", PLANNED, damage="entry 1 is missing"),
+        log_of("op", damage="entry 0 is missing"),
+    ],
+)
+def test_one_that_cannot_be_read_is_under_way_while_its_machine_is_heard_of(log: OperationLog) -> None:
+    """A move to another site was planned, and fenced, beside that of a newer version."""
+    assert under_way(A, {"op": log}, 1_000) == "op"
+    assert under_way(A, {"op": log}, UNHEARD_MS) == ""
+    assert under_way(Link("a", WEST, EAST, (".*",)), {"op": log}, 1_000) == ("op" if log.entries else "")
+
+
+def test_what_it_gave_up_is_its_own_no_more() -> None:
+    operations = {"op": log_of("op", PLANNED, (Event.LINK_GIVEN_UP, {"link": "b", "why": "its drain"}))}
+    assert [under_way(one, operations, UNHEARD_MS) for one in (A, B)] == ["op", ""]

@@ -73,7 +73,7 @@ async def under_way(sites: Mesh, name: str, operation_id: str, verb: Operation) 
     journal = OperationJournal(target, operation_id, "another", writer, between)
     async with journal.kept((Event.PLANNED, {"intent": intent.document(), "who": "another"})):
         yield
-    await journal.record(Event.FINISHED, {"verified": True})
+    await journal.record(Event.FINISHED, {"verified": True, "has_findings": False, "results": []})
 
 
 async def test_what_is_about_to_come_to_the_source_or_leave_the_target_is_waited_for(tmp_path: Path) -> None:
