@@ -33,7 +33,7 @@ async def count_left(sites: Sites, left: Sequence[LeftRange]) -> tuple[LeftRange
     until_s = asyncio.get_running_loop().time() + COUNT_MS / 1000
     with suppress(ClientError, TimeoutError):
         async with timeout_at(until_s):
-            with suppress(ClientError, ReplayRefused, ValueError):  # another version wrote it, say: it is not known
+            with suppress(ClientError, ReplayRefused, WireError):  # another version wrote it, or it is damaged, say
                 found = await _but_replayed(link, sites.source, sites.target, left)
             counter = await carried_counter(link, sites.source, sites.target)
             for at, one in enumerate(found if counter is not None else ()):

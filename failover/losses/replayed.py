@@ -18,6 +18,7 @@ from broker.client.offsets import log_end_offsets
 from broker.client.topics import describe_topics
 from broker.wire.vocabulary import IsolationLevel, TopicPartition
 from failover.errors import ReplayRefused
+from failover.journal.lines import read_json
 from mirror.api import Link
 
 REPLAYS: Final = TopicPartition("__farshore-replays", 0)
@@ -37,11 +38,24 @@ async def read_replays(target: Cluster, end: int) -> dict[bytes, Ranges]:
     """Per partition of any source what was replayed of it. Raises ReplayRefused, ClientError."""
     found: dict[bytes, Ranges] = {}
     async for record in read_records(target, REPLAYS, 0, end, IsolationLevel.READ_COMMITTED):
-        value = json.loads(record.value or b"{}")
-        if record.key is None or value.get("v") != PROGRESS_VERSION:
+        done = read_done(record.value)
+        if record.key is None or done is None:
             raise ReplayRefused(f"{REPLAYS} offset {record.offset} is no entry of a replay by this version")
-        found[record.key] = tuple((first, behind) for first, behind in value["done"])
+        found[record.key] = done
     return found
+
+
+def read_done(value: bytes | None) -> Ranges | None:
+    """What an entry says was replayed. None: nobody of ours wrote it, or another version did. Pure."""
+    match read_json(value):
+        case {"v": version, "done": [*ranges]} if version == PROGRESS_VERSION:
+            spans = [(one[0], one[1]) for one in ranges if _is_span(one)]
+            return tuple(spans) if len(spans) == len(ranges) else None
+    return None
+
+
+def _is_span(found: object) -> bool:
+    return isinstance(found, list) and len(found) == 2 and all(type(offset) is int for offset in found)
 
 
 async def replayed_of(
