@@ -72,8 +72,10 @@ async def replayed_of(
     )
     done: dict[bytes, Ranges] = {}
     if REPLAYS.topic in there:
-        ends = await log_end_offsets(target, [REPLAYS], IsolationLevel.READ_COMMITTED)
-        done = await read_replays(target, ends[REPLAYS])
+        end = (await log_end_offsets(target, [REPLAYS]))[REPLAYS]
+        if (await log_end_offsets(target, [REPLAYS], IsolationLevel.READ_COMMITTED))[REPLAYS] < end:
+            raise ReplayRefused(f"a transaction is open in {REPLAYS}: what was replayed behind it cannot be told")
+        done = await read_replays(target, end)
     found = {}
     for at in wanted:
         topic, to = here.get(at.topic), there.get(link.target_topic(at.topic))

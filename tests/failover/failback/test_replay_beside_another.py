@@ -19,10 +19,14 @@ from failover.errors import ReplayRefused
 from failover.failback.export import Manifest, export_stranded
 from failover.failback.replay import REPLAYS_PREFIX, Replayed, _Run, replay
 from failover.failback.stranding import leave_at_source, read_stranded
+from failover.losses.left_records import count_left
 from failover.losses.replayed import REPLAYS
+from failover.observing.left_ranges import left_ranges
+from failover.observing.sites import Sites
+from mirror.offsets.state import read_entries
 from tests.failover.failback.stage import Lost, lost_and_back
 from tests.failover.failback.test_replay import replayed_at
-from tests.failover.stage import PARTITIONS
+from tests.failover.stage import PARTITIONS, now_ms
 
 OTHER = f"{REPLAYS_PREFIX}of-another-site"
 RECORDS = 6
@@ -94,3 +98,15 @@ async def test_one_that_does_not_end_has_the_next_run_refused(tmp_path: Path, mo
             await again(lost, manifest, tmp_path)
         assert await records_at(lost) == RECORDS
     assert "again" in refused.value.hint
+
+
+async def test_of_what_was_brought_behind_it_nobody_says_that_it_is_at_the_source_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with brought_behind_another(tmp_path, monkeypatch) as (lost, _, hung):
+        source, target = lost.stage.source, lost.stage.target
+        left = left_ranges((await read_entries(lost.there, target)).left_at_source(), ())
+        sites = Sites(lost.there, source, target, (), now_ms)
+        assert [(one.records, one.may_be_replayed) for one in await count_left(sites, left)] == [(RECORDS, True)]
+        await end_txn(target, OTHER, hung, commit=True)
+        assert await count_left(sites, left) == ()
