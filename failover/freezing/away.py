@@ -9,10 +9,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from broker.base.time_limits import timeout
 from broker.client.cluster import Cluster
+from broker.client.errors import ClientError
 from broker.client.fanout import both, side_by_side
 from broker.client.topics import list_topics
 from failover.freezing.choice import Freezing, target_topics_of
+from failover.limits import ELSEWHERE_S
 from failover.observing.elsewhere import look_along
 from failover.observing.sites import Sites
 from mirror.api import Link, MirrorError, may_carry_on, may_write_one_topic, promotion_of, read_entries
@@ -66,9 +69,10 @@ async def _topics_brought(sites: Sites) -> set[str]:
 
 
 async def _brings(link: Link, target: Cluster) -> bool:
-    """Where its state cannot be read, too: closed too long is mended, two active sites are not."""
+    """Where its state cannot be read, or not in time, too: closed too long is mended, two active sites are not."""
     try:
-        entries = await read_entries(link, target)
-    except MirrorError:
+        async with timeout(ELSEWHERE_S):
+            entries = await read_entries(link, target)
+    except (ClientError, MirrorError, TimeoutError):
         return True
     return promotion_of(entries) is None and bool(entries.mirrored_topics())

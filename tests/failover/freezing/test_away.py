@@ -143,6 +143,17 @@ async def test_of_a_link_that_does_not_tell_the_topics_stay_closed_but_for_those
         assert (then.role, then.topics) == (SiteRole.STANDBY, ("hotels",)), "and of `.*` nobody knows which went"
 
 
+async def test_a_damaged_state_of_another_link_keeps_its_topics_closed_and_stops_no_move(tmp_path: Path) -> None:
+    """The failover of the one link could not be planned."""
+    async with lost(tmp_path) as sites:
+        orders = sites.links["orders-back"]
+        await promote_link(orders, sites.stage.source, "switchover-2", ["failover-1"])
+        for log in (tmp_path / "east").glob(f"{orders.state_topic}-*/*.log"):
+            log.write_bytes(log.read_bytes()[:-1] + b"?" if log.stat().st_size else b"")
+        freezing = await kept(sites, "flights")
+        assert freezing.target_kept == ("orders",)
+
+
 def test_what_a_link_that_stays_keeps_is_not_opened_with_those_that_go() -> None:
     flights = Freezing(target=STANDBY, target_topics=("flights",), target_kept=("hotels", "orders"))
     orders = Freezing(target=STANDBY, target_topics=("orders",), target_kept=("flights", "hotels"))
