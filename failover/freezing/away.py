@@ -48,7 +48,7 @@ async def _topics_away(sites: Sites) -> set[str]:
     names = await list_topics(sites.target)
     carried = [frozenset(filter(one.selects_topic, names)) for one in others]
     looked = await side_by_side(
-        look_along(one, topics, sites.links, site) for one, topics in zip(others, carried, strict=True)
+        look_along(one, topics, sites.links, sites.readers, site) for one, topics in zip(others, carried, strict=True)
     )
     away = [hop.link for hop in looked if hop.is_moved or hop.operation_id or not hop.is_told]
     return {topic for link in away for topic in link.topics}

@@ -56,13 +56,17 @@ class _LogWentBack(Exception):
 
 
 class OperationsReader:
-    """Reads a target's operations again and again, each time on from where it stopped."""
+    """Reads a target's operations again and again, each time on from where it stopped. Those who ask while somebody
+    reads share the read that begins next.
+    """
 
     def __init__(self) -> None:
         self._turn = asyncio.Lock()
+        self._reads_begun = 0
         self._begin(None)
 
     def _begin(self, topic: Topic | None) -> None:
+        self._read_whole = 0
         self._topic = topic
         self._start = 0
         self._read_to = 0
@@ -71,13 +75,18 @@ class OperationsReader:
 
     async def read(self, target: Cluster) -> dict[str, OperationLog]:
         """All that the target keeps, by id; none where there never was one. Raises ClientError."""
+        asked_behind = self._reads_begun
         async with self._turn:
+            if self._read_whole > asked_behind:
+                return self._folding.operations()
+            self._reads_begun += 1
             if self._topic is None:
                 topic, span = await journal_topic(target), None
             else:  # side by side: of one that was deleted since, the end is not asked for in vain every time
                 topic, span = await both(journal_topic(target), _journal_span(target))
             if topic is None:
                 self._begin(None)
+                self._read_whole = self._reads_begun
                 return {}
             span = span if span is not None else await _journal_span(target)
             if isinstance(span, ClientError):
@@ -91,7 +100,7 @@ class OperationsReader:
                     self._begin(topic)
                     await self._read_on(target, span)
                 unread.pop_all()
-            self._start, self._read_to = span.start, span.end
+            self._start, self._read_to, self._read_whole = span.start, span.end, self._reads_begun
             return self._folding.operations()
 
     async def _read_on(self, target: Cluster, span: LogSpan) -> bool:

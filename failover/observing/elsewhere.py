@@ -17,10 +17,10 @@ from broker.client.fanout import both, side_by_side
 from broker.client.site import Site
 from broker.client.site_role import site_standing
 from failover.freezing.acl_rights import look, shown_and_hidden
-from failover.journal.log import load_operations
 from failover.journal.standing import under_way
 from failover.limits import BACK_S, ELSEWHERE_S
 from failover.observing.contact import CLIENT_ID
+from failover.observing.readers import Readers
 from failover.planning.plan import Elsewhere
 from mirror.api import STATUS_LIMITS, Link, RunState, StateEntries, is_later, promotion_of, read_entries
 
@@ -57,12 +57,15 @@ async def look_elsewhere(
     unasked: Iterable[str] = (),
     *,
     even_giving_up: bool = True,
+    readers: Readers | None = None,
 ) -> tuple[Elsewhere, ...]:
     """Who else has the move's topics (the source's names), or is about to, or may have them, as the other links say.
-    `unasked`: sites that are passed over. `even_giving_up`: of operations, as `under_way` has it.
+    `unasked`: sites that are passed over. `even_giving_up`: of operations, as `under_way` has it. `readers`: of
+    who asks of several links.
 
     Who does not tell is in the answer, too.
     """
+    readers = readers if readers is not None else Readers()
     ends = {link.source.name, link.target.name}
     others = [one for one in links if one.name != link.name]
     here = frozenset(topics)
@@ -71,7 +74,7 @@ async def look_elsewhere(
     while level:
         ways = _ways(others, level, but=passed | ends if level.keys() <= ends else passed)
         looked = await side_by_side(
-            look_along(one, its, others, link.source.name, link.target.name, even_giving_up=even_giving_up)
+            look_along(one, its, others, readers, link.source.name, link.target.name, even_giving_up=even_giving_up)
             for one, its in ways
         )
         hops += looked
@@ -118,6 +121,7 @@ async def look_along(
     link: Link,
     topics: frozenset[str],
     others: Sequence[Link],
+    readers: Readers,
     move_source: str,
     move_target: str = "",
     *,
@@ -134,7 +138,7 @@ async def look_along(
             if link.source.name in (move_source, move_target):
                 operation_id = under_way(
                     link,
-                    await load_operations(target),
+                    await readers.operations_at(target),
                     target.clock.now_ms(),
                     even_failbacks=link.source.name != move_target,
                     even_giving_up=even_giving_up,

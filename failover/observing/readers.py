@@ -12,17 +12,25 @@ from broker.client.fanout import both, side_by_side
 from broker.wire.vocabulary import NO_LEADER, TopicPartition
 from failover.journal.log import OperationsReader, transactional_id
 from failover.journal.topic import WHERE
+from failover.journal.values import OperationLog
 from failover.limits import READ_AHEAD_S
 from mirror.api import Link, MirrorError, StateReaders
 
 
 @dataclass(frozen=True, slots=True)
 class Readers:
-    """Of one target. `completed`: links by their names, as both sites completed them at the last look."""
+    """Of one target. `completed`: links by their names, as both sites completed them at the last look. `elsewhere`: the
+    operations of other sites, by their names: each link of a move asks for them, in a few seconds.
+    """
 
     operations: OperationsReader = field(default_factory=OperationsReader)
+    elsewhere: dict[str, OperationsReader] = field(default_factory=dict)
     states: StateReaders = field(default_factory=StateReaders)
     completed: dict[str, Link] = field(default_factory=dict)
+
+    async def operations_at(self, site: Cluster) -> dict[str, OperationLog]:
+        """Of another site. Raises ClientError."""
+        return await self.elsewhere.setdefault(site.site.name, OperationsReader()).read(site)
 
     async def begin(self, link: Link, target: Cluster) -> None:
         """Read what the looks will ask for, as far as it can be had in READ_AHEAD_S: it is long where there were many

@@ -21,11 +21,11 @@ from broker.client.site import Site
 from broker.client.site_role import site_standing
 from broker.client.topics import list_topics
 from failover.freezing.choice import UNFROZEN, Freezing
-from failover.journal.log import load_operations
 from failover.journal.standing import under_way
 from failover.limits import ELSEWHERE_S
 from failover.observing.contact import CLIENT_ID
 from failover.observing.elsewhere import takes_writes
+from failover.observing.readers import Readers
 from failover.planning.plan import Elsewhere
 from mirror.api import STATUS_LIMITS, Link, promotion_of, read_entries
 
@@ -43,12 +43,13 @@ class _Feed:
 
 
 async def look_upstream(
-    link: Link, links: Sequence[Link], freezing: Freezing, topics: Iterable[str]
+    link: Link, links: Sequence[Link], freezing: Freezing, topics: Iterable[str], readers: Readers | None = None
 ) -> tuple[Elsewhere, ...]:
     """Who is about to take some of these topics (its own names) to the move's source. And for whom that stands by,
     where it is closed for good to some of them: who of those that feed it is active, or does not say, or is moved from.
-    One that is only frozen was the active site when a move began.
+    One that is only frozen was the active site when a move began. `readers`: as `look_elsewhere` has them.
     """
+    readers = readers if readers is not None else Readers()
     here = frozenset(topics)
     level, closed = {link.source.name: here}, {link.source.name: _closed_for_good(freezing, here)}
     seen, found = {link.source.name, link.target.name}, list[Elsewhere]()
@@ -56,7 +57,7 @@ async def look_upstream(
         ways = _ways_to(level, [one for one in links if one.name != link.name and one.source.name not in seen])
         standing_by = {one.name: names for one, names in _ways_to(closed, [one for one, _ in ways])}
         level = {}
-        for feed in await side_by_side(_look(one, standing_by.get(one.name, frozenset())) for one, _ in ways):
+        for feed in await side_by_side(_look(one, standing_by.get(one.name, frozenset()), readers) for one, _ in ways):
             name, site = feed.link.name, feed.link.source.name
             if feed.operation_id:
                 found.append(Elsewhere(name, feed.link.target.name, is_active=False, operation_id=feed.operation_id))
@@ -69,9 +70,11 @@ async def look_upstream(
     return tuple({(one.site, one.operation_id): one for one in found}.values())
 
 
-async def look_moving_in(link: Link, links: Sequence[Link], topics: Iterable[str]) -> tuple[Elsewhere, ...]:
+async def look_moving_in(
+    link: Link, links: Sequence[Link], topics: Iterable[str], readers: Readers
+) -> tuple[Elsewhere, ...]:
     """As `look_upstream`, who is about to take topics to the move's source alone: that is asked, and nobody else."""
-    return await look_upstream(link, links, UNFROZEN, topics)
+    return await look_upstream(link, links, UNFROZEN, topics, readers)
 
 
 async def look_above_lost(link: Link, links: Sequence[Link], topics: Iterable[str]) -> tuple[Elsewhere, ...]:
@@ -116,11 +119,11 @@ def _ways_to(level: dict[str, frozenset[str]], links: Iterable[Link]) -> list[tu
     return [(one, carried) for one, names in named if (carried := frozenset(filter(None, names)))]
 
 
-async def _look(link: Link, topics: frozenset[str]) -> _Feed:
+async def _look(link: Link, topics: frozenset[str], readers: Readers) -> _Feed:
     """`topics`: for which the link's target stands by."""
     try:
         async with timeout(ELSEWHERE_S), _called(link.target) as target:
-            operations = await load_operations(target)
+            operations = await readers.operations_at(target)
             now_ms = target.clock.now_ms()
             if operation_id := under_way(link, operations, now_ms, even_failbacks=False):  # it goes the other way
                 return _Feed(link, operation_id=operation_id)

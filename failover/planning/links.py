@@ -301,7 +301,8 @@ async def _elsewhere(sites: Sites, snapshot: Snapshot, freezing: Freezing) -> tu
     """
     topics = {view.topic for view in snapshot.partitions}
     found, above = await both(
-        look_elsewhere(sites.link, sites.links, topics), _upstream(sites, snapshot, freezing, topics)
+        look_elsewhere(sites.link, sites.links, topics, readers=sites.readers),
+        _upstream(sites, snapshot, freezing, topics),
     )
     above = not_among(found, above)
     is_untold = freezing.source_denials is not None and any(one.is_active is None for one in found)
@@ -321,7 +322,7 @@ async def _upstream(
         return ()
     if sites.source is None:
         return await look_above_lost(sites.link, sites.links, topics)
-    return await look_upstream(sites.link, sites.links, freezing, topics)
+    return await look_upstream(sites.link, sites.links, freezing, topics, sites.readers)
 
 
 async def _freezing_source(sites: Sites, hooks: Hooks, mirrored: Collection[str], whole_site: bool) -> Freezing:

@@ -166,7 +166,7 @@ async def _may_be_elsewhere(each: Sequence[Sites]) -> bool:
     for sites in each:
         link = sites.link
         mirrored = (await read_entries(link, sites.target)).mirrored_topics()
-        if await active_elsewhere(link, sites.links, mirrored | link.named_topics):
+        if await active_elsewhere(sites, mirrored | link.named_topics):
             return True
     return False
 

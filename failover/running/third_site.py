@@ -7,7 +7,7 @@ So it is asked before the fence, and before clients are let in again at a source
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 
 from failover.errors import OperationUnderWay
 from failover.limits import DRAIN_POLL_S, OTHERS_END_S
@@ -15,7 +15,6 @@ from failover.observing.elsewhere import look_elsewhere
 from failover.observing.sites import Sites
 from failover.observing.upstream import look_moving_in
 from failover.planning.plan import Elsewhere, OperationPlan
-from mirror.api import Link
 
 
 async def refuse_third_site(plan: OperationPlan, sites: Sites) -> None:
@@ -26,9 +25,9 @@ async def refuse_third_site(plan: OperationPlan, sites: Sites) -> None:
     """
     link, seen = sites.link, plan.snapshot
     topics = {view.topic for view in seen.partitions}
-    found = await look_elsewhere(link, sites.links, topics, _untold_then(plan))
+    found = await look_elsewhere(link, sites.links, topics, _untold_then(plan), readers=sites.readers)
     if sites.source is not None and (seen.interrupted or not seen.is_promoted):  # groups that stayed follow a move
-        found = (*found, *await look_moving_in(link, sites.links, topics))
+        found = (*found, *await look_moving_in(link, sites.links, topics, sites.readers))
     for one in found:
         if one.operation_id or one.is_active:
             moves = f"{one.operation_id} takes", f"to {one.site}, or back from there"
@@ -51,30 +50,29 @@ async def active_by_now(plan: OperationPlan, sites: Sites) -> frozenset[str]:
     until_s = loop.time() + OTHERS_END_S
     topics = {view.topic for view in plan.snapshot.partitions} | sites.link.named_topics
     while True:
-        found = await _beside(sites.link, sites.links, topics, _untold_then(plan))
+        found = await _beside(sites, topics, _untold_then(plan))
         if not found or not all(one.operation_id for one in found) or loop.time() > until_s:
             return frozenset(one.site for one in found)
         await asyncio.sleep(DRAIN_POLL_S)
 
 
-async def active_elsewhere(link: Link, links: Iterable[Link], topics: Collection[str]) -> frozenset[str]:
+async def active_elsewhere(sites: Sites, topics: Collection[str]) -> frozenset[str]:
     """Third sites that have taken over these topics, or are about to, or do not tell: beside them the link's source
     would be a second active site if clients were let in there again. Nobody is asked where the file has no other link
     that may have them.
     """
-    return frozenset(one.site for one in await _beside(link, links, topics))
+    return frozenset(one.site for one in await _beside(sites, topics))
 
 
-async def _beside(
-    link: Link, links: Iterable[Link], topics: Collection[str], unasked: Collection[str] = ()
-) -> list[Elsewhere]:
+async def _beside(sites: Sites, topics: Collection[str], unasked: Collection[str] = ()) -> list[Elsewhere]:
     """`unasked`: sites that are passed over. So is an operation that is given up just now: it opens no site, and where
     it waits for this one as this one does for it neither source would be let take writes again.
     """
-    others = [one for one in links if one.name != link.name]
+    link = sites.link
+    others = [one for one in sites.links if one.name != link.name]
     if not any(link.source in (one.source, one.target) for one in others):
         return []
-    found = await look_elsewhere(link, others, topics, unasked, even_giving_up=False)
+    found = await look_elsewhere(link, others, topics, unasked, even_giving_up=False, readers=sites.readers)
     return [one for one in found if one.operation_id or one.is_active is not False]
 
 

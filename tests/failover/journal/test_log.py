@@ -120,6 +120,23 @@ async def test_who_reads_again_reads_on_and_one_that_was_made_anew_from_its_star
     assert list(await reader.read(target.there)) == ["three"]
 
 
+async def test_who_asks_while_others_read_is_told_what_stood_there_when_he_asked(target: _Target) -> None:
+    reader = OperationsReader()
+    journal = await begun(target.here)
+    first = asyncio.create_task(reader.read(target.there))
+    await asyncio.sleep(0)
+    await journal.record("step", {})
+    others = [asyncio.create_task(reader.read(target.there)) for _ in range(3)]
+    await asyncio.sleep(0)
+    first.cancel()
+    others[0].cancel()
+    found = await asyncio.gather(first, *others, return_exceptions=True)
+    assert [isinstance(one, asyncio.CancelledError) for one in found] == [True, True, False, False]
+    assert found[2] == found[3] == await load_operations(target.there)
+    assert found[2] is not found[3], "what one of them changes is not the others'"
+    assert [entry.event for entry in found[3]["one"].entries] == [Event.PLANNED, "step"]
+
+
 async def test_who_has_it_taken_away_is_refused_and_what_it_wrote_stands(target: _Target) -> None:
     first = await begun(target.here)
     await first.record(Event.STARTED, {"step": "drain"})

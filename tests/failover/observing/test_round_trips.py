@@ -193,3 +193,16 @@ async def test_an_operation_begins_in_few_round_trips(tmp_path: Path) -> None:
     assert [entry.event for entry in logs["first"].entries] == [Event.PLANNED]
     assert {log.lease.who for log in logs.values() if log.lease is not None} == {"ann"}
     assert logs.keys() == {"first", "second"}
+
+
+async def test_many_who_ask_for_operations_at_once_wait_for_two_reads_at_the_most(tmp_path: Path) -> None:
+    """One behind the other: of twenty links each its round trip."""
+    async with two_sites(tmp_path) as stage, far_target(stage) as (far, target):
+        writer, _ = await claim(stage.target, ("east", "west"), lambda _: None)
+        await OperationJournal(stage.target, "first", "ann", writer, ("east", "west")).record(Event.PLANNED, {})
+        reader = OperationsReader()
+        await reader.read(target)
+        far.round_trips = 0
+        found = await asyncio.gather(*(reader.read(target) for _ in range(20)))
+        assert far.round_trips <= 2
+    assert [list(one) for one in found] == [["first"]] * 20
