@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
 from dataclasses import replace
+from functools import partial
+from typing import Any, TypeVar
 
 from broker.base.turns import in_turns
 from broker.client.cluster import Cluster
@@ -26,6 +28,9 @@ from mirror.worker.logs import ClusterLogs
 from mirror.worker.occupants import find_occupants, who_came_since, who_may_have_come
 from mirror.worker.origins import Passage
 from mirror.worker.resume import Evidence, SourceLog
+
+A = TypeVar("A")
+B = TypeVar("B")
 
 
 def partition_pairs(link: Link, mirrored: Iterable[MirroredTopic]) -> dict[TopicPartition, TopicPartition]:
@@ -61,7 +66,8 @@ async def gather_evidence(
     source, target = clusters
     known = {where: checkpoint for where, checkpoint in entries.checkpoints.items() if where in pairs}
     at_target = _target_logs(link, target, pairs.values(), known, patience_ms, fenced_logs, parts)
-    (spans, now_ids), ((target_topics, _), read) = await both(_source_logs(source, pairs), at_target)
+    at_source = partial(_source_logs, source, pairs)
+    (spans, now_ids), ((target_topics, _), read) = await _in_order(at_source, at_target, fenced=fenced)
     (logs, unasked), (tails, unread) = split_failures(spans), split_failures(read)
     fresh = [there for where, there in pairs.items() if where not in tails and where not in unread]
     ends, unended = split_failures(await list_each_offset(target, dict.fromkeys(fresh, LATEST)))
@@ -95,6 +101,18 @@ async def gather_evidence(
             left_behind=passage.left_behind(checkpoint) if checkpoint else (),
         )
     return await _compared(clusters, evidence, pairs, passage, holds, patience_ms)
+
+
+async def _in_order(
+    at_source: Callable[[], Coroutine[Any, Any, A]], at_target: Coroutine[Any, Any, B], *, fenced: bool
+) -> tuple[A, B]:
+    """A mirror that goes on brings to the target what an earlier look at the source's ends did not have: it would seem
+    to be lost there.
+    """
+    if fenced:
+        return await both(at_source(), at_target)
+    there = await at_target
+    return await at_source(), there
 
 
 async def _target_logs(
