@@ -19,7 +19,7 @@ from tests.failover.site_stage import FLIGHTS, ORDERS, both_mirrored, two_links
 from tests.failover.stage import PARTITIONS, RECORDS, mirrored, two_sites
 from tests.mirror.harness import running, some_records, write
 
-SWITCHOVER = Intent(Operation.SWITCHOVER, (), "east", "west", is_site=True, freezes=False, drain_timeout_s=3.0)
+SWITCHOVER = Intent(Operation.SWITCHOVER, (), "east", "west", is_site=True, freezes=False, drain_timeout_s=10.0)
 
 
 async def test_what_came_to_a_link_behind_its_drain_is_not_said_to_have_come_after_the_fence(
