@@ -17,7 +17,7 @@ TOXIPROXY_VERSION := v2.12.0
 LOCKED_EXTRAS := audit aws chaos demo dev
 SOURCES := broker mirror failover monitoring chaos deploy tests
 PYTEST ?= $(BIN)/python -m pytest
-LANES := servers locked commands moves back services brokers failover behind
+LANES := servers locked commands moves back services brokers failover looks behind
 # Those that start all their servers themselves run beside the commands and the services, the others share theirs.
 beside_commands := $(patsubst %,tests/interop/test_%.py,acl_freeze acl_sync acls audit_interrupt authorizing_cluster broker_on_zookeeper \
   cluster_of_brokers fleet_etcd kafka_acl_znodes kafka_user_znodes link_rights site_freeze)
@@ -38,7 +38,8 @@ services := $(addprefix tests/,chaos chaos_runs monitoring/canary monitoring/met
   $(beside_services)
 brokers := $(addprefix tests/,broker $(addprefix mirror/,coordinator fleet groups offsets topics)) $(wildcard tests/mirror/test_*.py)
 behind := $(addprefix tests/failover/,drilling freezing journal losses planning)
-failover := $(addprefix tests/failover/,observing running)
+failover := tests/failover/running
+looks := tests/failover/observing
 # The tests' files are small, and worth nothing after them: in memory, where it has so much room and what lies there may be run.
 MEMORY := /dev/shm
 MEMORY_ROOM_MB := 4096
@@ -139,7 +140,7 @@ demo: setup java .cache/spark/.ready
 check := $(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy && $(BIN)/lint-imports
 
 # Those that need nothing but Python begin while Kafka, Spark and the tools are brought here.
-bare := brokers failover behind
+bare := brokers failover looks behind
 
 # Runs side by side, about as long as each other: most tests wait for something, and leave the processors idle.
 test: setup
