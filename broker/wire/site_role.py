@@ -108,14 +108,14 @@ class SiteStanding:
 
     def opened(self, reason: str, topics: Iterable[str], but: Iterable[str] = ()) -> SiteStanding:
         """The next standing, where these topics (none: all) are let in; of a site that refuses all, all are, but for
-        what is closed for good beside that, and for those of `but`, which stay as they are.
+        what is closed for good beside that, and for those of `but`: these are another site's, and closed for good then.
         """
         wanted, kept = set(topics), set(but)
         closed = set(self.topics or self.standby)
         if not self.takes_writes and not self.topics:
             closed |= kept
         closed = closed - wanted if wanted else closed & kept
-        return self._next(reason, closed, set(self.closed_for_good) - wanted)
+        return self._next(reason, closed, ({*self.closed_for_good} | (kept & closed)) - wanted)
 
     def _next(self, reason: str, every: set[str], standby: set[str]) -> SiteStanding:
         """`every` expression is closed, and those that are `standby`, too, for good."""

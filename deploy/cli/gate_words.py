@@ -106,12 +106,15 @@ _REASONS: dict[RefusalReason, tuple[str, str]] = {
         "accepted where the group has no offset there",
     ),
     RefusalReason.FROZEN_FOR_OTHERS: (
-        "the source site {subject} is frozen for other topics, so another move is under way there, or was cut short",
-        "see `farshore site role`; wait for it, run it again, or `farshore site thaw --site {subject}`",
+        "the source site {subject} is frozen for other topics ({detail}): another move is under way there, or was cut "
+        "short, or somebody froze them",
+        "see `farshore site role`, and `farshore operation list --open`: wait for that move, or end it by `farshore "
+        "operation resume` or `abort`. Is there none: `farshore site standby --site {subject} {topics}` keeps closed "
+        "what another site has; where none has it, `farshore site thaw --site {subject} {topics}`",
     ),
     RefusalReason.CLOSED_AT_TARGET: (
-        "the target site {subject} refuses writes to topics of the link, and would go on to",
-        "see `farshore site role`; let them in: `farshore site thaw --site {subject}`",
+        "the target site {subject} refuses writes to topics of the link ({detail}), and would go on to",
+        "see `farshore site role`; let them in: `farshore site thaw --site {subject} {topics}`",
     ),
     RefusalReason.ACTIVE_ELSEWHERE: (
         "{detail} is the active site for topics of this link, as {subject} has it: two would be active",
@@ -123,8 +126,8 @@ _REASONS: dict[RefusalReason, tuple[str, str]] = {
         "the source is a standby site, so another one is active, and {detail}, at the other end of {subject}, does "
         "not say whether it is: two might be",
         "`farshore status --link {subject}` has the reason; where {detail} is lost, `farshore failover` from there; "
-        "where you know that no site is active, have the source be it: `farshore site thaw --site SITE "
-        "--even-if-other-active`",
+        "where you know that no site is active, have the source be it: `farshore site thaw --site {source} --topic "
+        "REGEX --even-if-other-active`, by the expressions that `farshore site role` has for the link's topics",
     ),
     RefusalReason.MOVING_ELSEWHERE: (
         "{subject} takes topics of this link to {detail}, or back from there, and has not ended",
@@ -228,7 +231,8 @@ def reason_of(refusal: GateRefusal, source: str, target: str) -> tuple[str, str]
     message, hint = _REASONS[refusal.reason]
     subject, detail, sites = refusal.subject, refusal.detail, {"source": source, "target": target}
     told = message.format(subject=subject, detail=detail, **sites)
-    return told, hint.format(subject=shlex.quote(subject), detail=shlex.quote(detail), **sites)
+    named = {"subject": shlex.quote(subject), "detail": shlex.quote(detail), "topics": refusal.topic_options}
+    return told, hint.format(**named, **sites)
 
 
 def of_a_step(plan: OperationPlan, refused: GateRefused) -> GateRefused:

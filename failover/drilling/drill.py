@@ -116,8 +116,8 @@ _REFUSALS: dict[RefusalReason, tuple[str, str]] = {
     RefusalReason.PARTITION_UNANSWERED: ("it does not answer at the target: {detail}", ""),
     RefusalReason.GROUP_UNANSWERED: ("nothing can be asked or set of it at the target: {detail}", ""),
     RefusalReason.CLOSED_AT_TARGET: (
-        "it refuses writes to topics of the link, and would go on to",
-        "farshore site thaw --site {target}",
+        "it refuses writes to topics of the link ({detail}), and would go on to",
+        "farshore site thaw --site {target} {topics}",
     ),
     RefusalReason.ACTIVE_ELSEWHERE: (
         "{detail} is the active site, to which that link was moved, or from which it brings the source's topics",
@@ -242,9 +242,9 @@ def _of_plan(plan: OperationPlan) -> Iterable[DrillFinding]:
         if refusal.reason in _REFUSALS:
             detail, step = _REFUSALS[refusal.reason]
             names = {"link": plan.snapshot.link, "target": plan.snapshot.target, "subject": refusal.subject}
-            yield DrillFinding(
-                refusal.reason.value, refusal.subject, detail.format(detail=refusal.detail), step.format(**names)
-            )
+            told = detail.format(detail=refusal.detail)
+            step = step.format(topics=refusal.topic_options, **names)
+            yield DrillFinding(refusal.reason.value, refusal.subject, told, step)
     if plan.snapshot.is_map_lost:
         yield _map_lost(plan.snapshot)
     for view in plan.snapshot.partitions:

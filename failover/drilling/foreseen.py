@@ -23,8 +23,8 @@ _OF_SWITCHOVER: Final[Mapping[RefusalReason, tuple[str, str]]] = MappingProxyTyp
             "farshore group describe --site {source} --group {subject}",
         ),
         RefusalReason.FROZEN_FOR_OTHERS: (
-            "it is frozen for other topics, so a switchover would be refused: another move is under way there, or was "
-            "cut short",
+            "it is frozen for other topics ({detail}), so a switchover would be refused: another move is under way "
+            "there, or was cut short, or somebody froze them",
             "farshore site role",
         ),
         RefusalReason.MAYBE_ELSEWHERE: (

@@ -64,10 +64,14 @@ class Freezing:
         return self.source_denials is not None and self.freezes
 
     @property
-    def is_in_the_way(self) -> bool:
-        """Whether the source is frozen for other topics: another move is under way, or was cut short."""
+    def frozen_for_others(self) -> tuple[str, ...]:
+        """By which expressions the source is frozen, where not by those of the move: another move is under way, or was
+        cut short, or somebody froze it.
+        """
         source = self.source
-        return source is not None and source.role is SiteRole.FROZEN and not source.covers(self.topics)
+        if source is None or source.role is not SiteRole.FROZEN or source.covers(self.topics):
+            return ()
+        return tuple(topic for topic in source.topics if topic not in source.standby)
 
     @property
     def was_left(self) -> bool:

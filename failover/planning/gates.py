@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final
+
+from failover.freezing.denials import topic_options
 
 
 class RefusalReason(StrEnum):
@@ -85,9 +89,23 @@ NOT_FOUND = frozenset({RefusalReason.GROUP_NOT_FOUND, RefusalReason.PARTITION_NO
 @dataclass(frozen=True, slots=True)
 class GateRefusal:
     """One gate that said no; `subject`: the site, group or partition it is about, "" where it is the whole command;
-    `detail`: a third site, an operation's id, or the error that was met, if any.
+    `detail`: a third site, an operation's id, expressions of topics, or the error that was met, if any.
     """
 
     reason: RefusalReason
     subject: str
     detail: str = ""
+
+    @property
+    def topic_options(self) -> str:
+        """Of one that `refusal_for` made: the options that name its expressions."""
+        return topic_options(self.detail.split(_BETWEEN))
+
+
+_BETWEEN: Final = ", "
+"""No expression has it that a topic's name can be like."""
+
+
+def refusal_for(reason: RefusalReason, site: str, expressions: Iterable[str]) -> GateRefusal:
+    """That is about these topics of the site, by the regular expressions of its role."""
+    return GateRefusal(reason, site, _BETWEEN.join(expressions))

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field
 
+from broker.wire.site_role import EVERY_TOPIC
 from failover.freezing.choice import UNFROZEN, Freezing, first_steps, moving_steps
 from failover.losses.lacked_of import state_losses
 from failover.losses.statements import LossTotal, PartitionLoss, state_loss, total_loss
 from failover.observing.contact import SiteFinding
 from failover.observing.snapshot import GroupView, Snapshot
-from failover.planning.gates import GateRefusal, RefusalReason
+from failover.planning.gates import GateRefusal, RefusalReason, refusal_for
 from failover.planning.moves import GroupMove, GroupTotal, MoveKind, group_totals, plan_moves
 from failover.planning.staying import Stay
 from failover.running.steps import Operation, OperationStep
@@ -115,8 +117,8 @@ def plan_switchover(
     ]
     refusals += _lacking(snapshot, lacks)
     refusals += active_at_source(snapshot.groups, left)
-    if freezing.is_in_the_way:
-        refusals.append(GateRefusal(RefusalReason.FROZEN_FOR_OTHERS, snapshot.source))
+    if freezing.frozen_for_others:
+        refusals.append(refusal_for(RefusalReason.FROZEN_FOR_OTHERS, snapshot.source, freezing.frozen_for_others))
     return OperationPlan(
         Operation.SWITCHOVER,
         snapshot,
@@ -216,8 +218,10 @@ def _closed_at_target(snapshot: Snapshot, freezing: Freezing) -> Iterable[GateRe
     if freezing.target is None:
         return
     then = freezing.begun(freezing.target)
-    if any(then.refuses(view.target_topic) for view in snapshot.partitions):
-        yield GateRefusal(RefusalReason.CLOSED_AT_TARGET, snapshot.target)
+    refused = {view.target_topic for view in snapshot.partitions if then.refuses(view.target_topic)}
+    if refused:
+        by = [one for one in then.topics or (EVERY_TOPIC,) if any(re.fullmatch(one, topic) for topic in refused)]
+        yield refusal_for(RefusalReason.CLOSED_AT_TARGET, snapshot.target, by)
 
 
 def _second_active(snapshot: Snapshot, freezing: Freezing, elsewhere: Iterable[Elsewhere]) -> Iterable[GateRefusal]:

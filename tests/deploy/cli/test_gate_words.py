@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from deploy.cli.gate_words import of_a_step, refusal_of, refused_by
+import re
+
+import pytest
+
+from deploy.cli.gate_words import of_a_step, reason_of, refusal_of, refused_by
 from failover.observing.contact import SiteFinding
 from failover.observing.snapshot import Snapshot
-from failover.planning.gates import GateRefusal, RefusalReason
+from failover.planning.gates import GateRefusal, RefusalReason, refusal_for
 from failover.planning.plan import OperationPlan
 from failover.running.steps import Operation
 
@@ -43,6 +47,15 @@ def test_who_reads_is_told_by_the_site_where_he_does() -> None:
         assert refused is not None
         assert "--group GROUP" not in str(of_a_step(plan(reason), refused).hint)
         assert "with --group" not in str(of_a_step(plan(reason), refused).hint)
+
+
+@pytest.mark.parametrize("reason", [RefusalReason.FROZEN_FOR_OTHERS, RefusalReason.CLOSED_AT_TARGET])
+def test_a_site_is_opened_for_the_topics_alone_that_are_in_the_way(reason: RefusalReason) -> None:
+    """It named a thaw of all of it, which let clients write to topics that another site takes, too."""
+    told, hint = reason_of(refusal_for(reason, "west", ["orders-.*", "cars"]), "west", "east")
+    assert "(orders-.*, cars)" in told
+    thaws = re.findall(r"`farshore site thaw ([^`]*)`", hint)
+    assert thaws == ["--site west --topic 'orders-.*' --topic cars"]
 
 
 def test_of_several_links_every_group_that_may_be_left_is_named() -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from broker.client.cluster import Cluster
 from broker.client.site import Site
 from broker.client.site_role import set_site_role, site_standing
 from broker.wire.site_role import SiteRole, SiteStanding
@@ -25,11 +26,12 @@ from failover.running.steps import Operation
 from failover.running.taking_up import begin
 from mirror.link import Link
 from mirror.offsets.operations import promote_link, resume_link
+from mirror.offsets.state import read_entries
 from tests.failover.freezing.test_acl_freeze import locked
 from tests.failover.machines import quick
-from tests.failover.site_stage import SiteStage, both_mirrored, two_links
+from tests.failover.site_stage import SiteStage, both_mirrored, refuses, two_links
 from tests.failover.stage import TOPIC, now_ms
-from tests.mirror.harness import make_topic
+from tests.mirror.harness import eventually, make_topic, running
 
 STANDBY = SiteStanding(SiteRole.STANDBY, 3, "somebody")
 
@@ -133,6 +135,47 @@ async def test_what_another_link_brings_to_the_target_is_not_opened_there(
         assert flights.target_kept == ("orders",)
 
 
+async def test_a_move_to_a_site_that_started_frozen_has_its_way_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """West stayed frozen for orders, so that the way back was refused: another move was under way there, it said, and
+    a thaw, which the hint named, would have had both sites take orders.
+    """
+    quick(monkeypatch)
+    async with two_links(tmp_path) as stage, both_mirrored(stage):
+        await set_site_role(stage.target, SiteRole.FROZEN, "it was started", await site_standing(stage.target))
+        back = Link("flights-back", stage.flights.target, stage.flights.source, ("flights",))
+        links = connect([*stage.links, back])
+        there = next(one for one in links if one.name == stage.flights.name)
+        await moved(Sites(there, stage.source, stage.target, (), now_ms, links=links), "switchover-1")
+        west = await site_standing(stage.target)
+        assert west is not None
+        assert (west.role, west.topics) == (SiteRole.STANDBY, ("orders",))
+        way_back = next(one for one in links if one.name == back.name)
+        async with running(way_back):
+            await until_mirrored(way_back, stage.source)
+            await moved(Sites(way_back, stage.target, stage.source, (), now_ms, links=links), "switchover-2")
+        assert refuses(await site_standing(stage.source)) == (False, False)
+        assert refuses(await site_standing(stage.target)) == (True, True)
+
+
+async def moved(sites: Sites, operation_id: str) -> None:
+    """By a switchover along the link."""
+    source, target = sites.link.source.name, sites.link.target.name
+    intent = Intent(Operation.SWITCHOVER, (sites.link.name,), source, target)
+    move = await plan_link(intent, sites, Hooks())
+    assert move.plan.refusals == ()
+    (result,) = await begin([move], intent, operation_id, "tests", {})
+    assert result.verified
+
+
+async def until_mirrored(link: Link, target: Cluster) -> None:
+    async def is_there() -> bool:
+        return bool((await read_entries(link, target)).mirrored_topics())
+
+    await eventually(is_there, f"{link.name} to have looked at its topics")
+
+
 async def test_of_a_link_that_does_not_tell_the_topics_stay_closed_but_for_those_of_the_move(tmp_path: Path) -> None:
     nobody = Site("north", "127.0.0.1:9")
     async with lost(tmp_path) as sites:
@@ -172,16 +215,22 @@ def test_what_a_link_that_stays_keeps_is_not_opened_with_those_that_go() -> None
         (SiteStanding(), [], ["orders"], (SiteRole.ACTIVE, (), ())),
         (replace(STANDBY, topics=("flights", "orders")), [], ["orders"], (SiteRole.STANDBY, ("orders",), ())),
         (replace(STANDBY, topics=("flights",)), ["flights"], ["orders"], (SiteRole.ACTIVE, (), ())),
-        (SiteStanding(SiteRole.FROZEN, 3), ["flights"], ["orders"], (SiteRole.FROZEN, ("orders",), ())),
+        (SiteStanding(SiteRole.FROZEN, 3), ["flights"], ["orders"], (SiteRole.STANDBY, ("orders",), ())),
+        (
+            SiteStanding(SiteRole.FROZEN, 3, topics=("cars", "flights", "orders")),
+            ["flights"],
+            ["orders"],
+            (SiteRole.FROZEN, ("cars", "orders"), ("orders",)),
+        ),
         (
             SiteStanding(SiteRole.FROZEN, 3, standby=("cars",)),
             ["flights"],
             ["orders"],
-            (SiteRole.FROZEN, ("cars", "orders"), ("cars",)),
+            (SiteRole.STANDBY, ("cars", "orders"), ()),
         ),
     ],
 )
-def test_what_is_kept_stays_as_it_is_closed(
+def test_what_is_kept_stays_closed_for_good(
     before: SiteStanding, topics: list[str], but: list[str], expected: tuple[SiteRole, tuple[str, ...], tuple[str, ...]]
 ) -> None:
     then = before.opened("", topics, but)

@@ -31,11 +31,12 @@ def standing(role: SiteRole, *topics: str) -> SiteStanding:
         (standing(SiteRole.FROZEN, "flights", "orders"), False),
         (standing(SiteRole.STANDBY, "orders"), False),
         (standing(SiteRole.FROZEN, "orders"), True),
+        (SiteStanding(SiteRole.FROZEN, 3, "somebody", ("orders", "hotels"), ("hotels",)), True),
     ],
 )
 def test_a_switchover_is_refused_where_another_froze_other_topics(source: SiteStanding, expected: bool) -> None:
     plan = plan_switchover(SNAPSHOT, freezing=replace(MOVE, source=source))
-    assert (GateRefusal(RefusalReason.FROZEN_FOR_OTHERS, "east") in plan.refusals) is expected
+    assert (GateRefusal(RefusalReason.FROZEN_FOR_OTHERS, "east", "orders") in plan.refusals) is expected
     lost = plan_failover(
         SNAPSHOT, allow_data_loss=True, even_if_source_answers=True, freezing=replace(MOVE, source=source)
     )
@@ -43,26 +44,27 @@ def test_a_switchover_is_refused_where_another_froze_other_topics(source: SiteSt
 
 
 @pytest.mark.parametrize(
-    ("target", "expected"),
+    ("target", "by"),
     [
-        (ACTIVE, False),
-        (standing(SiteRole.STANDBY), False),
-        (standing(SiteRole.STANDBY, "flights"), False),
-        (standing(SiteRole.STANDBY, "east\\.(?:flights)"), False),
-        (standing(SiteRole.STANDBY, "east\\.(?:flights)", "orders"), False),
-        (standing(SiteRole.STANDBY, "east.*"), True),
-        (standing(SiteRole.FROZEN, "east.flights"), True),
+        (ACTIVE, None),
+        (standing(SiteRole.STANDBY), None),
+        (standing(SiteRole.STANDBY, "flights"), None),
+        (standing(SiteRole.STANDBY, "east\\.(?:flights)"), None),
+        (standing(SiteRole.STANDBY, "east\\.(?:flights)", "orders"), None),
+        (standing(SiteRole.STANDBY, "east.*", "orders"), "east.*"),
+        (standing(SiteRole.FROZEN, "east.flights", "east.*"), "east.*, east.flights"),
     ],
 )
 def test_a_move_is_refused_where_its_topics_would_stay_closed_at_the_target(
-    target: SiteStanding, expected: bool
+    target: SiteStanding, by: str | None
 ) -> None:
     freezing = replace(MOVE, target=target)
     for plan in (
         plan_switchover(SNAPSHOT, freezing=freezing),
         plan_failover(SNAPSHOT, allow_data_loss=True, even_if_source_answers=True, freezing=freezing),
     ):
-        assert (GateRefusal(RefusalReason.CLOSED_AT_TARGET, "west") in plan.refusals) is expected
+        closed = [one for one in plan.refusals if one.reason is RefusalReason.CLOSED_AT_TARGET]
+        assert closed == ([] if by is None else [GateRefusal(RefusalReason.CLOSED_AT_TARGET, "west", by)])
 
 
 @pytest.mark.parametrize(

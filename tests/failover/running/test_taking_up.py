@@ -218,7 +218,7 @@ async def test_a_drill_finds_what_would_keep_a_failover_from_beginning(
         found = {finding.kind: finding for finding in drill.findings}
         assert ID in found["operation_under_way"].detail
         assert ID in found["operation_under_way"].next_step
-        assert found["closed_at_target"].next_step == "farshore site thaw --site west"
+        assert found["closed_at_target"].next_step == "farshore site thaw --site west --topic 'f.*'"
 
 
 @pytest.mark.parametrize("source_dies", [False, True])
