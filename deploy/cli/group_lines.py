@@ -30,10 +30,8 @@ def tell_totals(totals: Sequence[GroupTotal], *, to_stderr: bool) -> None:
 
 def place_lines(moves: Sequence[GroupMove], target: str) -> Iterable[str]:
     """Of groups that do not go on at exactly their next record, or of which nobody can tell: by what they go on."""
-    unknown = (
-        "what was read after it is read again, and what a group was set back by after it is skipped: how much that is "
-        "cannot be known"
-    )
+    again = "what was read after it is read again, and what a group was set back by after it"
+    unknown = "is skipped: how much that is cannot be known"
     kept = [move for move in moves if move.kind is MoveKind.KEPT]
     as_brought = [move for move in kept if move.target_offset == move.brought_offset]
     others = [move for move in kept if move.target_offset != move.brought_offset]
@@ -41,10 +39,11 @@ def place_lines(moves: Sequence[GroupMove], target: str) -> Iterable[str]:
     ahead = [move for move in moves if move.kind is MoveKind.AHEAD and move.source_offset is None]
     gone = [move for move in moves if move.kind is MoveKind.AT_START and move.skipped_records]
     told = {
-        f"offsets of the mirror's last sync; {unknown}": as_brought,
+        f"offsets of the mirror's last sync; {again}, or had read at {target} alone where both sites write, "
+        f"{unknown}": as_brought,
         "they stay where they stand, which the link's state does not know as a place that the mirror brought them to: "
         "how much is read again or skipped cannot be known": others,
-        f"set to where the link's state says that the mirror last brought them (restored); {unknown}": restored,
+        f"set to where the link's state says that the mirror last brought them (restored); {again} {unknown}": restored,
         "they stand further on than where the mirror last brought them: what they skip is counted from there, "
         "and --set-back GROUP sets one back to there": ahead,
         f"{target} has no more all that they would read next (at_start): they skip it, and go on where its log "

@@ -40,7 +40,8 @@ class GroupMove:
     AT_START: what the group would read next the target has no more (retention took it, say), so it goes on at the first
     record that is there; left where it was, a consumer would begin at the log's end, or wherever it is set to.
     KEPT: the source cannot be asked; the offset that the mirror last synced stays. What the group read at the
-    source after `synced_at_ms` (None: no sync was recorded) it reads again, and what it was set back by, it skips.
+    source after `synced_at_ms` (None: no sync was recorded) it reads again, and what it was set back by, it skips; so
+    it does what it had read at the target alone, where both sites write: the mirror had brought it behind that.
     RESTORED: the source cannot be asked, and the target has lost the offset, or the group is to be set back: it goes on
     where the link's state says that the mirror last brought it (`brought_offset`; None: it does not say). As for KEPT.
     AHEAD: the group stands further on at the target than at the source, and was not set back there: it stays. Where the

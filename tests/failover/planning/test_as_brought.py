@@ -31,6 +31,13 @@ def snapshot(at: GroupPartitionView, view: PartitionView = VIEW) -> Snapshot:
     [
         pytest.param(AT, VIEW, (MoveKind.KEPT, 43, None, None), "of the mirror's last sync", id="as brought"),
         pytest.param(
+            AT,
+            replace(VIEW, has_local_writers=True),
+            (MoveKind.KEPT, 43, None, None),
+            "or had read at west alone where both sites write, is skipped",
+            id="as brought behind what it read there",
+        ),
+        pytest.param(
             replace(AT, target_offset=67), VIEW, (MoveKind.AHEAD, 67, None, 24), "further on than where", id="ahead"
         ),
         pytest.param(
