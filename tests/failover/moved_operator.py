@@ -333,18 +333,32 @@ async def beyond_the_map(operator: Operator, monkeypatch: pytest.MonkeyPatch) ->
 
 async def apart_from_the_mirror(operator: Operator, monkeypatch: pytest.MonkeyPatch) -> None:
     """A group stands at the other site where it read there itself; then the site dies at which it is active."""
-    world = operator.world
+    world, where = operator.world, await _three_records(operator.world)
+    async with running(world.active.link):
+        await world.until_carried()
+    operator.mirror_runs = False
+    await world.read_apart("apart", where, there=1, here=2)
+    await operator.move(Operation.FAILOVER, monkeypatch, is_dead=True)
+
+
+async def ahead_of_the_mirror(operator: Operator, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A group read on at the other site itself, which the mirror sees; then the site dies at which it is active."""
+    world, where = operator.world, await _three_records(operator.world)
+    async with running(world.active.link):
+        await world.until_carried()
+        await world.read_apart("ahead", where, there=2, here=1)
+        await world.until_synced("ahead", where)
+    operator.mirror_runs = False
+    await operator.move(Operation.FAILOVER, monkeypatch, is_dead=True)
+
+
+async def _three_records(world: MovedWorld) -> TopicPartition:
+    """A partition with so many, at least."""
     await world.begin()
     where = world.partitions[0]
     while len(world.values[where]) < 3:
         await world.write(where)
-    async with running(world.active.link):
-        await world.until_carried()
-    operator.mirror_runs = False
-    world.groups.append("apart")
-    world.read["apart"] = {}
-    await world.read_apart("apart", where)
-    await operator.move(Operation.FAILOVER, monkeypatch, is_dead=True)
+    return where
 
 
 async def any_life(operator: Operator, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -114,15 +114,28 @@ class MovedWorld:
         how = " in a transaction" * in_transaction
         self.told.append(f"{group} {'set back' if back else 'read'} to {self.read[group]}{how}")
 
-    async def read_apart(self, group: str, where: TopicPartition) -> None:
-        """It reads one record at the standby itself, and then on where it is active, where no mirror looks any more."""
-        there = await values_at(self.standby.cluster, where)
-        await commit_offsets(self.standby.cluster, group, {where: CommittedOffset(there[1][0])})
-        await commit_offsets(self.active.cluster, group, {where: CommittedOffset(await self._offset(where, 2))})
-        self.stood[group] = {where: 1}
-        self._has_read(group, {where: 2})
+    async def read_apart(self, group: str, where: TopicPartition, *, there: int, here: int) -> None:
+        """It reads so many records at the standby itself, and then so many where it is active."""
+        self.groups.append(group)
+        self.read[group] = {}
+        records = await values_at(self.standby.cluster, where)
+        await commit_offsets(self.standby.cluster, group, {where: CommittedOffset(records[there][0])})
+        await commit_offsets(self.active.cluster, group, {where: CommittedOffset(await self._offset(where, here))})
+        self.stood[group] = {where: there}
+        self._has_read(group, {where: here})
         self.known = {group: {where}}
-        self.told.append(f"{group} read 1 record of {where} at the standby, and 2 where it is active")
+        self.told.append(f"{group} read {there} of {where} at the standby, and {here} where it is active")
+
+    async def until_synced(self, group: str, where: TopicPartition) -> None:
+        """The mirror has looked at where the group read last, and wrote where that is at the standby."""
+        read_at_ms = self.synced[group, where][-1].at_ms
+
+        async def synced() -> bool:
+            known = (await load_link_state(self.active.link, self.standby.cluster)).entries.groups
+            is_brought = group in known.by_group and where in known.by_group[group].written
+            return is_brought and (known.synced_at(group) or 0) > read_at_ms
+
+        await eventually(synced, f"the mirror to bring {group}")
 
     async def hold(self, group: str) -> None:
         """It reads on in a transaction that ends in a moment, amid what comes next."""
@@ -266,8 +279,8 @@ class MovedWorld:
         self.moved = {at for at, kind in kinds.items() if kind not in ("unknown", "kept")}
 
     def _kept_at(self, move: Mapping[str, Any]) -> set[int]:
-        """Where its document allows that the group goes on, by how many records it has read: where it read at the time
-        of the mirror's last sync, or later; but where it stood itself if nothing was brought there.
+        """Where its document allows that the group goes on, by how many records it has read: where the mirror's last
+        sync, or a later one, may have brought it; but where it stood itself if nothing was brought there.
         """
         group, where = move["group"], TopicPartition(move["topic"], move["partition"])
         stood = {self.stood[group][where]} if where in self.stood[group] else set()
@@ -279,7 +292,7 @@ class MovedWorld:
         since = bisect_left(places, synced_at_ms, key=lambda at: at.at_ms)
         if not since:  # that was before the last move
             return {*stood, *(at.records for at in places)}
-        return {at.records for at in places[since - 1 :]}
+        return brought_to([at.records for at in places], max(stood, default=0), since - 1)
 
     async def change_sides(self) -> None:
         """Applications go on where the groups stand at the other site: one that nobody asked to move, or that was left
@@ -300,6 +313,24 @@ class MovedWorld:
             (group, where): [ReadTo(began_ms, at)] for group, read in self.read.items() for where, at in read.items()
         }
         self.brought = {}
+
+
+def brought_to(read: Sequence[int], stood: int, last: int) -> set[int]:
+    """Where a mirror may have brought a group that stood at its target and reads so, one place after the other, at its
+    source: of those it last saw the one at `last`, or a later one, and of the others any.
+
+    What the group read at the target alone counts as read, until it is set back from a place that the mirror saw.
+    """
+    is_own = stood > read[0]
+    """It came further there than anybody brought it to where it reads now."""
+    seen: set[tuple[int | None, int]] = {(None if is_own else read[0], stood)}
+    found: set[int] = set()
+    for number, to in enumerate(read):
+        goes_on = {max(at, to) for saw, at in seen if saw is None or saw <= to}
+        goes_back = {to for saw, _ in seen if saw is not None and saw >= to}  # by offset, past markers alone as well
+        seen |= {(to, at) for at in goes_on | goes_back}
+        found |= goes_on | goes_back if number >= last else set()
+    return found
 
 
 async def places_at(site: Site, groups: Sequence[str]) -> Places:

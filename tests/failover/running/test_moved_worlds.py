@@ -19,8 +19,9 @@ from failover.observing.places import group_partitions
 from failover.observing.snapshot import GroupPartitionView
 from failover.planning.gates import GateRefusal, RefusalReason
 from failover.planning.moves import GroupMove
+from mirror.api import GroupMap
 from tests.failover.machines import quick
-from tests.failover.moved_operator import apart_from_the_mirror, beyond_the_map, play
+from tests.failover.moved_operator import ahead_of_the_mirror, apart_from_the_mirror, beyond_the_map, play
 from tests.failover.moved_refusals import MovedWrongly
 from tests.worlds import first_worlds
 
@@ -91,3 +92,27 @@ async def test_a_document_that_says_of_such_a_one_that_the_mirror_brought_it_is_
     monkeypatch.setattr("failover.observing.observe.group_partitions", brought)
     with pytest.raises(MovedWrongly, match=r"apart .* kept: gets"):
         await play(0, tmp_path, monkeypatch, apart_from_the_mirror)
+
+
+async def test_a_group_begins_behind_what_it_read_at_the_other_site_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    quick(monkeypatch)
+    counts = await play(0, tmp_path, monkeypatch, ahead_of_the_mirror)
+    assert counts["failover of a dead site ended with 0"] == 1
+
+
+async def test_one_that_the_mirror_brought_past_what_it_read_at_either_site_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Planted: whoever is ahead at the target is taken to have read all that is there."""
+    translate = GroupMap.to_target
+
+    def to_end(self: GroupMap, topic: str, partition: int, source_offset: int, read_to: int = 0) -> int | None:
+        end = self.own.mirrored_end(topic, partition)
+        return end.target_next if end and read_to else translate(self, topic, partition, source_offset, read_to)
+
+    quick(monkeypatch)
+    monkeypatch.setattr(GroupMap, "to_target", to_end)
+    with pytest.raises(MovedWrongly, match=r"ahead .* kept: gets 0 records"):
+        await play(0, tmp_path, monkeypatch, ahead_of_the_mirror)
