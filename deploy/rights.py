@@ -191,6 +191,7 @@ _BY_COMMAND: Final[Mapping[str, tuple[Need, ...]]] = {
         _source(Thing.PRODUCERS_BACK, DESCRIBE_CONFIGS),
         _source(Thing.OPERATIONS, READ),
         _source(Thing.STATES_BACK, READ),
+        _source(Thing.REPLAYS, READ),  # what it brings to the target a second time
         _target(Thing.TOPICS, READ),
         _target(Thing.CANARY, READ),
         *_LINK_STATE,
@@ -297,6 +298,7 @@ def _chaos_run() -> tuple[Need, ...]:
 
 _BACK: Final = (
     *_LACKED,
+    _target(Thing.REPLAYS, READ),  # what is twice at the source then
     _source(Thing.GROUPS, READ),
     _source(Thing.STATES_BACK, READ),
     _source(Thing.OPERATIONS, READ),

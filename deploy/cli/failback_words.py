@@ -346,6 +346,8 @@ def show(plan: FailbackPlan, log: OperationLog | None, *, to_stderr: bool = True
         left = counted(plan.left_records, "record")
         text = f"{left} that {plan.source} alone has stay in its log, too, as was decided before"
         click.echo(filled(text), err=to_stderr)
+    if plan.left_replayed != 0:
+        click.echo(filled(_twice_line(plan)), err=to_stderr)
     tell_left_at_target(plan, to_stderr=to_stderr)
     if not plan.groups_known:
         text = (
@@ -375,6 +377,17 @@ def show(plan: FailbackPlan, log: OperationLog | None, *, to_stderr: bool = True
     if plan.refusals:
         steps = f"refused; it would be: {', '.join(plan.steps)}" if plan.steps else "refused"
     click.echo(filled(steps), err=to_stderr)
+
+
+def _twice_line(plan: FailbackPlan) -> str:
+    """Of what is left at the source, and comes from the target, too."""
+    if plan.left_replayed is None:
+        text = f"whether some of these were replayed at {plan.target} is not known: such come back, and {plan.source}"
+        return f"{text} has them twice"
+    return (
+        f"{plan.left_replayed} of these were replayed at {plan.target}, and come back with what it has: {plan.source} "
+        "has them twice, and groups that stand before both read them twice"
+    )
 
 
 def _names(groups: Sequence[str]) -> str:

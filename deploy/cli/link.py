@@ -175,6 +175,7 @@ def _show_and_resume(
     if is_stopped:
         note_partings(link)
     shown = {**to_document(plan), "leaves_at_source": stays.leaves, "brings": stays.brings}
+    shown["replayed_copies"] = stays.copies
     if dry_run:
         emit(plan if output == Output.TABLE else shown, output)
         tell_tails(link, stays, output)

@@ -229,7 +229,9 @@ def replay_command(
     print_table(to_document(manifest.ranges), RANGE_COLUMNS, "", to_stderr=not dry_run)
     if dry_run:
         click.echo(f"{count} would be appended at {link.target.name}, but for those that an earlier run brought")
+        tell_twice(link, manifest.records, to_stderr=False)
         return
+    tell_twice(link, manifest.records)
     confirm_plan(None, yes, question=f"Append {count} at {link.target.name}?")
     with progress() as bars:
         bar = bars.add_task("replayed", total=manifest.records)
@@ -241,6 +243,20 @@ def replay_command(
 
         done = run_async(bring())
     emit(done, output)
+    tell_twice(link, done.records + done.records_before)
+
+
+def tell_twice(link: Link, records: int, *, to_stderr: bool = True) -> None:
+    """What a replay means for the site whose records they are: what it gets back of the target has them, too. With
+    prefixed names nothing comes back under the name that it has there.
+    """
+    if records and link.topic_names == "same":
+        text = (
+            f"unless {link.source.name} begins with empty disks, its log has them still, and a failback, or any link "
+            f"from {link.target.name}, brings the copies there: then {link.source.name} has "
+            f"{counted(records, 'record')} twice, and groups that stand before both read them twice"
+        )
+        click.echo(filled(text), err=to_stderr)
 
 
 def look(link: Link, within_s: float | None = None) -> Stranded:

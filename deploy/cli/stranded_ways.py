@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 import click
 
 from broker.base.documents import to_document
 from broker.base.errors import FarshoreError
+from broker.client.cluster import Cluster
+from deploy.cli.both_sites import with_both_sites
+from deploy.cli.lines import filled
 from deploy.cli.stranded import COLUMNS, in_words, look
 from deploy.cli.tables import counted, print_table
-from deploy.cli.terminal import CommandRefused, ExitCode, Output
+from deploy.cli.terminal import CommandRefused, ExitCode, Output, run_async
+from failover.failback.copies import copies_among
 from failover.failback.stranding import Stranded, check_settled, count_in
 from mirror.api import Link, LinkCondition, StrandedTail
 from mirror.resumption import ResumePlan
@@ -29,11 +33,13 @@ class StrandedWay(StrEnum):
 @dataclass(frozen=True, slots=True)
 class TailsGoing:
     """Of what only the source of a promoted link has. `leaves`: what stays there by this decision; `brings`: what the
-    link brings to the target, behind what is there; None: the source could not be asked.
+    link brings to the target, behind what is there; None: the source could not be asked. `copies`: so many of either
+    were replayed at the source, and the target has them in its own log; None: that cannot be told.
     """
 
     leaves: tuple[StrandedTail, ...] = ()
     brings: tuple[StrandedTail, ...] | None = ()
+    copies: int | None = 0
 
 
 def stranded_in_the_way(link: Link, plan: ResumePlan, way: StrandedWay | None) -> TailsGoing:
@@ -41,6 +47,18 @@ def stranded_in_the_way(link: Link, plan: ResumePlan, way: StrandedWay | None) -
     none where the target has nothing newer. Raises CommandRefused (exit 3) where nobody said what becomes of records
     that would come behind newer ones, StrandedUnknown.
     """
+    going = _going(link, plan, way)
+
+    async def look_for_copies(source: Cluster | None, target: Cluster) -> int | None:
+        tails = (*going.leaves, *(going.brings or ()))
+        return None if source is None else await copies_among(link, source, target, tails)
+
+    if not going.leaves and not going.brings:
+        return going
+    return replace(going, copies=run_async(with_both_sites(link, look_for_copies)))
+
+
+def _going(link: Link, plan: ResumePlan, way: StrandedWay | None) -> TailsGoing:
     if plan.condition is not LinkCondition.PROMOTED:
         return TailsGoing()
     if way is StrandedWay.APPEND:
@@ -111,3 +129,9 @@ def tell_tails(link: Link, going: TailsGoing, output: str, *, to_stderr: bool = 
             told = "records that are not known" if count is None else counted(count, "record")
             where = counted(len({tail.where for tail in tails}), "partition")
             click.echo(f"{told} of {where} {what}", err=to_stderr)
+    if going.copies:
+        text = f"{going.copies} of these are copies that were replayed at {source} of what {target} has in its own log"
+        click.echo(filled(f"{text}: appended, they are there twice" if going.brings else text), err=to_stderr)
+    elif going.copies is None:
+        text = f"whether copies are among these, replayed at {source} of what {target} has in its own log, is not known"
+        click.echo(filled(text), err=to_stderr)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from broker.client.cluster import Cluster
 from broker.client.fanout import both
 from broker.client.topics import list_topics
 from failover.errors import WorldChanged
+from failover.failback.copies import replayed_among
 from failover.failback.foreseen import foreseen
 from failover.failback.plan import (
     BackLink,
@@ -76,13 +77,15 @@ async def look_back(
     )
     same_names = link.topic_names == "same"
     lacks = that_are_missing(found.partings) if same_names else ()
-    return plan_failback(
+    plan = plan_failback(
         *(found, run, seen, export_to),
         same_names=same_names,
         lacks=lacks,
         not_carried=carried.not_carried,
         stays_paused=paused,
     )
+    left = [tail for tail in found.tails if tail.left and same_names]
+    return replace(plan, left_replayed=await replayed_among(link, source, target, left))
 
 
 def find_link_back(link: Link, links: Sequence[Link], entries: StateEntries, at_target: Collection[str]) -> CarriedBack:

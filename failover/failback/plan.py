@@ -202,6 +202,8 @@ class FailbackPlan:
     """What the switchover among the steps would refuse."""
     left_at_target: tuple[LeftRange, ...] = ()
     """What the link back does not bring to the source, as was decided after an earlier move along it."""
+    left_replayed: int | None = 0
+    """Of `left_records` those that were replayed at the target, and come back as copies; None: not known."""
 
 
 _NOT_SEEN_TO_RUN: Final = (LinkCondition.NEVER_RAN, LinkCondition.SILENT, LinkCondition.AWAITED)

@@ -101,6 +101,12 @@ def with_range(ranges: Ranges, first: int, end: int) -> Ranges:
     return tuple(sorted([*apart, whole]))
 
 
+def inside(ranges: Ranges, first: int, end: int) -> Ranges:
+    """What of [first, end) is in one of the ranges. Pure."""
+    cut = [(max(first, begins), min(end, ends)) for begins, ends in ranges]
+    return tuple(one for one in cut if one[0] < one[1])
+
+
 def outside(ranges: Ranges, first: int, end: int) -> Ranges:
     """What of [first, end) is in none of the ranges. Pure."""
     found = []

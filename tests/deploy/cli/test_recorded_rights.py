@@ -182,6 +182,7 @@ def operations_and_the_way_back(sites: RecordedSites) -> None:
         sites.at("east", lambda east: eventually(lambda: has_run(sites.links["west-east"], east), "the link back"))
         idle = [f"west: CREATE TOPIC {OPERATIONS_TOPIC}"]
         idle += [f"east: {one} TOPIC __farshore-canary-west-east" for one in ("READ", "WRITE")]
+        idle.append("west: READ TOPIC __farshore-replays")
         by_worker = ["east: READ GROUP analysts"]  # what the link back has come to by then
         by_worker += [f"east: {one} TOPIC __farshore-ends-west-east" for one in ("READ", "WRITE")]
         asks(
@@ -211,7 +212,8 @@ def commands_behind_a_failover(sites: RecordedSites) -> None:
     replay = f"stranded replay {export.format('from')} --policy append --yes"
     asks(sites, "stranded replay", replay, replay)
     write_at_both(sites, 9_000)
-    asks(sites, "link resume", "link resume --link east-west --stranded leave --yes")
+    resume = "link resume --link east-west --stranded leave --yes"
+    asks(sites, "link resume", resume, idle=["east: READ TOPIC __farshore-replays"])
 
 
 def cut_short(sites: RecordedSites) -> str:

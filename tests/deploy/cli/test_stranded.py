@@ -46,6 +46,7 @@ groups = [".*"]
 SHARED = 20
 STRANDED = 7
 NEWER = 4
+TWICE = "east has 7 records twice"
 
 
 class Operator:
@@ -221,16 +222,42 @@ def test_saved_left_and_replayed_each_stranded_record_is_at_both_sites_once(oper
         operator.run("stranded list --link east-west").stdout.split()
     )
     assert json.loads(operator.run("stranded list --link east-west -o json").stdout)["tails"][0]["left"] is True
-    told = operator.run(f"{replay} --dry-run").stdout
+    told = " ".join(operator.run(f"{replay} --dry-run").stdout.split())
     assert "7 records would be appended at west" in told
+    assert TWICE in told
     assert digests[0][:8] not in told
-    operator.run(replay, ExitCode.REFUSED)
+    assert TWICE in " ".join(operator.run(replay, ExitCode.REFUSED).stderr.split())
     for expected in ({"records": STRANDED, "records_before": 0}, {"records": 0, "records_before": STRANDED}):
         done = json.loads(operator.run(f"{replay} --yes -o json").stdout)
         assert {name: done[name] for name in expected} == expected
     at_west = asyncio.run(operator.read(operator.link.target))
     values = [content[2] for content in at_west[SHARED + NEWER :]]
     assert values == [record.value for record in some_records(1_000, STRANDED)]
+
+
+def test_the_way_back_says_how_many_records_it_brings_a_second_time(operator: Operator) -> None:
+    """It named the records that stay, and nothing of their copies, which came along the link back."""
+    asyncio.run(operator.lose_east())
+    saved = operator.folder / "saved"
+    operator.run(f"stranded export --link east-west --to {saved}")
+    operator.run("stranded leave --link east-west --yes")
+    failback, shown = "failback --link east-west --dry-run", "7 of these were replayed at west"
+    assert shown not in " ".join(operator.run(failback, ExitCode.REFUSED).stdout.split())
+    done = operator.run(f"stranded replay --link east-west --from {saved} --policy append --yes")
+    assert " ".join(done.stderr.split()).count(TWICE) == 2, "in its question, and at its end"
+    assert shown in " ".join(operator.run(failback, ExitCode.REFUSED).stdout.split())
+    assert json.loads(operator.run(f"{failback} -o json", ExitCode.REFUSED).stdout)["left_replayed"] == STRANDED
+
+    async def promote_east() -> None:
+        async with Cluster(operator.link.source) as east:
+            await promote_link(operator.back, east, "failover-2")
+
+    asyncio.run(promote_east())
+    resume = "link resume --link west-east --stranded append --dry-run"
+    told = " ".join(operator.run(resume).stdout.split())
+    assert "are appended at east" in told
+    assert "7 of these are copies that were replayed at west of what east has in its own log" in told
+    assert json.loads(operator.run(f"{resume} -o json").stdout)["replayed_copies"] == STRANDED
 
 
 def test_what_was_decided_to_stay_is_in_no_later_export_but_when_it_is_asked_for(operator: Operator) -> None:
