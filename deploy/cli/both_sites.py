@@ -29,6 +29,12 @@ async def with_both_sites(link: Link, job: Callable[[Cluster | None, Cluster], A
         return await job(source, target)
 
 
+def refuse_one_site(source: str | None, target: str | None) -> None:
+    """Of --from and --to. Raises click.UsageError where they are the same."""
+    if source is not None and source == target:
+        raise click.UsageError(f"--from and --to both name {source}: a link goes from one site to another")
+
+
 def note_lost_source(link: Link) -> None:
     """Say that the answer is of the target alone."""
     text = f"site {link.source.name} does not answer: only what {link.target.name} knows of the link is shown"

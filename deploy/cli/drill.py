@@ -12,6 +12,7 @@ from broker.base.documents import to_document
 from broker.client.cluster import Cluster
 from broker.client.errors import ClientError
 from broker.client.site import Site
+from deploy.cli.both_sites import refuse_one_site
 from deploy.cli.failover_tables import tell_left, tell_loss
 from deploy.cli.late_lines import pending_line
 from deploy.cli.lines import filled, next_line
@@ -68,6 +69,7 @@ def drill(
     for site in (source_name, target_name):
         if site is not None:
             context.site(site)
+    refuse_one_site(source_name, target_name)
     links = [
         link
         for link in ((context.link(link_name),) if link_name else context.links())

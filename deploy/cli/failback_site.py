@@ -17,6 +17,7 @@ import click
 
 from broker.base.documents import to_document
 from broker.client.fanout import side_by_side
+from deploy.cli.both_sites import refuse_one_site
 from deploy.cli.coming_back import coming_back, folder_of, look_at, refuse_other_files, told_end
 from deploy.cli.failback_words import refuse, show, start_at, tell_cut_short
 from deploy.cli.failover_tables import tell_next
@@ -92,6 +93,7 @@ def come_back_all(
     link gets a folder of its own, None: those that a failback has by itself.
     """
     source, target = app.site(sites[0]).name, app.site(sites[1]).name
+    refuse_one_site(source, target)
     names = links_between(app, source, target)
     if not names:
         raise click.UsageError(f"no link goes from {source} to {target}: farshore link list")

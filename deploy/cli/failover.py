@@ -10,6 +10,7 @@ from typing import Any, TypedDict, Unpack
 import click
 
 from deploy.cli.audited import require_audited
+from deploy.cli.both_sites import refuse_one_site
 from deploy.cli.moving import decide, links_between, now_ms
 from deploy.cli.parameters import Duration, GroupName, Moment, PartitionName, TopicPattern
 from deploy.cli.terminal import (
@@ -231,6 +232,7 @@ def _links(app: AppContext, asked: Asked) -> tuple[tuple[str, ...], tuple[str, s
     if asked["link_name"] is not None:
         raise click.UsageError("--link is one link, --from and --to are all between two sites: give one or the other")
     sites = app.site(source).name, app.site(target).name
+    refuse_one_site(*sites)
     links = links_between(app, *sites)
     if not links:
         raise click.UsageError(f"no link goes from {source} to {target}: farshore link list")
