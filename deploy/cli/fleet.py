@@ -193,7 +193,8 @@ def undrain_command(context: AppContext, worker: str, dry_run: bool, yes: bool) 
     keys, view = _look(context)
     if worker not in view.drained:
         drained = ", ".join(sorted(view.drained)) or "none"
-        raise CommandRefused(f"{worker} is not drained; drained are: {drained}", "see: farshore fleet status")
+        code = ExitCode.ERROR if worker in view.workers else ExitCode.USAGE
+        raise CommandRefused(f"{worker} is not drained; drained are: {drained}", "see: farshore fleet status", code)
     if not _consented(moves_of(keys, view, undrain=worker), dry_run, yes, f"Give links to {worker} again?"):
         return
     _change(context, Commit({}, {keys.drained(worker): None}), lambda view: worker not in view.drained, 60_000, "")
@@ -270,7 +271,8 @@ def _finish(is_done: bool, timeout_ms: int, what: str) -> None:
 def _known(view: FleetView, worker: str) -> None:
     if worker not in view.workers:
         known = ", ".join(sorted(view.workers)) or "none"
-        raise CommandRefused(f"the fleet has no worker {worker}; its workers: {known}", "see: farshore fleet status")
+        text = f"the fleet has no worker {worker}; its workers: {known}"
+        raise CommandRefused(text, "see: farshore fleet status", ExitCode.USAGE)
 
 
 def _in_words(advice: CutAdvice) -> str:

@@ -148,7 +148,9 @@ def test_a_fleet_from_nobody_to_drained_and_back(shell: Shell) -> None:
             shell.wait_shared("one", "two")
             shell.run("rebalance --yes")  # nothing moves
             assert "is not drained" in shell.run("undrain one --yes", ExitCode.ERROR).stderr
-            assert "its workers: one, two" in shell.run("drain three --yes", ExitCode.ERROR).stderr
+            for line in ("drain three --yes", "plan --without three"):
+                assert "its workers: one, two" in shell.run(line, ExitCode.USAGE).stderr
+            assert "drained are: none" in shell.run("undrain three --yes", ExitCode.USAGE).stderr
 
 
 def test_findings(shell: Shell) -> None:
