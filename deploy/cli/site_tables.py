@@ -106,7 +106,9 @@ def _link_columns(rows: Iterable[Mapping[str, Any]]) -> Sequence[str]:
 
 def _plan_row(plan: SitePlan, one: OperationPlan) -> dict[str, Any]:
     link = one.snapshot.link
-    outcome = "goes" if link in plan.moving else "refused" if link in plan.refused or plan.refusals else "stays"
+    left_out = {stay.subject for stay in plan.stays if stay.reason is StayReason.NOT_SELECTED}
+    outcome = "refused" if link in plan.refused or plan.refusals else "stays"
+    outcome = "goes" if link in plan.moving else "not asked for" if link in left_out else outcome
     return _row(link, outcome, one.moves, one.loss)
 
 
