@@ -120,9 +120,9 @@ async def _wait(
         left_s = deadline_s - loop.time()
         if left_s <= 0:
             return statuses, False
-        if (missing := goal.missing(statuses)) != told:
-            click.echo(f"waiting until {goal.text}: {missing}", err=True)
-            told = missing
+        if (waiting := goal.waiting(statuses)) != told:
+            click.echo(waiting, err=True)
+            told = waiting
         await asyncio.sleep(min(left_s, STATUS_REFRESH_INTERVAL_MS / 1000))
 
 

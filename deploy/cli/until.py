@@ -40,16 +40,19 @@ class Goal:
         """What each link that is not there yet lacks, in a line."""
         return "; ".join(f"{status.link}: {self._lacks(status)}" for status in statuses if not self._reached(status))
 
+    def waiting(self, statuses: Sequence[LinkStatus]) -> str:
+        """What is said while it is waited for: a worker may start meanwhile, and nobody waits for one unknowingly."""
+        never = self._never_ran(statuses)
+        return f"waiting until {self.text}: {self.missing(statuses)}{f'; {_nobody_runs(never)}' if never else ''}"
+
     def hint(self, statuses: Sequence[LinkStatus], links: Sequence[Link]) -> str:
         """What to do where it was not reached: no time is long enough where a link mirrors nothing. `links`: all of the
         file.
         """
-        never = [one.link for one in statuses if one.condition is LinkCondition.NEVER_RAN and not self._reached(one)]
-        if never:
-            run = f"farshore mirror run {' '.join(f'--link {name}' for name in never)}"
+        if never := self._never_ran(statuses):
             others = [one.link for one in statuses if one.link not in never and one.condition not in _STOPPED]
             alone = f"; or wait for those alone that are to run: {self._waits_for(others)}" if others else ""
-            return f"no worker ever ran {' and '.join(never)}, and no wait starts one: {run}{alone}"
+            return f"{_nobody_runs(never)}{alone}"
         for status in statuses:
             if self._reached(status) or status.condition not in _STOPPED:
                 continue
@@ -64,6 +67,9 @@ class Goal:
                 f"brings {status.source} their records is to be watched: {watch or 'farshore link list'}"
             )
         return "wait longer with --timeout"
+
+    def _never_ran(self, statuses: Sequence[LinkStatus]) -> list[str]:
+        return [one.link for one in statuses if one.condition is LinkCondition.NEVER_RAN and not self._reached(one)]
 
     def _waits_for(self, links: Sequence[str]) -> str:
         return " and ".join(f"farshore status --link {name} --until {shlex.quote(self.text)}" for name in links)
@@ -85,6 +91,11 @@ class Goal:
         if status.lag_seconds is not None and not _mirrors_something(status):
             return "nothing is mirrored: the source has no topic that the link selects"
         return "lag unknown" if status.lag_seconds is None else f"lag {human_seconds(status.lag_seconds)}"
+
+
+def _nobody_runs(links: Sequence[str]) -> str:
+    run = f"farshore mirror run {' '.join(f'--link {name}' for name in links)}"
+    return f"no worker ever ran {' and '.join(links)}, and no wait starts one: {run}"
 
 
 def _mirrors_something(status: LinkStatus) -> bool:

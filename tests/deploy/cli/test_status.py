@@ -179,6 +179,17 @@ def test_where_a_link_never_ran_it_is_said_how_to_start_it() -> None:
     assert healthy.hint([never], (LINK, back)).endswith("no wait starts one: farshore mirror run --link back")
 
 
+def test_whoever_waits_for_a_link_that_nobody_ran_is_told_while_he_waits() -> None:
+    """It was said when the time was over, and known at the first look."""
+    back = replace(LINK, name="back", source=LINK.target, target=LINK.source)
+    entries, look = StateEntries(back, exists=False), LinkLook(LagReport((), {}), ())
+    never = summarise(back, (True, True), entries, look, judge_heartbeat(None, AT_MS), "")
+    told = Goal("healthy").waiting([status(EVEN), never])
+    assert told.startswith("waiting until healthy: back: never_ran")
+    assert told.endswith("no worker ever ran back, and no wait starts one: farshore mirror run --link back")
+    assert "no worker ever ran" not in Goal("lag<5s").waiting([status(LAGGING)])
+
+
 @pytest.mark.parametrize("text", ["", "health", "lag", "lag<", "lag<5", "lag>5s", "lag<fast", "lag<0s"])
 def test_what_is_no_goal_is_refused(text: str) -> None:
     with pytest.raises(click.UsageError):
