@@ -105,8 +105,11 @@ async def _outlook(link: Link, clusters: tuple[Cluster, Cluster], evidence: Evid
     if gap.kind is GapKind.RECREATED:
         skipped = repeated = None  # the offsets of two topics do not compare
     timestamps = await _timestamps(clusters[0], evidence, skipped) if skipped else (None, None)
+    is_passed = any(passed.kind is gap.kind for passed in opening.passed)
     meaning = _meaning(now, opening, skipped, repeated)
-    if opening.gap is None and gap.kind in _WITH_OTHERS and link.reverse_links:
+    if opening.gap is None and gap.kind is GapKind.TRUNCATED_END and not is_passed:
+        meaning = _as_long_again(evidence, opening)
+    elif opening.gap is None and gap.kind in _WITH_OTHERS and link.reverse_links:
         meaning += (
             f"; but for what a link back brought there: {link.target.name} has that, and nothing of it is repeated"
         )
@@ -197,6 +200,14 @@ def _meaning(gap: Gap, opening: Opening, skipped: tuple[int, int] | None, repeat
         again = f"source offsets {repeated[0]} to {repeated[1] - 1} are mirrored again"
         words.append(f"{again}: those that the target still has would be there twice")
     return "; ".join(words) or "no record is skipped, and none is mirrored again"
+
+
+def _as_long_again(evidence: Evidence, opening: Opening) -> str:
+    if evidence.comparison.is_whole:
+        return "the source has again all that was mirrored: at its next start the link goes on by itself"
+    at = opening.position
+    unproved = f"the source's log goes on to {evidence.source.end} now, and nothing proves that it is again the one"
+    return f"{unproved} that was read: what it has before offset {at} that was not is never mirrored"
 
 
 _WITH_OTHERS = (GapKind.RECREATED, GapKind.TRUNCATED_END)

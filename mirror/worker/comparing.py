@@ -21,11 +21,12 @@ from broker.wire.batch import HEADER_BYTES, TRANSACTIONAL_MASK, verify_crc
 from broker.wire.errors import CorruptBatch
 from broker.wire.records import decode_record_at
 from broker.wire.vocabulary import TopicPartition
-from mirror.offsets.entries import Checkpoint, LastRecord
+from mirror.offsets.entries import Checkpoint, GapKind, GapStatus, LastRecord
 from mirror.offsets.histories import EpochStart, judge
 from mirror.offsets.hold_entries import Hold, HoldReason
 from mirror.offsets.offset_map import PartitionMap
 from mirror.offsets.recovery import SEQUENCE_MASK, Recovered
+from mirror.worker.comparison import Comparison
 from mirror.worker.holds import Holds
 from mirror.worker.limits import PARTITIONS_AT_ONCE
 from mirror.worker.logs import Logs
@@ -38,7 +39,7 @@ from mirror.worker.parting import (
     find_partings,
     is_copy,
 )
-from mirror.worker.resume import Comparison, Evidence, recover_partition
+from mirror.worker.resume import Evidence, recover_partition
 
 _PASSED_ON = attrgetter("batch_length", "last_offset_delta", "base_timestamp", "max_timestamp", "record_count")
 """What the mirror leaves as it is in a batch's header."""
@@ -100,15 +101,10 @@ async def compare_logs(
             continue
         probe = _Probe.of(at_source.get(where), at_target.get(pairs[where]), lasts.get(where))
         comparison = comparisons[where] = _doubts(found, recovered[where], probe, agreed.get(where))
-        if comparison.is_doubted and not found.target_is_recreated:
-            below = min(recovered[where].position, found.source.end)
-            hint = None if comparison.target_lost else agreed.get(where)  # of the target it says nothing
-        elif not comparison.is_doubted and _is_unseen(probe):
-            below, hint = lasts[where].source_offset + 1, None
-        else:
-            continue
-        copies = _copies(logs, found, recovered[where], (where, pairs[where]), passage, wide)
-        searches[where] = PartingSearch(copies, below, hint)
+        span = _span_to_search(found, recovered[where], comparison, probe, agreed.get(where))
+        if span is not None:
+            copies = _copies(logs, found, recovered[where], (where, pairs[where]), passage, wide)
+            searches[where] = PartingSearch(copies, *span, _was_short(found, recovered[where]))
     for where, parting in (await find_partings(searches, patience_ms)).items():
         doubted, found = comparisons.pop(where), subjects[where]
         if isinstance(parting, ReadUnfinished):
@@ -151,6 +147,24 @@ async def _agreed_by_epochs(
     return agreed, unasked
 
 
+def _was_short(evidence: Evidence, found: Recovered) -> bool:
+    """Whether the source was seen without the end of its log, nobody has decided on that, and it is as long again."""
+    stopped = evidence.of(GapStatus.STOPPED)
+    return evidence.source.end >= found.position and any(gap.kind is GapKind.TRUNCATED_END for gap in stopped)
+
+
+def _span_to_search(
+    evidence: Evidence, found: Recovered, comparison: Comparison, probe: _Probe, agreed_to: int | None
+) -> tuple[int, int | None] | None:
+    """Below which source offset copies are to be compared, and what epochs say there; None: nothing asks for it."""
+    if comparison.is_doubted and not evidence.target_is_recreated:
+        hint = None if comparison.target_lost else agreed_to  # of the target it says nothing
+        return min(found.position, evidence.source.end), hint
+    if not comparison.is_doubted and (_is_unseen(probe) or _was_short(evidence, found)):
+        return (evidence.source.start if found.last is None else found.last.source_offset + 1), None
+    return None
+
+
 def _doubts(evidence: Evidence, found: Recovered, probe: _Probe, agreed_to: int | None) -> Comparison:
     """What speaks against going on, before more is read."""
     checkpoint, source = evidence.checkpoint, evidence.source
@@ -159,7 +173,7 @@ def _doubts(evidence: Evidence, found: Recovered, probe: _Probe, agreed_to: int 
     is_unlike = not target_lost and found.last is not None and _differs(found.last.source_offset, probe)
     source_parted = ""
     if source.end < found.position:
-        source_parted = f"the source's log ends at {source.end}, the mirror had read to {found.position}"
+        source_parted = f"the source's log ended at {source.end}, the mirror had read to {found.position}"
     elif agreed_to is not None and agreed_to < checkpoint.epochs_end:
         source_parted = f"by its leader epochs the source's log is another one from offset {agreed_to} on"
     elif is_unlike and found.last is not None:
@@ -278,7 +292,7 @@ def _copies(
 def _seen(undoubted: Comparison, parting: Parting) -> Comparison:
     """Records before the last one decide where that is not there any more."""
     if parting.differs_from is None:
-        return undoubted
+        return replace(undoubted, is_whole=parting.is_whole)
     reason = f"the source has another record at offset {parting.differs_from} than was mirrored"
     return replace(undoubted, source_parted=reason, agreed_to=parting.agreed_to, last=parting.last)
 
@@ -292,5 +306,6 @@ def _settled(doubted: Comparison, found: Evidence, by_epochs: int | None, partin
     if by_epochs is not None and (parting.last is None or parting.last.source_offset < by_epochs):
         agreed_to = min(agreed_to, by_epochs)  # also where the source has nothing there now that would be mirrored
     elif parting.is_compared and parting.differs_from is None and not stands:
-        return replace(doubted, source_parted="", agreed_to=agreed_to, last=parting.last, epochs_denied=True)
+        taken_back = replace(doubted, source_parted="", agreed_to=agreed_to, last=parting.last)
+        return replace(taken_back, epochs_denied=True, is_whole=parting.is_whole)
     return replace(doubted, agreed_to=max(agreed_to, found.source.start), last=parting.last)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 from typing import Final, NamedTuple
 
@@ -17,6 +17,7 @@ from broker.wire.records import Record, decode_records
 from broker.wire.vocabulary import IsolationLevel, TopicPartition
 from mirror.offsets.entries import LastRecord
 from mirror.offsets.offset_map import PartitionMap
+from mirror.origins import Verdict
 from mirror.worker.logs import Logs
 from mirror.worker.origins import Passage, read_carried
 
@@ -52,6 +53,7 @@ class Parting:
 
     `differs_from` is the first that does not, None where none was found. Without a copy that could be compared
     `is_compared` is False, and `agreed_to` is what else is known. `position` is how far the mirror had read.
+    `is_whole`: of a source that was short once, whether it has nothing between `last` and there that the link carries.
     """
 
     agreed_to: int
@@ -59,6 +61,7 @@ class Parting:
     last: LastRecord | None
     is_compared: bool
     position: int
+    is_whole: bool = False
 
 
 class _Copy(Enum):
@@ -95,11 +98,12 @@ def is_copy(source: Record, target: Record, *, stamped: bool) -> bool:
 
 
 class PartingSearch(NamedTuple):
-    """What `find_parting` is asked about one partition."""
+    """What `find_parting` is asked about one partition; `was_short`: its source was seen without the end of its log."""
 
     copies: Copies
     below: int
     agreed_by_epochs: int | None
+    was_short: bool = False
 
 
 async def find_partings(
@@ -113,7 +117,10 @@ async def find_partings(
     async def find(where: TopicPartition, search: PartingSearch) -> None:
         async with turns:
             try:
-                found[where] = await find_parting(*search)
+                parting = await find_parting(search.copies, search.below, search.agreed_by_epochs)
+                if search.was_short and parting.differs_from is None:
+                    parting = replace(parting, is_whole=await _is_whole(search.copies, parting))
+                found[where] = parting
             except ClientError as error:
                 found[where] = error
             except FarshoreError as fault:  # of what all share: raised below as itself, not in a group
@@ -165,6 +172,25 @@ async def find_parting(copies: Copies, below: int, agreed_by_epochs: int | None)
     return Parting(
         differs_from if last is not None else copies.source_start, differs_from, last, True, copies.map.position
     )
+
+
+async def _is_whole(copies: Copies, parting: Parting) -> bool:
+    """Equal copies say nothing of what stands behind the last of them: markers, what came from elsewhere, or others.
+
+    Read with what is not committed: an open transaction would hide it, and all that is behind.
+    """
+    where, passage = copies.where[0], copies.passage
+    low = copies.source_start if parting.last is None else parting.last.source_offset + 1
+    judge = passage.judge(where)
+    try:
+        batches = copies.logs[0].read_batches(where, low, parting.position, IsolationLevel.READ_UNCOMMITTED)
+        async for header, batch in batches:
+            await passage.learn(where, batch)
+            if not header.is_control and judge(header).verdict is not Verdict.LEAVE_OUT:
+                return False
+    except CorruptBatch:
+        return False
+    return True
 
 
 def _reach(copies: Copies) -> int:

@@ -13,7 +13,6 @@ from mirror.offsets.entries import (
     Gap,
     GapKind,
     GapStatus,
-    LastRecord,
     TopicIds,
     VoidBlock,
     Writer,
@@ -27,12 +26,14 @@ from mirror.offsets.pages import Page, VoidPage
 from mirror.offsets.recovery import Recovered, recover, step_over
 from mirror.offsets.state_writer import Change
 from mirror.offsets.tail import Tail
+from mirror.worker.comparison import NO_DOUBT, Comparison
 
 RETRIED_KINDS = frozenset({GapKind.UNREADABLE_BATCH, GapKind.REFUSED_BATCH, GapKind.MIXED_ORIGINS})
 """A new session tries these again by itself: the batch may be readable, or the target willing, by now."""
 UNDECIDED_KINDS = RETRIED_KINDS | {GapKind.DELETED, GapKind.LEFT_OUT}
 """A gap of these kinds that is not there any more needs nobody's decision: a topic that is back was only hidden, and a
 direct link that is back brings what was left to it."""
+_GOES_ON: Final = "; it goes on to "
 
 
 class SourceLog(NamedTuple):
@@ -46,30 +47,6 @@ class SourceLog(NamedTuple):
     @property
     def is_recreated(self) -> bool:
         return bool(self.topic_id and self.known_topic_id and self.topic_id != self.known_topic_id)
-
-
-@dataclass(frozen=True, slots=True)
-class Comparison:
-    """Whether both logs still are those that the state speaks of (`comparing.py`): reasons in words, "" for none.
-    Where one is doubted, the source's records from `agreed_to` on are not at the target, and `last` is the last equal
-    copy before it. `is_unlike`: the source has something else in the last mirrored record's place.
-    `epochs_stand`: by its epochs it is as it was read; `epochs_denied`: not so, and yet it has what was mirrored.
-    """
-
-    source_parted: str = ""
-    target_lost: str = ""
-    agreed_to: int = 0
-    last: LastRecord | None = None
-    epochs_stand: bool = False
-    epochs_denied: bool = False
-    is_unlike: bool = False
-
-    @property
-    def is_doubted(self) -> bool:
-        return bool(self.source_parted or self.target_lost)
-
-
-NO_DOUBT: Final = Comparison()
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +126,8 @@ def open_partition(evidence: Evidence, writer: Writer) -> Opening:
     accepted = {gap.kind: gap for gap in evidence.of(GapStatus.ACCEPTED)}
     stopping = next((gap for gap in gaps if gap.kind not in accepted), None)
     if stopping is None and not gaps:
-        stopping = next((gap for gap in evidence.of(GapStatus.STOPPED) if _waits(gap, evidence)), None)
+        waiting = (gap for gap in evidence.of(GapStatus.STOPPED) if _waits(gap, evidence))
+        stopping = next((_as_it_is_now(gap, evidence) for gap in waiting), None)
     if stopping is not None:
         return _stand_still(evidence, found, stopping)
     passed = [_passed(gap, accepted[gap.kind], evidence.source) for gap in gaps]
@@ -197,7 +175,17 @@ def _open_first(evidence: Evidence, writer: Writer) -> Opening:
 def _waits(gap: Gap, evidence: Evidence) -> bool:
     """Whether a gap that stopped the partition before, and does not show now, still needs a person's decision."""
     explained = gap.kind is GapKind.FOREIGN_WRITER and evidence.shared  # by a link back that was not known then
-    return gap.kind not in UNDECIDED_KINDS and not explained
+    regained = gap.kind is GapKind.TRUNCATED_END and evidence.comparison.is_whole
+    return gap.kind not in UNDECIDED_KINDS and not explained and not regained
+
+
+def _as_it_is_now(gap: Gap, evidence: Evidence) -> Gap:
+    """A source that was short once, and is as long again: what was seen of it does not say all any more."""
+    if gap.kind is not GapKind.TRUNCATED_END:
+        return gap
+    seen = gap.detail.partition(_GOES_ON)[0]
+    text = f"{_GOES_ON}{evidence.source.end} now, and nothing proves that it is again the one that was read"
+    return replace(gap, detail=seen + text)
 
 
 def find_gaps(evidence: Evidence, checkpoint: Checkpoint, found: Recovered) -> list[Gap]:

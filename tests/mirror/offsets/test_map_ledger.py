@@ -26,9 +26,10 @@ from mirror.offsets.pages import Page
 from mirror.offsets.recovery import SEQUENCE_MASK, TailBatch, recover
 from mirror.offsets.state_writer import Change
 from mirror.worker.budget import Budget, Lease
+from mirror.worker.comparison import Comparison
 from mirror.worker.plan import Plan, _append
 from mirror.worker.recoding import _pieces
-from mirror.worker.resume import Comparison, open_partition
+from mirror.worker.resume import open_partition
 from tests.mirror.offsets.test_recovery import WHERE, Target, check_map, open_replicator, read_map, written_to
 from tests.mirror.partition import Submissions
 

@@ -18,10 +18,10 @@ from mirror.offsets.recovery import Recovered
 from mirror.offsets.state import read_entries
 from mirror.offsets.state_writer import Change, StateWriter
 from mirror.worker import comparing, fetching, ground, resume, startup
+from mirror.worker.comparison import Comparison
 from mirror.worker.evidence import gather_evidence
 from mirror.worker.plan import Plan
 from mirror.worker.replicator import Replicator
-from mirror.worker.resume import Comparison
 from mirror.worker.session import Session
 from tests.mirror.simulation.disasters import Disaster
 from tests.mirror.simulation.profile import Profile, Rival, choose_profile, choose_world

@@ -65,6 +65,8 @@ class MemoryLog:
         self.batches: list[StoredBatch] = []
         self.epochs = LeaderEpochs()
         self.epochs.assign(1, 0)
+        self.transaction_from: int | None = None
+        """Where one begins that is open: from there on nobody sees what is committed."""
 
     def append(self, batch: bytearray | memoryview) -> int:
         """Store a batch whose base offset is 0 -> the offset that it got."""
@@ -148,7 +150,10 @@ class MemoryLog:
         self, _where: TopicPartition, start: int, end: int, isolation: IsolationLevel
     ) -> AsyncIterator[tuple[BatchHeader, memoryview]]:
         for header, batch in self.batches:
-            hidden = isolation is IsolationLevel.READ_COMMITTED and header.is_control
+            is_committed_only = isolation is IsolationLevel.READ_COMMITTED
+            if is_committed_only and self.transaction_from is not None and header.base_offset >= self.transaction_from:
+                return
+            hidden = is_committed_only and header.is_control
             if header.next_offset > start and header.base_offset < end and not hidden:
                 yield header, batch
 

@@ -11,16 +11,19 @@ from pathlib import Path
 import pytest
 
 from broker.client.cluster import Cluster
+from broker.client.offsets import log_end_offsets
 from broker.client.site import Site
 from broker.wire.vocabulary import TopicPartition
 from mirror.link import Link
-from mirror.offsets.entries import GapKind
+from mirror.offsets.entries import GapKind, GapStatus
 from mirror.offsets.state import load_link_state
+from mirror.outlook import look_ahead
 from mirror.worker.events import Event
 from tests.broker.running import running_broker
 from tests.mirror.harness import (
     accept_all,
     contents,
+    eventually,
     make_topic,
     read_all,
     running,
@@ -49,12 +52,12 @@ class Sites:
             async with Cluster(link.source) as source, Cluster(link.target) as target:
                 yield link, source, target
 
-    def keep(self, name: str) -> None:
-        shutil.copytree(self.folder / name, self.folder / f"{name}-kept")
+    def keep(self, name: str, disk: str = "kept") -> None:
+        shutil.copytree(self.folder / name, self.folder / f"{name}-{disk}")
 
-    def restore(self, name: str) -> None:
+    def restore(self, name: str, disk: str = "kept") -> None:
         shutil.rmtree(self.folder / name)
-        shutil.copytree(self.folder / f"{name}-kept", self.folder / name)
+        shutil.copytree(self.folder / f"{name}-{disk}", self.folder / name)
 
 
 @pytest.fixture
@@ -116,6 +119,77 @@ async def test_an_overtaken_source_stops_the_partition_and_accepting_loses_nothi
             at = offset_map.to_target(*WHERE, source_record.offset)
             assert at is not None
             assert contents([by_offset[at]]) == contents([source_record])
+
+
+async def test_a_source_that_lost_its_end_goes_on_by_itself_when_its_newer_disk_is_back(sites: Sites) -> None:
+    async with sites.up() as (_, source, _target):
+        await make_topic(source, WHERE.topic)
+        await write(source, WHERE, some_records(0, 80))
+    sites.keep("east", "older")
+    async with sites.up() as (link, source, target):
+        await write(source, WHERE, some_records(80, 20))
+        async with running(link):
+            await wait_for_records(target, WHERE, 100)
+    sites.keep("east", "newer")
+    sites.restore("east", "older")
+    async with sites.up() as (link, _source, target), running(link) as told:
+        (stopped,) = await told.wait_for(Event.PARTITION_STOPPED)
+        assert stopped["reason"] == GapKind.TRUNCATED_END
+    sites.restore("east", "newer")
+    async with sites.up() as (link, source, target):
+        await write(source, WHERE, some_records(100, 10))
+        entries = (await load_link_state(link, target)).entries
+        (shown,) = await look_ahead(link, (source, target), entries, list(entries.open_gaps().values()))
+        assert shown.meaning.startswith("the source has again all that was mirrored: at its next start")
+        async with running(link) as told:
+            found = await wait_for_records(target, WHERE, 110)
+            assert not told.of(Event.PARTITION_STOPPED)
+        assert contents(found) == contents(some_records(0, 110))
+        (gap,) = (await load_link_state(link, target)).entries.gaps.values()
+        assert gap.status is GapStatus.GONE
+
+
+async def test_what_a_link_brought_behind_the_last_of_a_sites_own_records_is_no_doubt_of_it(sites: Sites) -> None:
+    """Links both ways: there are the other site's records, and the markers of who brought them."""
+
+    def back(link: Link) -> Link:
+        return replace(link, name="west-east", source=link.target, target=link.source)
+
+    async with sites.up() as (link, east, west):
+        for site in (east, west):
+            await make_topic(site, WHERE.topic)
+        await write(west, WHERE, some_records(0, 20))
+        async with running(link, back(link)):
+            await wait_for_records(east, WHERE, 20)
+    sites.keep("west", "older")
+    async with sites.up() as (link, east, west):
+        await write(east, WHERE, some_records(20, 20))
+        async with running(link, back(link)):
+            await wait_for_records(west, WHERE, 40)
+            end = (await log_end_offsets(west, [WHERE]))[WHERE]
+            await wait_for_position(back(link), east, end)
+    sites.keep("west", "newer")
+    sites.restore("west", "older")
+    async with sites.up() as (link, _east, west):
+        assert (await log_end_offsets(west, [WHERE]))[WHERE] < end
+        async with running(back(link)) as told:
+            (stopped,) = await told.wait_for(Event.PARTITION_STOPPED)
+            assert stopped["reason"] == GapKind.TRUNCATED_END
+    sites.restore("west", "newer")
+    async with sites.up() as (link, east, west):
+        await write(west, WHERE, some_records(40, 5))
+        async with running(link, back(link)) as told:
+            found = await wait_for_records(east, WHERE, 45)
+            assert not told.of(Event.PARTITION_STOPPED)
+        assert contents(found) == contents(some_records(0, 45))
+
+
+async def wait_for_position(link: Link, target: Cluster, position: int) -> None:
+    async def proved() -> bool:
+        checkpoint = (await load_link_state(link, target)).entries.checkpoints.get(WHERE)
+        return checkpoint is not None and checkpoint.position >= position
+
+    await eventually(proved, f"a checkpoint at {position}")
 
 
 async def test_a_source_that_was_not_touched_goes_on_over_restarts(sites: Sites) -> None:
