@@ -73,8 +73,9 @@ _EXPLANATIONS: Final = {
     RepairBlocker.CONFIGS_NOT_KNOWN: "the target did not say whether it keeps the beginning of the topic (compacted): "
     f"{_WHEN_IT_ANSWERS}",
     RepairBlocker.COMPACTED: "of a compacted topic Kafka deletes no beginning. By hand: stop its readers there; "
-    "farshore link pause, or groups get their old offsets again; farshore topic delete at the target; farshore link "
-    "resume: the mirror makes it anew and stands still; farshore link resume --gap TOPIC:PARTITION begins each again",
+    "farshore link pause, and ten seconds later, or groups get their old offsets again, farshore topic delete at the "
+    "target; farshore link resume: the mirror makes it anew and stands still; farshore link resume --gap "
+    "TOPIC:PARTITION begins each again",
     RepairBlocker.ONLY_AT_TARGET: "the target alone has records of it, and loses them: --allow-data-loss",
     RepairBlocker.GROUPS_NOT_KNOWN: "a site did not say where groups stand (a coordinator that is away, say), so it is "
     f"not known whether they follow: {_WHEN_IT_ANSWERS}; or leave each by its name: --leave-group GROUP",
