@@ -77,10 +77,9 @@ def _kerberos_jaas(identity: KerberosIdentity) -> str:
     words = ["useTicketCache=true"]
     if identity.keytab_file is not None:
         try:
-            identity.keytab_file.open("rb").close()
-        except OSError as error:
-            why = f"the keytab {identity.keytab_file} cannot be read: {error.strerror}"
-            raise AuditError(why, SecretUnreadable.hint) from error
+            identity.require_keytab()
+        except SecretUnreadable as error:
+            raise AuditError(str(error), error.hint) from error
         words = ["useKeyTab=true", "storeKey=true", f"keyTab={_quoted(str(identity.keytab_file.absolute()))}"]
     if identity.principal is not None:
         words.append(f"principal={_quoted(identity.principal)}")

@@ -119,23 +119,14 @@ def kerberos_client(identity: KerberosIdentity, where: str, host: str) -> Gssapi
         import gssapi
     except ImportError:
         raise attempt.refused("Kerberos needs packages that are not installed", EXTRA) from None
-    _require_readable(attempt)
+    try:
+        identity.require_keytab()  # of one that is not there the library says that there is no cache
+    except SecretUnreadable as error:
+        raise attempt.refused(str(error), error.hint) from None
     try:
         return GssapiClient(_Context(attempt, gssapi))
     except gssapi.exceptions.GSSError as error:
         raise _failed(attempt, error) from None
-
-
-def _require_readable(attempt: Attempt) -> None:
-    """The library says of a keytab that is not there that there is no cache."""
-    keytab = attempt.identity.keytab_file
-    if keytab is None:
-        return
-    try:
-        keytab.open("rb").close()
-    except OSError as error:
-        why = f"the keytab {keytab} cannot be read: {error.strerror}"
-        raise attempt.refused(why, SecretUnreadable.hint) from None
 
 
 def _store(identity: KerberosIdentity) -> dict[str, str] | None:

@@ -132,6 +132,14 @@ class KerberosIdentity:
     def __str__(self) -> str:
         return f"principal {self.principal}" if self.principal is not None else "the principal of the ticket cache"
 
+    def require_keytab(self) -> None:
+        """Raises SecretUnreadable where the keytab, if it has one, cannot be read. Libraries say less of that."""
+        if self.keytab_file is not None:
+            try:
+                self.keytab_file.open("rb").close()
+            except OSError as error:
+                raise SecretUnreadable(f"the keytab {self.keytab_file} cannot be read: {error.strerror}") from error
+
 
 @dataclass(frozen=True, slots=True)
 class Tls:
