@@ -15,7 +15,7 @@ from deploy.cli.loss_lines import growth_line
 from deploy.cli.moving import now_ms
 from deploy.cli.taking_up import enter_again
 from deploy.cli.terminal import AppContext, confirm_plan
-from failover.journal.consented import consented_loss, skipping_more
+from failover.journal.consented import consented_loss, refusing_skips
 from failover.journal.noted_lacks import as_noted
 from failover.journal.standing import (
     OperationStanding,
@@ -78,8 +78,7 @@ async def _plan_now(context: AppContext, log: OperationLog, sites: Sites) -> Lin
     if is_promoted_by(log, (await read_entries(sites.link, sites.target, only=())).run):
         return None
     move = await plan_or_refuse(intent_of(log), as_noted(log, sites), context.hooks())
-    refusals = (*move.plan.refusals, *skipping_more(log, move.plan))
-    return await counted(replace(move, plan=replace(move.plan, refusals=refusals)), always=False)
+    return await counted(replace(move, plan=refusing_skips(log, move.plan)), always=False)
 
 
 def _tell_growth(before: Mapping[str, LossTotal], now: Mapping[str, OperationPlan]) -> bool:

@@ -62,7 +62,7 @@ async def _topics_brought(sites: Sites) -> set[str]:
     others = [
         one
         for one in sites.links
-        if (one.target.name, one.name != sites.link.name) == (site, True) and not may_write_one_topic(sites.link, one)
+        if one.target.name == site and one.name != sites.link.name and not may_write_one_topic(sites.link, one)
     ]
     brings = await side_by_side(_brings(one, sites.target) for one in others)
     return {topic for one, is_so in zip(others, brings, strict=True) if is_so for topic in target_topics_of(one)}

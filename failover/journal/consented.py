@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from broker.base.documents import read_time
@@ -26,15 +27,16 @@ def consented_moves(log: OperationLog, link: str) -> tuple[GroupMove, ...] | Non
     return moves
 
 
-def skipping_more(log: OperationLog, plan: OperationPlan) -> tuple[GateRefusal, ...]:
-    """The groups that a failover, which begins its fence only now, would have skip more than was consented to. Of a
-    switchover that is judged behind its drain. Raises JournalDamaged.
+def refusing_skips(log: OperationLog, plan: OperationPlan) -> OperationPlan:
+    """The plan, refused for the groups that a failover, which begins its fence only now, would have skip more than was
+    consented to. Of a switchover that is judged behind its drain. Raises JournalDamaged.
     """
     consented = consented_moves(log, plan.snapshot.link)
     if plan.operation is not Operation.FAILOVER or consented is None:
-        return ()
+        return plan
     skips = unplanned_skips(consented, plan.moves, plan.left_groups)
-    return tuple(GateRefusal(RefusalReason.GROUP_WENT_ON, group) for group in sorted({one.group for one in skips}))
+    refused = (GateRefusal(RefusalReason.GROUP_WENT_ON, group) for group in sorted({one.group for one in skips}))
+    return replace(plan, refusals=(*plan.refusals, *refused))
 
 
 def _move(document: Mapping[str, Any]) -> GroupMove:

@@ -22,7 +22,7 @@ from failover.errors import (
 )
 from failover.freezing.choice import Freezing, joined
 from failover.freezing.hooks import Hooks
-from failover.journal.consented import consented_moves, skipping_more
+from failover.journal.consented import consented_moves, refusing_skips
 from failover.journal.log import OperationJournal, claim, load_operations
 from failover.journal.noted_lacks import as_noted
 from failover.journal.silence import if_lost
@@ -308,7 +308,7 @@ async def move_again(log: OperationLog, intent: Intent, sites: Sites, hooks: Hoo
     freezing = replace(freezing, before=role_before(log), source_denials=denials)
     move = replace(move, plan=replace(move.plan, freezing=freezing), consented=consented_moves(log, name))
     if not is_moved:  # or let run since by hand: what was done behind that fence is done behind the next one
-        return replace(move, plan=replace(move.plan, refusals=(*move.plan.refusals, *skipping_more(log, move.plan))))
+        return replace(move, plan=refusing_skips(log, move.plan))
     move = replace(move, verified=verified_offsets(log).get(name))
     made = done_moves(log, OperationStep.MOVE_GROUPS)
     if name in made:
