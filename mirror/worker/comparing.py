@@ -306,6 +306,12 @@ def _settled(doubted: Comparison, found: Evidence, by_epochs: int | None, partin
     if by_epochs is not None and (parting.last is None or parting.last.source_offset < by_epochs):
         agreed_to = min(agreed_to, by_epochs)  # also where the source has nothing there now that would be mirrored
     elif parting.is_compared and parting.differs_from is None and not stands:
-        taken_back = replace(doubted, source_parted="", agreed_to=agreed_to, last=parting.last)
-        return replace(taken_back, epochs_denied=True, is_whole=parting.is_whole)
+        return replace(
+            doubted,
+            source_parted="",
+            agreed_to=agreed_to,
+            last=parting.last,
+            epochs_denied=True,
+            is_whole=parting.is_whole,
+        )
     return replace(doubted, agreed_to=max(agreed_to, found.source.start), last=parting.last)
