@@ -19,6 +19,12 @@ from tests.mirror.transactions import begin
 RECORDS = 7
 
 
+def seconds_fall(told: list[DrainStands], wait_s: float) -> bool:
+    """A busy machine may have time for one of them only."""
+    left_s = [one.seconds_left for one in told]
+    return left_s == sorted(left_s, reverse=True) and left_s[0] <= wait_s
+
+
 async def test_of_a_worker_that_is_silent_it_is_said_and_not_to_stop_the_producers(tmp_path: Path) -> None:
     """It said to stop the producers, which the freeze had done; the worker had been silent for a minute."""
     async with two_sites(tmp_path) as stage:
@@ -47,7 +53,7 @@ async def test_where_the_source_refused_writes_nobody_is_told_to_stop_producers(
         with pytest.raises(NotDrained) as refused:
             await drain(replace(stage.sites, tell_drain=told.append), 1.0, is_frozen=True)
         assert {(one.link, one.offsets, one.partitions) for one in told[:-1]} == {(stage.link.name, RECORDS, 1)}
-        assert told[0].seconds_left > told[-2].seconds_left, "it said nothing for a minute, with the source frozen"
+        assert seconds_fall(told[:-1], 1.0), "it said nothing for a minute, with the source frozen"
         assert told[-1].is_over
     assert "east refused writes meanwhile, so it is the mirror" in refused.value.hint
     assert "stop the producers" not in refused.value.hint
@@ -67,5 +73,5 @@ async def test_of_a_link_that_was_moved_before_it_is_said_what_is_waited_for(tmp
     assert {(one.link, one.offsets > 7, one.partitions, one.is_moved) for one in told[:-1]} == {
         (stage.link.name, True, 1, True)
     }
-    assert told[0].seconds_left > told[-2].seconds_left
+    assert seconds_fall(told[:-1], 0.5)
     assert told[-1].is_over
