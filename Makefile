@@ -17,7 +17,7 @@ TOXIPROXY_VERSION := v2.12.0
 LOCKED_EXTRAS := audit aws chaos demo dev
 SOURCES := broker mirror failover monitoring chaos deploy tests
 PYTEST ?= $(BIN)/python -m pytest
-LANES := servers locked commands moves back services brokers failover looks behind
+LANES := moves back servers brokers behind commands failover services locked looks
 # Those that start all their servers themselves run beside the commands and the services, the others share theirs.
 beside_commands := $(patsubst %,tests/interop/test_%.py,acl_freeze acl_sync acls audit_interrupt authorizing_cluster broker_on_zookeeper \
   cluster_of_brokers fleet_etcd kafka_acl_znodes kafka_user_znodes link_rights site_freeze)
@@ -139,34 +139,34 @@ demo: setup java .cache/spark/.ready
 
 check := $(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy && $(BIN)/lint-imports
 
-# Those that need nothing but Python begin while Kafka, Spark and the tools are brought here.
-bare := brokers failover looks behind
+# Those that need nothing but Python begin while Kafka, Spark and the tools are brought here. The longest go first.
+bare := brokers behind failover looks lint
+lanes := rest $(LANES) lint
 
-# Runs side by side, about as long as each other: most tests wait for something, and leave the processors idle.
+# Runs side by side, about as long as each other: most tests wait for something, and leave the processors idle. All at
+# once they would wait for the processors, and for longer than some of what they test does.
 test: setup
-	@declare -A running
-	$(again) --no-print-directory --jobs 4 tools & tools=$$!
-	room_mb=$$(df --output=avail -m $(MEMORY) 2>/dev/null | tail -n 1) || room_mb=0
+	@room_mb=$$(df --output=avail -m $(MEMORY) 2>/dev/null | tail -n 1) || room_mb=0
 	if (( room_mb >= $(MEMORY_ROOM_MB) )) && [[ -w $(MEMORY) ]] && ! findmnt -no OPTIONS $(MEMORY) | grep -qw noexec; then
 	  export TMPDIR=$$(mktemp -d $(MEMORY)/farshore-tests-XXXXXX)
 	  trap 'rm -rf "$$TMPDIR"' EXIT
 	fi
-	mkdir -p .cache
-	($(check)) >.cache/lint.log 2>&1 & running[lint]=$$!
-	$(foreach lane,$(bare),$(call begun,$(lane)))
-	wait $$tools || { kill $${running[@]}; exit 1; }
-	$(foreach lane,$(filter-out $(bare),$(LANES)),$(call begun,$(lane)))
-	failed=0
-	$(PYTEST) -m "not slow" $(foreach lane,$(LANES),$(patsubst %,--ignore=%,$($(lane)))) || failed=1
-	for lane in lint $(LANES); do
-	  wait $${running[$$lane]} || failed=1
-	  cat .cache/$$lane.log
-	done
-	exit $$failed
+	echo "test: $(words $(lanes)) lanes, $(SIDE_BY_SIDE) at a time; what one has to say is shown when it ends, the first in some minutes" >&2
+	$(again) --no-print-directory --keep-going --output-sync=target --jobs $(SIDE_BY_SIDE) $(lanes:%=lane-%)
 
 # Not by its name: with --dry-run, a recipe that has that is run.
 again := $(MAKE)
-begun = $(PYTEST) -m "not slow" $($(1)) >.cache/$(1).log 2>&1 & running[$(1)]=$$!;
+SIDE_BY_SIDE := 8
+timed = TIMEFORMAT="$@: %0R s, of a processor %0U and %0S s"; time
+
+.PHONY: $(lanes:%=lane-%)
+$(patsubst %,lane-%,$(filter-out $(bare),$(lanes))): | tools
+lane-lint: setup
+	@$(check)
+lane-rest: setup
+	@$(timed) $(PYTEST) -m "not slow" $(foreach lane,$(LANES),$(patsubst %,--ignore=%,$($(lane))))
+$(LANES:%=lane-%): lane-%: setup
+	@$(timed) $(PYTEST) -m "not slow" $($*)
 
 # The tests that need nothing but Python: no Java, no servers of others.
 unit: setup
