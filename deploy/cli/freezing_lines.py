@@ -34,8 +34,10 @@ def freezing_lines(plan: OperationPlan) -> Iterable[str]:
     if freezing.source_denials is not None and freezing.source_denials.hidden:
         hidden = ", ".join(freezing.source_denials.hidden)
         yield f"{source} hides {hidden} from farshore: ACLs deny to write there, too, and what was written is not known"
-    if freezing.target_kept:
-        kept = ", ".join(freezing.target_kept)
+    if freezing.closed_at_both:
+        topics = ", ".join(freezing.closed_at_both)
+        yield f"{plan.snapshot.target} stays closed to {topics}, and so is {source}: no client writes there at either"
+    if kept := ", ".join(one for one in freezing.target_kept if one not in freezing.closed_at_both):
         yield f"{plan.snapshot.target} stays closed to {kept}, which another site has, or may have"
     if freezing.is_enforced and freezing.others:
         shown = ", ".join(freezing.others[:OTHERS_SHOWN]) + (", ..." if len(freezing.others) > OTHERS_SHOWN else "")

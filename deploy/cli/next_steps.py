@@ -17,6 +17,7 @@ from broker.client.topics import list_topics
 from deploy.cli.left_lines import groups_not_moved, groups_to_move, groups_unknown
 from deploy.cli.terminal import AppContext
 from failover.failback.looking import find_link_back
+from failover.freezing.denials import topic_options
 from failover.observing.contact import SiteFinding
 from failover.planning.intent import Intent
 from failover.running.result import OperationResult
@@ -162,6 +163,15 @@ def _starting(result: OperationResult, link: Link, staying: Sequence[str]) -> It
     but = f"; but not what reads or writes along {', '.join(staying)}: that stays at {here}" if staying else ""
     yield NextStep(f"start producers and consumers at {there}: {link.target.bootstrap_servers}{but}")
     yield from _groups_behind(result, link)
+    yield from closed_at_both(result.closed_at_both, there, here)
+
+
+def closed_at_both(topics: Sequence[str], target: str, source: str) -> Iterable[NextStep]:
+    """Of topics that no move was about, and that no client can write to at either site."""
+    if topics:
+        closed = f"{target} stays closed to {', '.join(topics)}, and so is {source}: no client writes there at either"
+        what = f"{closed}; open them where they belong: at {target}, or, with --site {source} instead, there"
+        yield NextStep(what, f"farshore site thaw --site {target} {topic_options(topics)}")
 
 
 def held_rights(link: Link) -> Iterable[NextStep]:

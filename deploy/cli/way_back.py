@@ -143,9 +143,13 @@ class Coming:
             "link_is_run": None,
             "stands_still": (),
             "stays_paused": plan.stays_paused,
+            "closed_at_both": (),
             "next": (),
         }
-        return found if self._switchover is None else {**found, "switchover": self._switchover}
+        if self._switchover is None:
+            return found
+        at_both = tuple(self._switchover.get("closed_at_both", ()))  # a version before wrote the journal, say
+        return {**found, "closed_at_both": at_both, "switchover": self._switchover}
 
 
 def _bar(bars: Progress, told: str) -> Report:

@@ -7,6 +7,7 @@ the pairs that are still to come, nor to those that other links bring there from
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from broker.base.time_limits import timeout
@@ -15,6 +16,7 @@ from broker.client.errors import ClientError
 from broker.client.fanout import both, side_by_side
 from broker.client.topics import list_topics
 from failover.freezing.choice import Freezing, target_topics_of
+from failover.freezing.denials import is_named
 from failover.limits import ELSEWHERE_S
 from failover.observing.elsewhere import look_along
 from failover.observing.sites import Sites
@@ -33,7 +35,21 @@ async def with_kept(freezing: Freezing, sites: Sites) -> Freezing:
     if not freezing.opens_others:
         return freezing
     away, brought = await both(_topics_away(sites), _topics_brought(sites))
-    return replace(freezing, target_kept=tuple(sorted(away | brought)))
+    kept = sorted(away | brought)
+    at_both = await _at_both(freezing, sites, kept) if kept else ()
+    return replace(freezing, target_kept=tuple(kept), closed_at_both=at_both)
+
+
+async def _at_both(freezing: Freezing, sites: Sites, kept: Sequence[str]) -> tuple[str, ...]:
+    """Those of them with a topic that both sites have and the source refuses behind the move: its clients can write at
+    neither. A site that stands by for a third one does so, too. Raises ClientError.
+    """
+    if sites.source is None or freezing.source is None:
+        return ()
+    then = freezing.left(freezing.source) if freezing.is_by_role else freezing.source
+    at_source, at_target = await both(list_topics(sites.source), list_topics(sites.target))
+    refused = [name for name in at_source.keys() & at_target.keys() if then.refuses(name)]
+    return tuple(one for one in kept if any(is_named(name, (one,)) for name in refused))
 
 
 async def _topics_away(sites: Sites) -> set[str]:

@@ -32,7 +32,7 @@ class Freezing:
     of those. `before`: the source's role when the
     operation began, where an earlier run of it has changed that. `source_denials`: where that site's ACLs keep clients
     from writing; `target_denials`: where they did. `target_kept`: topics of the target that are another site's, and
-    stay closed there as far as they are.
+    stay closed there as far as they are; `closed_at_both`: those of them that the source refuses, too, at the end.
     """
 
     source: SiteStanding | None = None
@@ -46,6 +46,7 @@ class Freezing:
     source_denials: SiteDenials | None = None
     target_denials: SiteDenials | None = None
     target_kept: tuple[str, ...] = ()
+    closed_at_both: tuple[str, ...] = ()
     beside: tuple[str, ...] = ()
 
     @property
@@ -115,6 +116,7 @@ def joined(freezings: Sequence[Freezing]) -> Freezing:
     *_, newest = sorted(freezings, key=lambda one: one.target.epoch if one.target else -1)
     others = set(last.others).intersection(*(one.others for one in freezings))
     kept = set(last.target_kept).intersection(*(one.target_kept for one in freezings))
+    at_both = kept.intersection(*(one.closed_at_both for one in freezings))
     beside = set(last.beside).intersection(*(one.beside for one in freezings))
     denials = [one.source_denials for one in freezings if one.source_denials is not None]
     is_writable = any(one.is_writable for one in denials)
@@ -127,6 +129,7 @@ def joined(freezings: Sequence[Freezing]) -> Freezing:
         target_topics=_together([one.target_topics for one in freezings]),
         others=tuple(sorted(others)),
         target_kept=tuple(sorted(kept)),
+        closed_at_both=tuple(sorted(at_both)),
         beside=tuple(sorted(beside)),
     )
 

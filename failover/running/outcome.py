@@ -15,13 +15,15 @@ from failover.running.steps import Operation
 @dataclass(frozen=True, slots=True)
 class SourceEnd:
     """How the source was left: what its brokers have taken (None: not told), whom its ACLs keep from writing, and how
-    it stands where that is not known. `hook_error`: why the after_hook failed.
+    it stands where that is not known. `hook_error`: why the after_hook failed. `closed_at_both`: topics that the target
+    refuses, too.
     """
 
     role: SiteStanding | None
     denied_principals: tuple[str, ...]
     not_closed: str
     hook_error: str
+    closed_at_both: tuple[str, ...]
 
 
 def result_of(
@@ -74,6 +76,7 @@ def result_of(
         is_source_open=_is_source_open(link, at_source),
         seen_by=seen.seen_by,
         not_closed=at_source.not_closed,
+        closed_at_both=at_source.closed_at_both,
         left_at_source=link.plan.snapshot.left_at_source,
     )
 

@@ -90,6 +90,10 @@ class OperationResult:
     """Of a failover: its target's own former records that it has no more, and the source has, as was consented to."""
     not_closed: str = ""
     """How a source stands that was to be closed, by its role or by ACLs, and of which it is not known that it is."""
+    closed_at_both: tuple[str, ...] = ()
+    """Topics that are none of the move's, as regular expressions, and that no client can write to at either site: the
+    target was closed to more than was moved, and whose these are it does not know.
+    """
 
     left_at_source: tuple[LeftRange, ...] = ()
     """What the target did not get, as somebody had decided before; as the plan says it."""

@@ -19,6 +19,15 @@ def test_what_stays_closed_at_the_target_is_not_said_to_have_gone_anywhere() -> 
     assert line == "west stays closed to orders, which another site has, or may have"
 
 
+def test_what_both_sites_refuse_is_not_said_to_be_anywhere() -> None:
+    kept = Freezing(target_kept=("flights", "orders"), closed_at_both=("orders",))
+    freezing = replace(kept, target=SiteStanding(SiteRole.STANDBY), target_topics=("cars",))
+    plan = plan_failover(source_gone(SNAPSHOT), allow_data_loss=True, even_if_source_answers=False)
+    both, kept_line = freezing_lines(replace(plan, freezing=freezing, refusals=()))
+    assert both == "west stays closed to orders, and so is east: no client writes there at either"
+    assert kept_line == "west stays closed to flights, which another site has, or may have"
+
+
 def test_a_whole_site_that_is_closed_along_one_link_names_the_others_that_carry_its_topics() -> None:
     """It said that the source alone has what another link mirrors."""
     freezing = Freezing(source=SiteStanding(), target=SiteStanding(), freezes=True, others=("orders", "x"))

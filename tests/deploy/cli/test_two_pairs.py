@@ -9,7 +9,7 @@ import asyncio
 import json
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -39,12 +39,12 @@ STAMPED_MS: Final = 1_700_000_000_000
 
 
 @contextmanager
-def two_pairs(folder: Path) -> Iterator[Shell]:
-    """As a site sets them up; one worker runs the links there."""
+def two_pairs(folder: Path, held_at_start: Container[str] = ("east",)) -> Iterator[Shell]:
+    """As a site sets them up; one worker runs the links there. `held_at_start`: sites that start frozen."""
     east, west = OwnBroker(folder, "east"), OwnBroker(folder, "west")
     parts = ['state_dir = "state"']
     for name, site in (("east", east), ("west", west)):
-        held = str(name == "east").lower()
+        held = str(name in held_at_start).lower()
         parts.append(SITE.format(name=name, listen=site.bootstrap, data_dir=site.data_dir, held=held))
     for pattern, names in PATTERNS.items():
         for name, source, target in zip(names, ("east", "west"), ("west", "east"), strict=True):

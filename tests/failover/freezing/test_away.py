@@ -82,6 +82,10 @@ async def test_one_pair_that_comes_back_opens_none_of_the_topics_of_the_other(tm
         await make_topic(sites.stage.target, "orders", 1)
         freezing = (await plan_link(whole, sites.back("flights"), Hooks())).plan.freezing
         assert (freezing.others, freezing.beside) == (("orders",), ("orders-back",))
+        assert freezing.closed_at_both == ("orders",), "west is closed as a whole, too"
+        alone = Intent(Operation.SWITCHOVER, ("flights-back",), "west", "east")
+        freezing = (await plan_link(alone, sites.back("flights"), Hooks())).plan.freezing
+        assert (freezing.target_kept, freezing.closed_at_both) == (("orders",), ()), "which west takes"
         now = await site_standing(sites.stage.source)
         then = await sites.opened("flights")
         await set_site_role(sites.stage.source, then.role, "flights are back", now, then.topics)
