@@ -82,6 +82,12 @@ class SiteStanding:
     def refuses(self, topic: str) -> bool:
         return not self.takes_writes and (not self.topics or _is_one_of(self.topics, topic))
 
+    def refusing(self, names: Iterable[str]) -> tuple[str, ...]:
+        """The expressions by which some of these topics are refused."""
+        refused = [name for name in names if self.refuses(name)]
+        by = self.topics or (EVERY_TOPIC,)
+        return tuple(one for one in by if any(re.fullmatch(one, name) for name in refused))
+
     def covers(self, topics: Collection[str]) -> bool:
         """Whether all these, by their expressions, are refused; none: every topic is."""
         return not self.takes_writes and (not self.topics or (bool(topics) and set(topics) <= set(self.topics)))

@@ -42,12 +42,12 @@ _REASONS: dict[RefusalReason, tuple[str, str]] = {
         "mirror again from {source} instead, run `farshore link resume --link {subject}`",
     ),
     RefusalReason.TARGET_WAS_LEFT: (
-        "the link {subject} is promoted from an earlier move, and its target {detail} was left since and refuses "
-        "writes; what came to its source behind that was not mirrored",
+        "the link {subject} is promoted from an earlier move, and its target {target} was left since and refuses "
+        "writes ({detail}); what came to its source behind that was not mirrored",
         "is its source lost anew: `farshore failover --link {subject} --allow-data-loss`, with --group GROUP for each "
-        "that goes, states the loss, and has {detail} take writes; or, as where there are no groups, `farshore site "
-        "thaw --site {detail} --even-if-other-active` has {detail} take writes again, and groups go on where they "
-        "stand there. Is its source there: `farshore link resume --link {subject}` mirrors again",
+        "that goes, states the loss, and has {target} take writes; or, as where there are no groups, `farshore site "
+        "thaw --site {target} {topics} --even-if-other-active` has {target} take writes again, and groups go on where "
+        "they stand there. Is its source there: `farshore link resume --link {subject}` mirrors again",
     ),
     RefusalReason.MOVED_BACK: (
         "the link {subject} was moved before, and its clients went back along {detail} since: it was not let run "

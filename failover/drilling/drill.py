@@ -102,7 +102,7 @@ _REFUSALS: dict[RefusalReason, tuple[str, str]] = {
         "farshore group list --site {target}",
     ),
     RefusalReason.TARGET_WAS_LEFT: (
-        "the link is promoted from an earlier move, and {detail} was left since and refuses writes: what came to its "
+        "the link is promoted from an earlier move, and {target} was left since and refuses writes: what came to its "
         "source behind that was not mirrored",
         "farshore link resume --link {link}",
     ),
@@ -242,7 +242,7 @@ def _of_plan(plan: OperationPlan) -> Iterable[DrillFinding]:
         if refusal.reason in _REFUSALS:
             detail, step = _REFUSALS[refusal.reason]
             names = {"link": plan.snapshot.link, "target": plan.snapshot.target, "subject": refusal.subject}
-            told = detail.format(detail=refusal.detail)
+            told = detail.format(detail=refusal.detail, target=plan.snapshot.target)
             step = step.format(topics=refusal.topic_options, **names)
             yield DrillFinding(refusal.reason.value, refusal.subject, told, step)
     if plan.snapshot.is_map_lost:

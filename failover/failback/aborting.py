@@ -15,8 +15,10 @@ from broker.base.documents import to_document
 from broker.base.errors import FarshoreError
 from broker.client.errors import ClientError
 from broker.client.site_role import site_standing
+from broker.client.topics import list_topics
 from failover.errors import JournalUnanswered, NotAborted, SwitchoverOpen
 from failover.failback.plan import FailbackStep
+from failover.freezing.denials import topic_options
 from failover.journal.log import OperationJournal, claim, load_operations
 from failover.journal.standing import OPEN_STATES, intent_of, standing_of, within
 from failover.journal.values import Event, OperationLog
@@ -125,12 +127,15 @@ async def _switchovers(log: OperationLog, sites: Sites, back: str) -> Sequence[A
 
 async def _frozen(sites: Sites) -> Sequence[AbortFinding]:
     """The site that the switchover leaves, where it refuses writes: with the other one gone none takes them."""
-    standing, name = await site_standing(sites.target), sites.link.target.name
-    denied, open_topics = await is_denied(sites.target, [sites.link])
-    if denied is False and (standing is None or standing.takes_writes):
+    standing, link, name = await site_standing(sites.target), sites.link, sites.link.target.name
+    denied, open_topics = await is_denied(sites.target, [link])
+    names = [*filter(link.selects_topic, await list_topics(sites.target)), *link.named_topics]
+    by = () if standing is None else standing.refusing(names)
+    if denied is False and not by:
         return []
-    # The other site does not say that no client went there, and somebody has to.
-    thaw = f"farshore site thaw --site {name} --even-if-other-active"
+    by = link.topics if denied is not False else by
+    # The other site does not say that no client went there, and somebody has to. No more is opened than the link's.
+    thaw = f"farshore site thaw --site {name} {topic_options(by)} --even-if-other-active"
     finding = _stays(AbortKind.SOURCE_REFUSES_WRITES, name, thaw)
     return [replace(finding, open_topics=open_topics)]
 

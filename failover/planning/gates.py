@@ -106,6 +106,6 @@ _BETWEEN: Final = ", "
 """No expression has it that a topic's name can be like."""
 
 
-def refusal_for(reason: RefusalReason, site: str, expressions: Iterable[str]) -> GateRefusal:
-    """That is about these topics of the site, by the regular expressions of its role."""
-    return GateRefusal(reason, site, _BETWEEN.join(expressions))
+def refusal_for(reason: RefusalReason, subject: str, expressions: Iterable[str]) -> GateRefusal:
+    """That is about these topics of the `subject`, a site or a link, by the regular expressions of a site's role."""
+    return GateRefusal(reason, subject, _BETWEEN.join(expressions))

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Collection, Container, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from broker.wire.site_role import EVERY_TOPIC
@@ -174,7 +173,7 @@ def plan_failover(
     losses = state_losses(snapshot)
     left, back, left_places = tuple(left_groups), tuple(set_back_groups), tuple(left_partitions)
     planned = tuple(plan_moves(snapshot, back) if moves is None else moves)
-    refusals = [*_link_refusals(snapshot, is_target_left=_is_target_left(snapshot, freezing))]
+    refusals = [*_link_refusals(snapshot, target_closed=_closed_target(snapshot, freezing))]
     unknown = not_movable(_told(planned, snapshot), left)
     if allow_data_loss and not unknown:  # all that nobody can know was consented to
         refusals = [refusal for refusal in refusals if refusal.reason is not RefusalReason.MAP_LOST]
@@ -218,9 +217,7 @@ def _closed_at_target(snapshot: Snapshot, freezing: Freezing) -> Iterable[GateRe
     if freezing.target is None:
         return
     then = freezing.begun(freezing.target)
-    refused = {view.target_topic for view in snapshot.partitions if then.refuses(view.target_topic)}
-    if refused:
-        by = [one for one in then.topics or (EVERY_TOPIC,) if any(re.fullmatch(one, topic) for topic in refused)]
+    if by := then.refusing({view.target_topic for view in snapshot.partitions}):
         yield refusal_for(RefusalReason.CLOSED_AT_TARGET, snapshot.target, by)
 
 
@@ -297,37 +294,39 @@ def is_coming(move: GroupMove, snapshot: Snapshot) -> bool:
     return False
 
 
-def _link_refusals(snapshot: Snapshot, *, is_target_left: bool = False) -> Iterable[GateRefusal]:
+def _link_refusals(snapshot: Snapshot, *, target_closed: tuple[str, ...] = ()) -> Iterable[GateRefusal]:
     """A link that was moved may be followed by groups that stayed behind: those are asked for by name."""
     for one in snapshot.declared_otherwise:
         if one.part is not DeclaredPart.SOURCE:
             yield GateRefusal(RefusalReason.DECLARED_OTHERWISE, snapshot.link, f"{one.part.value}: {one.there}")
     if snapshot.is_promoted and not snapshot.interrupted and not snapshot.asked_groups:
-        yield _moved_before(snapshot, is_target_left=is_target_left)
+        yield _moved_before(snapshot, target_closed)
     if snapshot.is_map_lost:
         yield GateRefusal(RefusalReason.MAP_LOST, snapshot.link, snapshot.target)
     elif not any(view.mirrored_source_next is not None for view in snapshot.partitions):
         yield GateRefusal(RefusalReason.NOTHING_MIRRORED, snapshot.link)
 
 
-def _moved_before(snapshot: Snapshot, *, is_target_left: bool) -> GateRefusal:
+def _moved_before(snapshot: Snapshot, target_closed: Collection[str]) -> GateRefusal:
     """Of a promoted link, what became of its clients since. Where its target takes no writes somebody came back from
     it, and with the source lost anew there is another way on than where it is the active site, whoever came back how.
     """
     is_untold = snapshot.is_untold and not snapshot.moved_back_by
-    if is_target_left and not is_untold:
-        return GateRefusal(RefusalReason.TARGET_WAS_LEFT, snapshot.link, snapshot.target)
+    if target_closed and not is_untold:
+        return refusal_for(RefusalReason.TARGET_WAS_LEFT, snapshot.link, target_closed)
     if snapshot.moved_back_by:
         return GateRefusal(RefusalReason.MOVED_BACK, snapshot.link, ", ".join(snapshot.moved_back_by))
     reason = RefusalReason.MOVE_UNTOLD if is_untold else RefusalReason.LINK_NOT_RUNNING
     return GateRefusal(reason, snapshot.link, snapshot.operation_id)
 
 
-def _is_target_left(snapshot: Snapshot, freezing: Freezing) -> bool:
-    """Whether it refuses writes to the link's topics."""
+def _closed_target(snapshot: Snapshot, freezing: Freezing) -> tuple[str, ...]:
+    """By which expressions the target refuses writes to the link's topics."""
     standing, denied = freezing.target, freezing.target_denials
-    refuses = standing is not None and any(standing.refuses(view.target_topic) for view in snapshot.partitions)
-    return refuses or (denied is not None and denied.marks(freezing.target_topics))
+    if standing is not None and (by := standing.refusing({view.target_topic for view in snapshot.partitions})):
+        return by
+    is_denied = denied is not None and denied.marks(freezing.target_topics)
+    return (freezing.target_topics or (EVERY_TOPIC,)) if is_denied else ()
 
 
 def active_at_source(groups: Iterable[GroupView], left_groups: Container[str] = ()) -> tuple[GateRefusal, ...]:

@@ -73,6 +73,7 @@ def test_the_other_site_takes_writes_again_by_what_the_refusal_says(lost_again: 
     reason, commands = commands_of(lost_again)
     assert reason == "target_was_left"
     (thaw,) = [one for one in commands if one.startswith("site thaw")]
+    assert "--topic flights" in thaw, "and nothing else that is closed there"
     lost_again.run(f"{thaw} --yes")
     assert takes_writes(lost_again)
     _, goes_on = asyncio.run(look_at_west(lost_again.link))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.client.site_role import site_standing
+from broker.client.site_role import set_site_role, site_standing
 from broker.wire.site_role import SiteRole
 from deploy.cli.site_roles import changed
 from failover.errors import GateRefused, NotAborted, OperationEnded, SwitchoverOpen
@@ -121,32 +121,37 @@ async def test_where_the_source_is_gone_again_it_can_be_given_up(
         found = [(one.kind, one.subject) for one in planned]
         unknown, frozen = (AbortKind.SWITCHOVER_UNKNOWN, lost.back.name), (AbortKind.SOURCE_REFUSES_WRITES, "west")
         assert found == [TAIL, GROUPS, unknown, frozen]
-        assert planned[-1].command == "farshore site thaw --site west --even-if-other-active"
+        assert planned[-1].command == "farshore site thaw --site west --topic flights --even-if-other-active"
 
 
 async def test_where_the_source_is_gone_behind_the_hand_over_the_command_that_is_named_opens_the_other_site(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What was named was refused: of a standby site somebody has to say that no other one is active."""
+    """What was named was refused: of a standby site somebody has to say that no other one is active. And it opened what
+    was closed there before, too.
+    """
     async with ready(tmp_path, monkeypatch) as lost:
+        west = lost.stage.target
+        await set_site_role(west, SiteRole.STANDBY, "somebody", await site_standing(west), ["hotels"])
         await die_in_step(lost, tmp_path, monkeypatch, "resume")
         async with machine(HEIR, lost.there) as (sites,):
             sites, log = replace(sites, source=None), await log_of(lost)
             thaw = (await abort_failback(log, sites, lost.back, "an heir"))[-1]
-        assert thaw.command == "farshore site thaw --site west --even-if-other-active"
+        assert thaw.command == "farshore site thaw --site west --topic flights --even-if-other-active"
         silent = replace(lost.there, source=replace(lost.there.source, bootstrap_servers="127.0.0.1:1"))
         with pytest.raises(GateRefused, match="west is a standby site"):
             await changed(lost.there.target, SiteRole.ACTIVE, "", dry_run=False, yes=True, links=[silent])
-        await changed(lost.there.target, SiteRole.ACTIVE, "", dry_run=False, yes=True)
-        standing = await site_standing(lost.stage.target)
-        assert standing is not None
-        assert standing.takes_writes
+        row = await changed(lost.there.target, SiteRole.ACTIVE, "", dry_run=False, yes=True, topics=["flights"])
+        assert (row.role, row.topics) == (SiteRole.STANDBY, ("hotels",))
 
 
 async def test_where_the_source_is_gone_and_the_other_site_takes_writes_that_is_not_listed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """It was where other topics alone are closed there: what was named opened those."""
     async with ready(tmp_path, monkeypatch) as lost:
+        west = lost.stage.target
+        await set_site_role(west, SiteRole.STANDBY, "somebody", await site_standing(west), ["hotels"])
         await die_in_step(lost, tmp_path, monkeypatch, "switch_over")
         async with machine(HEIR, lost.there) as (sites,):
             planned = await plan_failback_abort(await log_of(lost), replace(sites, source=None), lost.back)

@@ -125,8 +125,8 @@ def test_a_promoted_link_and_an_unmirrored_one_are_refused() -> None:
     [
         ((), SiteRole.ACTIVE, GateRefusal(RefusalReason.LINK_NOT_RUNNING, "east-west", "op")),
         (("back",), SiteRole.ACTIVE, GateRefusal(RefusalReason.MOVED_BACK, "east-west", "back")),
-        ((), SiteRole.STANDBY, GateRefusal(RefusalReason.TARGET_WAS_LEFT, "east-west", "west")),
-        (("back",), SiteRole.STANDBY, GateRefusal(RefusalReason.TARGET_WAS_LEFT, "east-west", "west")),
+        ((), SiteRole.STANDBY, GateRefusal(RefusalReason.TARGET_WAS_LEFT, "east-west", "flights, fl.*")),
+        (("back",), SiteRole.STANDBY, GateRefusal(RefusalReason.TARGET_WAS_LEFT, "east-west", "flights, fl.*")),
     ],
 )
 def test_what_became_of_a_link_that_was_moved_is_told_once(
@@ -134,7 +134,7 @@ def test_what_became_of_a_link_that_was_moved_is_told_once(
 ) -> None:
     """A source that is lost anew has another way on where the target was left: it takes writes again then."""
     moved = replace(SNAPSHOT, link_state="promoted", operation_id="op", moved_back_by=moved_back_by)
-    freezing = Freezing(target=SiteStanding(target, 3, ""))
+    freezing = Freezing(target=SiteStanding(target, 3, "", ("hotels", "flights", "fl.*")))
     told = {reason.reason, RefusalReason.LINK_NOT_RUNNING, RefusalReason.MOVED_BACK, RefusalReason.TARGET_WAS_LEFT}
     plan = plan_failover(source_gone(moved), allow_data_loss=True, even_if_source_answers=False, freezing=freezing)
     assert [one for one in plan.refusals if one.reason in told] == [reason]
