@@ -12,6 +12,7 @@ import click
 
 from broker.base.documents import iso_time, to_document
 from deploy.cli.difference_words import DIFFERENCES
+from deploy.cli.elsewhere_lines import silent_lines, untold_lines
 from deploy.cli.failback_words import lacks_line
 from deploy.cli.freezing_lines import freezing_lines
 from deploy.cli.gate_words import reason_of, refusal_of
@@ -163,11 +164,7 @@ def tell_source(plan: OperationPlan, *, to_stderr: bool) -> None:
             f"  meanwhile it answered the worker of {', '.join(snapshot.seen_by)}, which says so at {snapshot.target}"
         )
         click.echo(filled(said, "    "), err=to_stderr)
-    for one in plan.elsewhere:
-        if one.is_active is None:
-            said = f"whether {one.site} is active for topics of it ({one.link}) is not known: it does not say"
-            click.echo(filled(said), err=to_stderr)
-    for line in freezing_lines(plan):
+    for line in (*untold_lines(plan), *freezing_lines(plan)):
         click.echo(filled(line), err=to_stderr)
 
 
@@ -379,7 +376,7 @@ def show_result(result: OperationResult, shown: OperationPlan | None = None) -> 
         click.echo(filled(f"left behind, with moves that are not known: {', '.join(result.left_groups)}"), err=True)
     if result.not_named:
         click.echo(filled(not_named_line(result.not_named, result.source)), err=True)
-    for line in left_lines(result):
+    for line in (*silent_lines(result), *left_lines(result)):
         click.echo(filled(line), err=True)
     tell_left(result)
     if result.stranded:

@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from broker.base.documents import to_document
+from deploy.cli.elsewhere_lines import silent_lines
 from deploy.cli.failover_tables import (
     show_result,
     summary,
@@ -227,6 +228,8 @@ def _show_results(
             click.echo(f"{result.link}:")
             show_result(result)
             continue
+        for line in silent_lines(result):
+            click.echo(filled(line), err=True)
         tell_left(result)
         tell_lacks(result.lacks, result.target, to_stderr=True)
         if result.failure is not None and not result.failure.is_given_up:

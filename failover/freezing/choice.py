@@ -77,9 +77,13 @@ class Freezing:
     @property
     def was_left(self) -> bool:
         """Whether the source is closed for good to topics of the move, or in part: it may not be the active site."""
+        return self.was_left_by_role or (self.source_denials is not None and self.source_denials.touches(self.topics))
+
+    @property
+    def was_left_by_role(self) -> bool:
+        """As `was_left`, by what no operation does before it has moved its links; ACLs are its own sooner."""
         closed = frozenset() if self.source is None else frozenset(self.source.closed_for_good)
-        by_role = bool(closed) and (EVERY_TOPIC in closed or not self.topics or not closed.isdisjoint(self.topics))
-        return by_role or (self.source_denials is not None and self.source_denials.touches(self.topics))
+        return bool(closed) and (EVERY_TOPIC in closed or not self.topics or not closed.isdisjoint(self.topics))
 
     @property
     def hands_over(self) -> bool:

@@ -33,13 +33,15 @@ from mirror.api import STATUS_LIMITS, Link, promotion_of, read_entries
 @dataclass(frozen=True, slots=True)
 class _Feed:
     """What a link brings, as its source calls that; none where it is promoted, or never brought any. `is_active`: that
-    source takes writes to it; None: it does not say. `operation_id`: a move along it that has not ended.
+    source takes writes to it; None: it does not say. `operation_id`: a move along it that has not ended; not
+    `is_told`: the link's target did not say whether there is one.
     """
 
     link: Link
     topics: frozenset[str] = frozenset()
     is_active: bool | None = None
     operation_id: str = ""
+    is_told: bool = True
 
 
 async def look_upstream(
@@ -48,6 +50,8 @@ async def look_upstream(
     """Who is about to take some of these topics (its own names) to the move's source. And for whom that stands by,
     where it is closed for good to some of them: who of those that feed it is active, or does not say, or is moved from.
     One that is only frozen was the active site when a move began. `readers`: as `look_elsewhere` has them.
+
+    Where the source itself does not say who is about to take them there, that is in the answer, too.
     """
     readers = readers if readers is not None else Readers()
     here = frozenset(topics)
@@ -63,6 +67,8 @@ async def look_upstream(
                 found.append(Elsewhere(name, feed.link.target.name, is_active=False, operation_id=feed.operation_id))
             elif feed.topics and feed.is_active is not False:
                 found.append(Elsewhere(name, site, feed.is_active))
+            elif not (feed.is_told or feed.topics):
+                found.append(Elsewhere(name, feed.link.target.name, None))
             elif feed.topics:
                 level[site] = level.get(site, frozenset()) | feed.topics
         closed = level
@@ -131,7 +137,7 @@ async def _look(link: Link, topics: frozenset[str], readers: Readers) -> _Feed:
                 return _Feed(link)
             entries = await read_entries(link, target)
     except (FarshoreError, TimeoutError):  # what is unknown is said to be
-        return _Feed(link, topics)
+        return _Feed(link, topics, is_told=False)
     brought = topics & entries.mirrored_topics()
     if not brought or promotion_of(entries) is not None:
         return _Feed(link)

@@ -32,8 +32,9 @@ _THERE_IN_PART = {
 @dataclass(frozen=True, slots=True)
 class Elsewhere:
     """A site that may have taken over topics of the move, along `link`, or have them still, and bring them to the
-    source. `is_active`: clients are there, and it takes their writes; None: it cannot be asked. `operation_id`: one
-    that is about to take them there, or back to the source; "": none is.
+    source. `is_active`: clients are there, and it takes their writes; None: it cannot be asked, or, of the move's own
+    source, whether an operation is about to bring them there along `link`. `operation_id`: one that is about to take
+    them there, or back to the source; "": none is.
     """
 
     link: str
@@ -225,16 +226,22 @@ def _second_active(snapshot: Snapshot, freezing: Freezing, elsewhere: Iterable[E
     """Where the move would open a second site. One that cannot be asked is taken for the active one where the source
     was left for somewhere, and the target was not what it was left for.
     """
-    target = freezing.target
-    is_open = target is not None and target.epoch > 0
-    is_open = is_open and not any(target.refuses(view.target_topic) for view in snapshot.partitions if target)
     for one in elsewhere:
         if one.operation_id:
             yield GateRefusal(RefusalReason.MOVING_ELSEWHERE, one.operation_id, one.site)
         elif one.is_active:
             yield GateRefusal(RefusalReason.ACTIVE_ELSEWHERE, one.link, one.site)
-        elif one.is_active is None and freezing.was_left and not (snapshot.is_promoted or is_open):
+        elif freezing.was_left and may_be_second(one, snapshot, freezing):
             yield GateRefusal(RefusalReason.MAYBE_ELSEWHERE, one.link, one.site)
+
+
+def may_be_second(one: Elsewhere, snapshot: Snapshot, freezing: Freezing) -> bool:
+    """Whether this site, which does not say it, may be the one that the source was left for, where it was."""
+    target = freezing.target
+    is_open = target is not None and target.epoch > 0
+    is_open = is_open and not any(target.refuses(view.target_topic) for view in snapshot.partitions if target)
+    is_other = one.is_active is None and one.site != snapshot.source
+    return is_other and not (snapshot.is_promoted or is_open)
 
 
 def not_movable(moves: Iterable[GroupMove], left_groups: Container[str]) -> tuple[GateRefusal, ...]:

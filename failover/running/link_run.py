@@ -26,7 +26,7 @@ from failover.observing.returned import no_more_returned
 from failover.observing.sites import Sites
 from failover.planning.left import LeftPartition, left_partitions, let_be
 from failover.planning.moves import GroupMove, MoveKind, plan_moves, unplanned_read_again, unplanned_skips, with_gone
-from failover.planning.plan import OperationPlan, active_at_source, not_movable
+from failover.planning.plan import Elsewhere, OperationPlan, active_at_source, not_movable
 from failover.planning.to_datetime import seen_again
 from failover.running.draining import drain, settle
 from failover.running.late_commits import LateCommit, SourceReader, as_asked, late_commits
@@ -94,6 +94,7 @@ class LinkRun:
         self.not_compared: tuple[str, ...] = ()
         self.uncommitted: frozenset[str] = move.uncommitted
         self.unfenced: dict[str, str] = {}
+        self.silent_at_fence: tuple[Elsewhere, ...] = ()
         self._not_fenced: frozenset[TopicPartition] = frozenset()
         self.failure: LinkFailure | None = None
         self._move = move
@@ -219,7 +220,7 @@ class LinkRun:
         is_failover = plan.operation is Operation.FAILOVER
         own = patiently(lambda: _refuse_other(plan, sites, self._operation_id))
         others = both(refuse_opposite(sites, even_without_source=is_failover), refuse_third_site(plan, sites))
-        await both(own, others)
+        _, (_, self.silent_at_fence) = await both(own, others)
 
     async def _fence(self) -> None:
         plan, sites = self.plan, self.sites

@@ -57,6 +57,7 @@ def result_of(
         left_partitions=link.left_partitions,
         unanswered_groups=tuple(group.group for group in link.snapshot.groups if group.unanswered),
         stranded=link.stranded,
+        silent_at_fence=link.silent_at_fence,
         is_unwatched=link.is_unwatched,
         late_commits=link.late_commits,
         source_finding=link.snapshot.source_finding,

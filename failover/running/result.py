@@ -11,6 +11,7 @@ from failover.observing.contact import SiteFinding
 from failover.observing.snapshot import LeftRange
 from failover.planning.left import LeftPartition
 from failover.planning.moves import GroupMove, GroupTotal, UnplannedReadAgain, UnplannedSkip
+from failover.planning.plan import Elsewhere
 from failover.planning.staying import Stay
 from failover.running.late_commits import LateCommit, SourceReader
 from failover.running.link_run import LinkFailure
@@ -90,6 +91,8 @@ class OperationResult:
     """Of a failover: its target's own former records that it has no more, and the source has, as was consented to."""
     not_closed: str = ""
     """How a source stands that was to be closed, by its role or by ACLs, and of which it is not known that it is."""
+    silent_at_fence: tuple[Elsewhere, ...] = ()
+    """Who told when the plan was made whether he has topics of it, and not any more right before the fence."""
     closed_at_both: tuple[str, ...] = ()
     """Topics that are none of the move's, as regular expressions, and that no client can write to at either site: the
     target was closed to more than was moved, and whose these are it does not know.

@@ -14,14 +14,17 @@ from failover.limits import DRAIN_POLL_S, OTHERS_END_S
 from failover.observing.elsewhere import look_elsewhere
 from failover.observing.sites import Sites
 from failover.observing.upstream import look_moving_in
-from failover.planning.plan import Elsewhere, OperationPlan
+from failover.planning.plan import Elsewhere, OperationPlan, may_be_second
 
 
-async def refuse_third_site(plan: OperationPlan, sites: Sites) -> None:
+async def refuse_third_site(plan: OperationPlan, sites: Sites) -> tuple[Elsewhere, ...]:
     """Raises OperationUnderWay where a third site has taken over topics of the move since the plan was made, or is
     about to, or the move's source is; also of one that is taken up, and has not opened its target yet. To be asked when
     this one's own first entry is written: then of two that begin at once one sees the other, or both do. Whoever did
     not tell when it was planned is not asked again: the plan said so, and the fence would wait for him.
+
+    -> who told then, and does not any more. Where the plan would have been refused for him, this is, too; but for a
+    source that ACLs close: those may be this operation's own by now.
     """
     link, seen = sites.link, plan.snapshot
     topics = {view.topic for view in seen.partitions}
@@ -40,6 +43,17 @@ async def refuse_third_site(plan: OperationPlan, sites: Sites) -> None:
                 subject=link.name,
                 operation_id=one.operation_id,
             )
+    untold_then = {one.site for one in plan.elsewhere if one.is_active is None}
+    silent = tuple(one for one in found if one.is_active is None and one.site not in untold_then)
+    if maybe := [one for one in silent if plan.freezing.was_left_by_role and may_be_second(one, seen, plan.freezing)]:
+        source, site = link.source.name, maybe[0].site
+        raise OperationUnderWay(
+            f"{site} said when the plan was made that it is not active for topics of {link.name}, and does not say so "
+            f"any more: {source} is a standby site, so that two might be; nothing more was changed",
+            hint=f"`farshore status --link {maybe[0].link}` has the reason; then look again with --dry-run",
+            subject=link.name,
+        )
+    return silent
 
 
 async def active_by_now(plan: OperationPlan, sites: Sites) -> frozenset[str]:
@@ -77,4 +91,5 @@ async def _beside(sites: Sites, topics: Collection[str], unasked: Collection[str
 
 
 def _untold_then(plan: OperationPlan) -> frozenset[str]:
-    return frozenset(one.site for one in plan.elsewhere if one.is_active is None)
+    source = plan.snapshot.source
+    return frozenset(one.site for one in plan.elsewhere if one.is_active is None and one.site != source)

@@ -12,11 +12,13 @@ import pytest
 from broker.client.site import Site
 from broker.client.site_role import set_site_role, site_standing
 from broker.wire.site_role import SiteRole, SiteStanding
+from deploy.cli.elsewhere_lines import untold_lines
 from deploy.cli.gate_words import reason_of
 from failover.freezing.choice import Freezing
 from failover.journal.log import OperationJournal, claim
 from failover.journal.values import Event
-from failover.observing.upstream import look_upstream
+from failover.observing.readers import Readers
+from failover.observing.upstream import look_moving_in, look_upstream
 from failover.planning.gates import GateRefusal, RefusalReason
 from failover.planning.plan import Elsewhere
 from failover.running.steps import Operation
@@ -95,6 +97,24 @@ async def test_what_is_about_to_come_to_the_source_or_leave_the_target_is_waited
             await promote_link(sites.links["east-west"], sites.clusters["west"], "switchover-in", [])
             assert await sites.elsewhere("west-north") == [into], "it is fenced, and not open yet"
         assert await sites.elsewhere("west-north") == []
+
+
+async def test_that_nobody_knows_whether_a_move_comes_to_the_source_is_said(tmp_path: Path) -> None:
+    """Where the question failed it was passed over, in the plan and at the fence."""
+    async with chain(tmp_path) as sites:
+        await sites.only("west")
+        into = sites.links["east-west"]
+        sites.links["east-west"] = replace(into, target=Site("west", NOBODY))
+        move = await sites.plan("west-north")
+        unknown = Elsewhere("east-west", "west", None)
+        assert (move.plan.refusals, move.plan.elsewhere) == ((), (unknown,))
+        assert await look_moving_in(move.sites.link, sites.declared(), [AT.topic], Readers()) == (unknown,)
+        (said,) = untold_lines(move.plan)
+        assert (
+            said == "whether an operation brings topics of it to west along east-west is not known: west does not say"
+        )
+        await set_role(sites, "west", SiteRole.STANDBY)
+        assert unknown not in (await sites.plan("west-north")).plan.elsewhere, "of whom it stands by for that is asked"
 
 
 async def test_where_clients_were_moved_along_the_link_its_source_is_not_the_active_one(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ import pytest
 from broker.client.cluster import Cluster
 from broker.client.site import Site
 from broker.client.site_role import site_standing
+from deploy.cli.elsewhere_lines import silent_lines
 from failover.errors import OperationUnderWay, StillFrozen
 from failover.freezing.choice import Freezing
 from failover.freezing.hooks import Hooks
@@ -21,8 +22,9 @@ from failover.journal.log import OperationJournal
 from failover.journal.standing import OperationState, standing_of
 from failover.journal.values import Event, JournalEntry
 from failover.observing.sites import Sites
+from failover.planning.gates import GateRefusal, RefusalReason
 from failover.planning.links import plan_link
-from failover.planning.plan import plan_switchover
+from failover.planning.plan import Elsewhere, plan_switchover
 from failover.running.link_run import LinkMove
 from failover.running.result import OperationResult
 from failover.running.steps import Operation
@@ -166,6 +168,36 @@ async def test_of_two_from_one_site_that_begin_at_once_neither_leaves_it_frozen(
         assert any(isinstance(one, OperationUnderWay) for one in ended)
         assert all(isinstance(one, tuple | OperationUnderWay) for one in ended), ended
         assert len(await sites.active()) == 1
+
+
+async def test_a_third_site_that_fell_silent_since_the_plan_is_named_in_the_result(tmp_path: Path) -> None:
+    """It had said that it is not the active one; that nobody asked it again was passed over."""
+    async with mesh(tmp_path, "east-west", "east-north") as sites:
+        move = await sites.plan("east-west")
+        assert (move.plan.refusals, move.plan.elsewhere) == ((), ())
+        sites.unreachable = ("north",)
+        move = replace(move, sites=replace(move.sites, links=sites.declared()))
+        (result,) = await begin([move], sites.intent("east-west"), "switchover-1", "tests", {})
+        assert (result.verified, result.has_findings) == (True, False)
+        assert result.silent_at_fence == (Elsewhere("east-north", "north", None),)
+        (said,) = silent_lines(result)
+        assert said.startswith("whether north is active for topics of it (east-north) is not known: it does not say")
+
+
+async def test_one_that_fell_silent_stops_a_move_from_a_site_that_was_left_as_when_it_is_planned(
+    tmp_path: Path,
+) -> None:
+    async with mesh(tmp_path, "east-west", "east-north") as sites:
+        await sites.only("nobody")
+        move = await sites.plan("east-west")
+        assert (move.plan.refusals, move.plan.elsewhere) == ((), ())
+        sites.unreachable = ("north",)
+        move = replace(move, sites=replace(move.sites, links=sites.declared()))
+        planned = await sites.refusals("east-west")
+        assert planned == (GateRefusal(RefusalReason.MAYBE_ELSEWHERE, "east-north", "north"),)
+        with pytest.raises(OperationUnderWay, match="north said when the plan was made"):
+            await begin([move], sites.intent("east-west"), "switchover-1", "tests", {})
+        assert await sites.active() == set()
 
 
 @pytest.mark.parametrize("is_there", [True, False])
