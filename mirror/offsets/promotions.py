@@ -13,6 +13,7 @@ from contextlib import suppress
 from broker.base.time_limits import timeout
 from broker.client.cluster import Cluster
 from broker.client.errors import ClientError
+from broker.client.fanout import side_by_side
 from broker.client.log import append
 from broker.wire.records import Record, encode_batch
 from broker.wire.vocabulary import TopicPartition
@@ -86,18 +87,24 @@ async def standing_promotions(link: Link, source: Cluster) -> tuple[BackPromotio
 
 async def tell_links_back(link: Link, source: Cluster, operation_id: str) -> tuple[BackPromotion, ...]:
     """Before the link is promoted by this operation: write that into the states of the links back, at its source, which
-    may run -> their promotions that stand. What takes longer than TELL_LINKS_BACK_MS, or fails, is left.
+    may run -> their promotions that stand. One that takes longer than TELL_LINKS_BACK_MS, or fails, is left, and keeps
+    none of the others.
     """
     told = Record(0, source.clock.now_ms(), *_encoded(BackPromotion(link.name, operation_id)))
-    standing = []
+    found = await side_by_side(_tell(back, source, told) for back in link.reverse_links)
+    return tuple(one for standing in found for one in standing)
+
+
+async def _tell(back: Link, source: Cluster, told: Record) -> list[BackPromotion]:
+    """-> its promotion, if it stands, also where it could not be told."""
+    standing = list[BackPromotion]()
     with suppress(ClientError, MirrorError, TimeoutError):
         async with timeout(TELL_LINKS_BACK_MS / 1000):
-            for back in link.reverse_links:
-                entries = await read_entries(back, source, only=())
-                standing += _standing(entries)
-                if entries.exists:
-                    await append(source, TopicPartition(back.state_topic, 0), encode_batch([told]))
-    return tuple(standing)
+            entries = await read_entries(back, source, only=())
+            standing = _standing(entries)
+            if entries.exists:
+                await append(source, TopicPartition(back.state_topic, 0), encode_batch([told]))
+    return standing
 
 
 def _standing(entries: StateEntries) -> list[BackPromotion]:

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from broker.base.clock import SystemClock
 from broker.client.cluster import Cluster
+from broker.client.errors import ClientError
 from broker.client.offsets import log_end_offsets
 from broker.client.site import Site
 from broker.wire.site_role import SiteRole, SiteStanding
 from broker.wire.vocabulary import TopicPartition
 from failover.failback.stranding import look_for_stranded
 from failover.observing.ends_at_fence import stood_for
+from mirror.errors import MirrorError
 from mirror.link import Link
 from mirror.offsets.fence_ends import FenceEnd
 from mirror.offsets.operations import promote_link, resume_link
@@ -90,6 +93,23 @@ async def test_what_is_written_after_the_way_back_is_no_tail(tmp_path: Path, ahe
         found = await lost.stranded()
         assert [(tail.where, tail.records, tail.is_end_known) for tail in found.tails] == [(FIRST, TAIL, True)]
         assert await split_of(lost) is None
+
+
+async def test_a_damaged_state_of_one_link_back_keeps_no_other_from_being_told(tmp_path: Path) -> None:
+    """Of those behind it the promotions were not known, and they heard of none: nobody could say which came later."""
+    async with lost_and_back(tmp_path, 23, (0, 0), (0, 0)) as lost, AsyncExitStack() as stack:
+        machines, damaged = Machines(stack), replace(lost.back, name="damaged")
+        for back in (damaged, lost.back):
+            await machines.promote(back, f"switchover-{back.name}", 0)
+        for log in (tmp_path / "east").glob(f"{damaged.state_topic}-*/*.log"):
+            log.write_bytes(log.read_bytes()[:-1] + b"?" if log.stat().st_size else b"")
+        with pytest.raises((ClientError, MirrorError)):
+            await read_entries(damaged, lost.stage.source)
+        there = replace(lost.there, reverse_links=(damaged, lost.back))
+        told = await tell_links_back(there, lost.stage.source, "failover-2")
+        assert [one.operation_id for one in told] == [f"switchover-{lost.back.name}"]
+        backs = (await read_entries(lost.back, lost.stage.source)).backs
+        assert backs[there.name].operation_id == "failover-2"
 
 
 @pytest.mark.parametrize("again", ["switchover-1", "switchover-2"], ids=["taken up", "the next wave"])
