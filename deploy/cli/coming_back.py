@@ -20,6 +20,7 @@ from failover.failback.looking import look_back
 from failover.failback.operation import Beginning, first_entry, open_failback, refuse_moves_back
 from failover.failback.plan import FailbackPlan, FailbackStep
 from failover.journal.values import OperationLog
+from failover.observing.readers import Journals, Readers
 from failover.observing.sites import Sites
 from failover.planning.intent import Intent
 from failover.planning.links import this_process
@@ -40,20 +41,29 @@ def refuse_other_files(folder: Path | None) -> None:
 
 
 async def look_at(
-    app: AppContext, link: Link, folder: Path, operation_id: str | None, *, alone: bool = True
+    app: AppContext,
+    link: Link,
+    folder: Path,
+    operation_id: str | None,
+    *,
+    alone: bool = True,
+    journals: Journals | None = None,
 ) -> tuple[FailbackPlan, OperationLog | None]:
-    """-> the plan, and the failback that it goes on with. `alone`: refused where another operation has not ended."""
+    """-> the plan, and the failback that it goes on with. `alone`: refused where another operation has not ended.
+    `journals`: of who looks at several links.
+    """
+    known = journals if journals is not None else {}
 
     async def look(source: Cluster | None, target: Cluster) -> tuple[FailbackPlan, OperationLog | None]:
         if source is None:
             raise no_answer(link)
-        sites = Sites(link, source, target, (), now_ms)
+        sites = Sites(link, source, target, (), now_ms, readers=Readers.among(known, link.target.name))
         log = await open_failback(sites) if alone else None
         if operation_id and (log is None or log.operation_id != operation_id):
             text = f"{operation_id} is not what keeps link {link.name} by now"
             raise CommandRefused(text, f"`farshore operation show {operation_id}`", ExitCode.REFUSED)
         own_id = log.operation_id if log is not None else ""
-        plan = await look_back(link, app.links(), (source, target), str(folder), own_id)
+        plan = await look_back(link, app.links(), (source, target), str(folder), own_id, known)
         if alone and plan.link_back:
             await refuse_moves_back(sites, app.link(plan.link_back), own_id)
         return plan, log

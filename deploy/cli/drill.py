@@ -23,6 +23,7 @@ from failover.drilling.drill import AuditNote, LinkDrill
 from failover.drilling.looks import drill_link
 from failover.losses.statements import LossTotal, sum_losses, total_loss, with_unasked
 from failover.observing.contact import CLIENT_ID
+from failover.observing.readers import Journals
 from failover.planning.links import source_names
 from failover.planning.site_plan import SourceNames, beside, with_links_stays
 from failover.planning.staying import Stay
@@ -90,10 +91,12 @@ def drill(
 async def drill_links(links: Sequence[Link], audits: dict[str, AuditNote], declared: Sequence[Link]) -> list[LinkDrill]:
     """All of them at once, in their order. `declared`: all links of the file."""
     clock = SystemClock()
-    heartbeats = HeartbeatWatch(clock)
+    heartbeats, journals = HeartbeatWatch(clock), Journals()
     async with asyncio.TaskGroup() as group:
         drills = [
-            group.create_task(drill_link(link, heartbeats, audits.get(link.name, AuditNote()), clock.now_ms, declared))
+            group.create_task(
+                drill_link(link, heartbeats, audits.get(link.name, AuditNote()), clock.now_ms, declared, journals)
+            )
             for link in links
         ]
     return [found.result() for found in drills]

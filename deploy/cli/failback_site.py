@@ -28,6 +28,7 @@ from deploy.cli.terminal import AppContext, CommandRefused, ExitCode, Output, co
 from failover.errors import OperationUnderWay
 from failover.failback.plan import FailbackPlan, FailbackRefusal
 from failover.journal.values import OperationLog
+from failover.observing.readers import Journals
 from failover.planning.intent import Intent
 from failover.planning.staying import Away, StayingLink
 from failover.running.steps import Operation
@@ -132,13 +133,14 @@ async def _look_at_all(app: AppContext, folders: Mapping[str, Path]) -> list[Lin
     """Side by side. A failback of one of these links that was cut short keeps the others only until it has ended, and
     it goes first, where it can go on.
     """
-    found = await side_by_side(_look(app, app.link(name), folder) for name, folder in folders.items())
+    journals = Journals()
+    found = await side_by_side(_look(app, app.link(name), folder, journals) for name, folder in folders.items())
     own = {one.log.operation_id for one, _ in found if one.log is not None and one.refused is None}
     behind = [one for one, held in found if held in own]
     again = dict(
         zip(
             (one.link.name for one in behind),
-            await side_by_side(_look(app, one.link, one.folder, alone=False) for one in behind),
+            await side_by_side(_look(app, one.link, one.folder, journals, alone=False) for one in behind),
             strict=True,
         )
     )
@@ -146,13 +148,15 @@ async def _look_at_all(app: AppContext, folders: Mapping[str, Path]) -> list[Lin
     return sorted(looked, key=lambda one: one.log is None)
 
 
-async def _look(app: AppContext, link: Link, folder: Path, *, alone: bool = True) -> tuple[LinkBack, str]:
+async def _look(
+    app: AppContext, link: Link, folder: Path, journals: Journals, *, alone: bool = True
+) -> tuple[LinkBack, str]:
     """-> also the operation that keeps it, "" where none does."""
     plan: FailbackPlan | None = None
     log: OperationLog | None = None
     try:
         with told():
-            plan, log = await look_at(app, link, folder, "", alone=alone)
+            plan, log = await look_at(app, link, folder, "", alone=alone, journals=journals)
             refuse(app, link, plan, log)
     except CommandRefused as refused:
         held = refused.__cause__.operation_id if isinstance(refused.__cause__, OperationUnderWay) else ""

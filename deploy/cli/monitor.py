@@ -12,6 +12,7 @@ from deploy.cli.terminal import AppContext, audit_directory, run_async
 from failover.drilling.drill import AuditNote
 from failover.drilling.findings import counts_by_kind
 from failover.drilling.looks import drill_link
+from failover.observing.readers import Journals
 from mirror.heartbeat import HeartbeatWatch
 from mirror.link import Link
 from monitoring.metrics.readiness import Drill, Readiness
@@ -37,12 +38,14 @@ def monitor_run(context: AppContext, listen: Address, canary: bool) -> None:
 
 
 def _drills(context: AppContext, heartbeats: HeartbeatWatch) -> Drill:
-    """As `farshore drill`. It looks seldom: whether a heartbeat moves `heartbeats` know from who looks all the time."""
-    clock = SystemClock()
+    """As `farshore drill`. It looks seldom: whether a heartbeat moves `heartbeats` know from who looks all the time.
+    Journals are read on from where the drill of any link before stopped.
+    """
+    clock, journals = SystemClock(), Journals()
 
     async def drill(link: Link) -> Readiness:
         note = audit_notes(context).get(link.name, AuditNote())
-        found = await drill_link(link, heartbeats, note, clock.now_ms, context.links())
+        found = await drill_link(link, heartbeats, note, clock.now_ms, context.links(), journals)
         return Readiness(
             link.name,
             found.at_ms,

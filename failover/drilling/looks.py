@@ -19,7 +19,6 @@ from failover.drilling.foreseen import of_held_at_target, of_other_types, of_see
 from failover.drilling.own_topics import look_for_few_replicas, of_few_replicas
 from failover.errors import NewerVersion, OperationUnderWay
 from failover.freezing.choice import UNFROZEN, Freezing, read_roles, with_denials
-from failover.journal.log import load_operations
 from failover.journal.standing import refuse_second
 from failover.limits import DRILL_PENDING_S
 from failover.observing.contact import CLIENT_ID, SiteFinding
@@ -28,6 +27,7 @@ from failover.observing.moved_back import moved_back_by
 from failover.observing.observe import observe
 from failover.observing.open_transactions import PendingOffsets, still_pending, watch_pending
 from failover.observing.partings import target_lacks
+from failover.observing.readers import Journals, Readers
 from failover.observing.seen_by_worker import WorkersSight, watching
 from failover.observing.sites import Sites
 from failover.observing.snapshot import Snapshot
@@ -52,12 +52,18 @@ T = TypeVar("T")
 
 
 async def drill_link(
-    link: Link, heartbeats: HeartbeatWatch, audit: AuditNote, now_ms: Callable[[], int], links: Sequence[Link] = ()
+    link: Link,
+    heartbeats: HeartbeatWatch,
+    audit: AuditNote,
+    now_ms: Callable[[], int],
+    links: Sequence[Link] = (),
+    journals: Journals | None = None,
 ) -> LinkDrill:
     """Look at the link as it is, and as it would be seen if its source were dead. A lost site is a finding, and so is
-    what could not be looked at. `links`: all of the file.
+    what could not be looked at. `links`: all of the file. `journals`: of who drills several links.
     """
-    status, looks = await both(link_status(link, heartbeats), _looks(link, links, now_ms))
+    readers = Readers.among(journals if journals is not None else {}, link.target.name)
+    status, looks = await both(link_status(link, heartbeats), _looks(link, links, now_ms, readers))
     seen = (looks.blind, looks.live, looks.syncs, audit, now_ms(), looks.trouble, looks.gates)
     drill = judge_drill(status, *seen, returns_active=looks.returns_active, pending=looks.pending)
     told = {(one.kind, one.subject) for one in drill.findings}
@@ -95,15 +101,17 @@ class _Looks:
     """Groups at the target in transactions that do not end."""
 
 
-async def _looks(link: Link, links: Sequence[Link], now_ms: Callable[[], int]) -> _Looks:
+async def _looks(link: Link, links: Sequence[Link], now_ms: Callable[[], int], readers: Readers) -> _Looks:
     async with AsyncExitStack() as stack:
         try:
             target = await stack.enter_async_context(_cluster(link, at_source=False))
             blind = await observe(link, None, target, (), now_ms(), target_in_part=True)
             entries, few = await both(read_entries(link, target), look_for_few_replicas(link, target))
-            gates, held = await both(_gates(link, links, target, blind, now_ms), _held_at_target(target, blind))
+            gates, held = await both(
+                _gates(link, links, target, blind, now_ms, readers), _held_at_target(target, blind)
+            )
             if blind.is_promoted:
-                is_untold = blind.operation_id not in await load_operations(target)
+                is_untold = blind.operation_id not in await readers.operations.read(target)
                 back_by = await moved_back_by(Sites(link, None, target, (), now_ms))
                 blind = replace(blind, is_untold=is_untold, moved_back_by=back_by)
             mirrored = {view.target_topic for view in blind.partitions if view.mirrored_source_next is not None}
@@ -183,15 +191,20 @@ async def _returning_active(link: Link, source: Cluster) -> tuple[int, ...]:
 
 
 async def _gates(
-    link: Link, links: Sequence[Link], target: Cluster, blind: Snapshot, now_ms: Callable[[], int]
+    link: Link,
+    links: Sequence[Link],
+    target: Cluster,
+    blind: Snapshot,
+    now_ms: Callable[[], int],
+    readers: Readers,
 ) -> TargetGates:
     topics = {view.topic for view in blind.partitions}
     above_lost = look_above_lost(link, () if blind.is_promoted else links, topics)  # groups that stayed follow a move
-    elsewhere, above = await both(look_elsewhere(link, links, topics), above_lost)
+    elsewhere, above = await both(look_elsewhere(link, links, topics, readers=readers), above_lost)
     elsewhere = (*elsewhere, *not_among(elsewhere, above))
     freezing = await with_denials(await read_roles(link, None, target), None, target)
     try:
-        refuse_second(await load_operations(target), (link.source.name, link.target.name), now_ms())
+        refuse_second(await readers.operations.read(target), (link.source.name, link.target.name), now_ms())
     except (OperationUnderWay, NewerVersion) as error:
         return TargetGates(freezing, error, elsewhere)
     return TargetGates(freezing, None, elsewhere)

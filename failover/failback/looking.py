@@ -30,6 +30,7 @@ from failover.journal.values import OperationLog
 from failover.losses.left_records import count_left
 from failover.observing.elsewhere import look_elsewhere
 from failover.observing.observe import observe
+from failover.observing.readers import Journals, Readers
 from failover.observing.sites import Sites
 from failover.observing.snapshot import Snapshot
 from mirror.api import (
@@ -59,12 +60,18 @@ class Operations:
 
 
 async def look_back(
-    link: Link, links: Sequence[Link], ends: tuple[Cluster, Cluster], export_to: str, operation_id: str = ""
+    link: Link,
+    links: Sequence[Link],
+    ends: tuple[Cluster, Cluster],
+    export_to: str,
+    operation_id: str = "",
+    journals: Journals | None = None,
 ) -> FailbackPlan:
     """`links`: all of the file. `ends`: the link's source and target. `operation_id`: the failback that is taken up, ""
-    where one begins. Raises ClientError, MirrorError, CorruptBatch.
+    where one begins. `journals`: of who looks at several links. Raises ClientError, MirrorError, CorruptBatch.
     """
     source, target = ends
+    journals = journals if journals is not None else {}
     entries = await read_entries(link, target)
     found = await look_for_stranded(link, source, target)
     at_target = await list_topics(target)
@@ -73,7 +80,10 @@ async def look_back(
     if operation_id and run is not None and (run.state, run.operation_id) == (RunState.RUNNING, operation_id):
         return nothing_left(found, [back.name for back in carried.links], carried.not_carried, paused)
     seen = tuple(
-        [await _look_along(link, back, links, entries, ends, found.tails, at_target) for back in carried.links]
+        [
+            await _look_along(link, back, links, entries, ends, found.tails, at_target, journals)
+            for back in carried.links
+        ]
     )
     same_names = link.topic_names == "same"
     lacks = that_are_missing(found.partings) if same_names else ()
@@ -116,14 +126,16 @@ async def _look_along(
     ends: tuple[Cluster, Cluster],
     found: Sequence[StrandedTail],
     at_target: Collection[str],
+    journals: Journals,
 ) -> BackLink:
     """`ends` are not the link back's, but source and target of the way there; so are the tails that were `found`, and
     the topics `at_target`.
     """
     source, target = ends
+    readers = Readers.among(journals, back.target.name)
     entries = await read_entries(back, source)
     heartbeat = judge_heartbeat(entries.owner, source.clock.now_ms())
-    operations = Operations(at_source=await load_operations(source), at_target=await load_operations(target))
+    operations = Operations(await readers.operations.read(source), await readers.operations_at(target))
     log = operations.at_source.get(entries.run.operation_id) if entries.run is not None else None
     unfinished = log is not None and not is_verified(log)
     tails: tuple[StrandedTail, ...] = ()
@@ -132,12 +144,12 @@ async def _look_along(
     later = is_later(entries, there)
     at_source = await list_topics(source)
     topics = [name for name in at_target if back.selects_topic(name) and name != back.canary_topic]
-    elsewhere = await look_elsewhere(back, links, topics)
-    snapshot = await observe(back, target, source, (), source.clock.now_ms())
+    elsewhere = await look_elsewhere(back, links, topics, readers=readers)
+    snapshot = await observe(back, target, source, (), source.clock.now_ms(), readers=readers)
     groups = _groups_to_come(snapshot, there, entries, operations)
     through = reads_through(found, snapshot.groups, groups.coming)
     condition, ahead = condition_now(entries, heartbeat), foreseen(snapshot, groups)
-    sites = Sites(back, target, source, (), source.clock.now_ms)
+    sites = Sites(back, target, source, (), source.clock.now_ms, readers=readers)
     return BackLink(
         *(back.name, condition, entries.run, later, unfinished, tails, elsewhere, groups),
         through,

@@ -98,7 +98,7 @@ async def refuse_moves_back(sites: Sites, back: Link, operation_id: str) -> None
     """
     if sites.source is None:
         return
-    operations, now_ms = await load_operations(sites.source), sites.now_ms()
+    operations, now_ms = await sites.readers.operations_at(sites.source), sites.now_ms()
     to_be_ended = open_switchover(back, operations, now_ms)
     if to_be_ended is not None:
         is_left = standing_of(to_be_ended, now_ms).state is OperationState.CUT_SHORT

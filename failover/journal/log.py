@@ -57,12 +57,13 @@ class _LogWentBack(Exception):
 
 class OperationsReader:
     """Reads a target's operations again and again, each time on from where it stopped. Those who ask while somebody
-    reads share the read that begins next.
+    reads share the read that begins next, also where it fails: one behind the other would wait as long again.
     """
 
     def __init__(self) -> None:
         self._turn = asyncio.Lock()
         self._reads_begun = 0
+        self._failed: tuple[int, ClientError] | None = None
         self._begin(None)
 
     def _begin(self, topic: Topic | None) -> None:
@@ -79,29 +80,38 @@ class OperationsReader:
         async with self._turn:
             if self._read_whole > asked_behind:
                 return self._folding.operations()
+            if self._failed is not None and self._failed[0] > asked_behind:
+                raise self._failed[1]
             self._reads_begun += 1
-            if self._topic is None:
-                topic, span = await journal_topic(target), None
-            else:  # side by side: of one that was deleted since, the end is not asked for in vain every time
-                topic, span = await both(journal_topic(target), _journal_span(target))
-            if topic is None:
-                self._begin(None)
-                self._read_whole = self._reads_begun
-                return {}
-            span = span if span is not None else await _journal_span(target)
-            if isinstance(span, ClientError):
-                raise span
-            is_other = self._topic is None or topic.topic_id != self._topic.topic_id
-            if is_other or span.start != self._start or not self._read_to <= span.end:
+            try:
+                return await self._read(target)
+            except ClientError as error:
+                self._failed = self._reads_begun, error
+                raise
+
+    async def _read(self, target: Cluster) -> dict[str, OperationLog]:
+        if self._topic is None:
+            topic, span = await journal_topic(target), None
+        else:  # side by side: of one that was deleted since, the end is not asked for in vain every time
+            topic, span = await both(journal_topic(target), _journal_span(target))
+        if topic is None:
+            self._begin(None)
+            self._read_whole = self._reads_begun
+            return {}
+        span = span if span is not None else await _journal_span(target)
+        if isinstance(span, ClientError):
+            raise span
+        is_other = self._topic is None or topic.topic_id != self._topic.topic_id
+        if is_other or span.start != self._start or not self._read_to <= span.end:
+            self._begin(topic)
+        with ExitStack() as unread:  # what was read by halves must not be read on from
+            unread.callback(self._begin, None)
+            if not await self._read_on(target, span):
                 self._begin(topic)
-            with ExitStack() as unread:  # what was read by halves must not be read on from
-                unread.callback(self._begin, None)
-                if not await self._read_on(target, span):
-                    self._begin(topic)
-                    await self._read_on(target, span)
-                unread.pop_all()
-            self._start, self._read_to, self._read_whole = span.start, span.end, self._reads_begun
-            return self._folding.operations()
+                await self._read_on(target, span)
+            unread.pop_all()
+        self._start, self._read_to, self._read_whole = span.start, span.end, self._reads_begun
+        return self._folding.operations()
 
     async def _read_on(self, target: Cluster, span: LogSpan) -> bool:
         """False: the batch that was read last is not there any more as it was. A log that lost its end, under a leader

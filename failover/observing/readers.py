@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 from broker.base.time_limits import timeout
 from broker.client.cluster import Cluster
@@ -16,17 +17,25 @@ from failover.journal.values import OperationLog
 from failover.limits import READ_AHEAD_S
 from mirror.api import Link, MirrorError, StateReaders
 
+Journals: TypeAlias = dict[str, OperationsReader]
+"""The operations of sites, by their names. Who asks of many links has one for all of them: each asks the same sites."""
+
 
 @dataclass(frozen=True, slots=True)
 class Readers:
     """Of one target. `completed`: links by their names, as both sites completed them at the last look. `elsewhere`: the
-    operations of other sites, by their names: each link of a move asks for them, in a few seconds.
+    operations of other sites: each link of a move asks for them, in a few seconds.
     """
 
     operations: OperationsReader = field(default_factory=OperationsReader)
-    elsewhere: dict[str, OperationsReader] = field(default_factory=dict)
+    elsewhere: Journals = field(default_factory=dict)
     states: StateReaders = field(default_factory=StateReaders)
     completed: dict[str, Link] = field(default_factory=dict)
+
+    @classmethod
+    def among(cls, journals: Journals, target: str) -> Readers:
+        """Of the target of this name, of who asks of many links."""
+        return cls(journals.setdefault(target, OperationsReader()), journals)
 
     async def operations_at(self, site: Cluster) -> dict[str, OperationLog]:
         """Of another site. Raises ClientError."""

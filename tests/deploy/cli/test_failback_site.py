@@ -19,6 +19,7 @@ from deploy.cli.terminal import AppContext, CommandRefused, ExitCode, Output
 from failover.errors import OperationUnderWay
 from failover.failback.plan import FailbackPlan, FailbackRefusal
 from failover.journal.values import OperationLog
+from failover.observing.readers import Journals
 from failover.planning.staying import NONE_AWAY, Away, StayingLink
 from mirror.link import Link
 from tests.mirror.harness import link_between
@@ -33,7 +34,13 @@ def planned(*refusals: FailbackRefusal) -> FailbackPlan:
 
 
 async def beside_one_cut_short(
-    app: AppContext, link: Link, folder: Path, operation_id: str, *, alone: bool = True
+    app: AppContext,
+    link: Link,
+    folder: Path,
+    operation_id: str,
+    *,
+    alone: bool = True,
+    journals: Journals | None = None,
 ) -> tuple[FailbackPlan, OperationLog | None]:
     """As `look_at`, where the failback of the first link was cut short, and no worker runs its link back by now."""
     if link is LINK:

@@ -17,6 +17,7 @@ from broker.client.producers import ProducerIdAndEpoch
 from broker.client.scan import OffsetSpan, scan_batches
 from broker.client.site import Site
 from broker.client.topics import delete_topics
+from broker.wire.api import ApiKey
 from broker.wire.errors import ErrorCode
 from failover.errors import JournalUnanswered, OperationTakenUp, OperationUnderWay
 from failover.journal.log import OperationJournal, OperationsReader, claim, load_operations
@@ -236,3 +237,16 @@ def test_an_operation_is_under_way_while_it_is_heard_of() -> None:
     cut = JournalEntry(1, 1_010_000, "one", Event.CUT_SHORT, {"step": "fence", "error": "gone"}, planned.hash())
     standing = standing_of(replace(log, entries=(planned, cut)), 1_010_001)
     assert (standing.state, standing.error, standing.reason) == (OperationState.CUT_SHORT, "gone", "a test")
+
+
+async def test_many_who_ask_at_once_are_told_by_two_reads_that_there_is_no_answer(target: _Target) -> None:
+    """One behind the other: of twenty links each waited out the time that a journal without a leader gets."""
+    await begun(target.here)
+    target.faults.refuse(WHERE, ErrorCode.TOPIC_AUTHORIZATION_FAILED, ApiKey.LIST_OFFSETS)
+    reader = OperationsReader()
+    target.faults.asked.clear()
+    told = await asyncio.gather(*(reader.read(target.here) for _ in range(20)), return_exceptions=True)
+    assert [type(one) for one in told] == [KafkaError] * 20
+    assert target.faults.asked[ApiKey.LIST_OFFSETS] <= 2 * 2, "a read asks for the end, and for the last stable offset"
+    target.faults.heal()
+    assert list(await reader.read(target.here)) == ["one"], "the next one is told anew"
