@@ -56,6 +56,13 @@ _MOVE_AT_TARGET: Final = (
     _target(Thing.CLUSTER, DESCRIBE_CONFIGS),
 )
 
+_LEFT_BEFORE: Final = (
+    _source(Thing.PRODUCERS_BACK, DESCRIBE_CONFIGS),  # what the target lacks of its own, where a link back has run
+    _target(Thing.PRODUCERS_BACK, DESCRIBE_CONFIGS),
+    _target(Thing.REPLAYS, READ),  # what was replayed of what was left at the source
+)
+"""What a link that was moved before says besides."""
+
 _AUDIT: Final = (
     _source(Thing.TOPICS, READ, DESCRIBE_CONFIGS),
     _source(Thing.PRODUCERS, READ),
@@ -148,6 +155,7 @@ _BY_COMMAND: Final[Mapping[str, tuple[Need, ...]]] = {
         _source(Thing.OPERATIONS, READ),
         _source(Thing.CLUSTER, ALTER_CONFIGS),
         *_MOVE_AT_TARGET,
+        *_LEFT_BEFORE,
     ),
     "failover": _MOVE_AT_TARGET,
     "drill": (
@@ -164,6 +172,7 @@ _BY_COMMAND: Final[Mapping[str, tuple[Need, ...]]] = {
         _target(Thing.PRODUCERS, READ),
         _target(Thing.OPERATIONS, READ),
         _target(Thing.CLUSTER, DESCRIBE_CONFIGS),
+        *_LEFT_BEFORE,
     ),
     "canary run": (
         _source(Thing.CANARY, CREATE, WRITE),

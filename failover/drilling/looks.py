@@ -21,6 +21,7 @@ from failover.errors import NewerVersion, OperationUnderWay
 from failover.freezing.choice import UNFROZEN, Freezing, read_roles, with_denials
 from failover.journal.standing import refuse_second
 from failover.limits import DRILL_PENDING_S
+from failover.losses.left_records import count_left
 from failover.observing.contact import CLIENT_ID, SiteFinding
 from failover.observing.elsewhere import look_elsewhere
 from failover.observing.moved_back import moved_back_by
@@ -123,7 +124,7 @@ async def _looks(link: Link, links: Sequence[Link], now_ms: Callable[[], int], r
         try:
             async with watching(sight):
                 source = await stack.enter_async_context(_cluster(link, at_source=True))
-            return await _at_source(seen, Sites(link, source, target, (), now_ms))
+            return await _at_source(seen, Sites(link, source, target, (), now_ms, readers=readers))
         except FarshoreError as error:
             return replace(seen, trouble=str(error), is_seen_by_worker=bool(sight.links))
 
@@ -146,7 +147,7 @@ async def _at_source(seen: _Looks, sites: Sites) -> _Looks:
     async def missing() -> tuple[SourceParting, ...]:
         return await target_lacks(await complete_link(link, source, target), source, target)
 
-    looking = told(observe(link, source, target, (), sites.now_ms(), target_in_part=True), None)
+    looking = told(observe(link, source, target, (), sites.now_ms(), target_in_part=True, readers=sites.readers), None)
     live, others = await both(looking, other_groups(link, source))
     if live is None:
         live = await replace(sites, in_part=True).look_past_source(patience_s=0)
@@ -154,6 +155,7 @@ async def _at_source(seen: _Looks, sites: Sites) -> _Looks:
             return replace(seen, trouble=untold[0])
         if live.source_finding is SiteFinding.ALIVE:  # by now
             untold.clear()
+    live = replace(live, left_at_source=await count_left(sites, live.left_at_source))
     lacks = await told(missing(), ())
     active = await told(_returning_active(link, source), ())
     pending = await told(_pending(source, live), PendingOffsets(frozenset(live.pending_groups)))

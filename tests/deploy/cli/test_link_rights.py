@@ -19,6 +19,7 @@ from broker.client.topics import delete_topics, list_topics
 from broker.wire.vocabulary import CLUSTER_NAME, AclOperation, TopicPartition
 from deploy.config import load, parse
 from deploy.rights import rights_of
+from failover.losses.replayed import REPLAYS
 from mirror.link import Link
 from mirror.offsets.operations import promote_link
 from mirror.worker.events import Event
@@ -76,8 +77,8 @@ source = "west"
 target = "east"
 topics = ["{TOPIC}"]
 '''
-OF_TAILS = {("link resume", "west", CANARY), ("link resume", "east", "__farshore-replays")}
-"""What a command asks for only of a promoted link whose source has something alone."""
+OF_TAILS = {("link resume", "west", CANARY), ("link resume", "east", REPLAYS.topic), ("drill", "west", REPLAYS.topic)}
+"""What a command asks for only of a link whose source has something alone."""
 OF_PROMOTED = {
     *(("status", site, name) for site in ("east", "west") for name in ("__farshore-producers", CLUSTER_NAME)),
     ("status", "west", "__farshore-ends-east-west"),
@@ -213,7 +214,7 @@ def commands_on_stranded_records_say_it(stage: RightsStage) -> None:
         yield f"stranded export --link east-west --to {stage.folder}/export-{next(numbers)}"
 
     def replays() -> Iterator[str]:
-        stage.at("west", lambda target: delete_topics(target, ["__farshore-replays"]))
+        stage.at("west", lambda target: delete_topics(target, [REPLAYS.topic]))
         for _ in range(2):  # what came by the first is read by the second
             yield f"stranded replay --link east-west --from {stage.folder}/export-0 --policy append --yes"
 

@@ -17,9 +17,9 @@ from tests.deploy.cli.rights_stage import Right, RightsStage, names
 from tests.interop.locked import AuthorizingBroker
 from tests.mirror.harness import make_topic
 
-GONE_WITHOUT = {(At.TARGET, Thing.ENDS)}
-"""A move goes on, and nobody knows later what came behind its fence."""
-OF_BACKS = {Thing.STATES_BACK}
+GONE_WITHOUT = {(At.TARGET, Thing.ENDS), (At.TARGET, Thing.REPLAYS)}
+"""A move goes on, and nobody knows later what came behind its fence, or what was replayed of what was left before."""
+OF_BACKS = {Thing.STATES_BACK, Thing.PRODUCERS_BACK}
 """The link has no link back."""
 SWITCHOVER = [
     (need.at, need.thing, operation)

@@ -182,7 +182,7 @@ def operations_and_the_way_back(sites: RecordedSites) -> None:
         sites.at("east", lambda east: eventually(lambda: has_run(sites.links["west-east"], east), "the link back"))
         idle = [f"west: CREATE TOPIC {OPERATIONS_TOPIC}"]
         idle += [f"east: {one} TOPIC __farshore-canary-west-east" for one in ("READ", "WRITE")]
-        idle.append("west: READ TOPIC __farshore-replays")
+        idle += [f"{site}: READ TOPIC __farshore-replays" for site in ("west", "east")]
         by_worker = ["east: READ GROUP analysts"]  # what the link back has come to by then
         by_worker += [f"east: {one} TOPIC __farshore-ends-west-east" for one in ("READ", "WRITE")]
         asks(
@@ -214,6 +214,18 @@ def commands_behind_a_failover(sites: RecordedSites) -> None:
     write_at_both(sites, 9_000)
     resume = "link resume --link east-west --stranded leave --yes"
     asks(sites, "link resume", resume, idle=["east: READ TOPIC __farshore-replays"])
+    plans_read_what_was_replayed_of_what_was_left(sites)
+
+
+def plans_read_what_was_replayed_of_what_was_left(sites: RecordedSites) -> None:
+    """The plan said that they are left "only where they were replayed": it was not given to read what was."""
+    for command, line in (("switchover", "switchover --link east-west --dry-run"), ("drill", "drill --link east-west")):
+        rights = sites.printed("east-west", command)
+        sites.give(rights)
+        told = json.loads(sites.run(f"{line} -o json").stdout)
+        (seen,) = told["items"] if command == "drill" else (told["snapshot"],)
+        found = [(one["records"], one["may_be_replayed"]) for one in seen["left_at_source"]]
+        assert found == [(3, False)] * 2, "by the failback, and by the last resumption: all else was replayed"
 
 
 def cut_short(sites: RecordedSites) -> str:
