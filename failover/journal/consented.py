@@ -11,8 +11,9 @@ from failover.journal.first_plan import first_plan
 from failover.journal.values import OperationLog
 from failover.losses.statements import Certainty, LossTotal
 from failover.planning.gates import GateRefusal, RefusalReason
-from failover.planning.moves import GroupMove, MoveKind, unplanned_skips
+from failover.planning.moves import GroupMove, MoveKind
 from failover.planning.plan import OperationPlan
+from failover.planning.unplanned import unplanned_skips
 from failover.running.steps import Operation
 
 

@@ -14,8 +14,9 @@ from typing import Any
 
 from broker.wire.site_role import SiteStanding
 from failover.losses.statements import Certainty
-from failover.planning.moves import GroupMove, MoveKind, Stood, brought_by
+from failover.planning.moves import GroupMove, MoveKind
 from failover.planning.plan import OperationPlan
+from failover.planning.unplanned import Stood, brought_by
 from failover.running.steps import Operation
 from mirror.api import Link
 

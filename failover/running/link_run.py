@@ -25,9 +25,10 @@ from failover.observing.held_silence import SourceHeard
 from failover.observing.returned import no_more_returned
 from failover.observing.sites import Sites
 from failover.planning.left import LeftPartition, left_partitions, let_be
-from failover.planning.moves import GroupMove, MoveKind, plan_moves, unplanned_read_again, unplanned_skips, with_gone
+from failover.planning.moves import GroupMove, MoveKind, plan_moves
 from failover.planning.plan import Elsewhere, OperationPlan, active_at_source, not_movable
 from failover.planning.to_datetime import seen_again
+from failover.planning.unplanned import unplanned_read_again, unplanned_skips, with_gone
 from failover.running.draining import drain, settle
 from failover.running.late_commits import LateCommit, SourceReader, as_asked, late_commits
 from failover.running.moving import KeptGroups, committing, move_groups, promoted_again

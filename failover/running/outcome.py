@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from broker.wire.site_role import SiteStanding
 from failover.losses.statements import PartitionLoss, total_loss
-from failover.planning.moves import MoveKind, group_totals, unplanned_read_again, unplanned_skips
+from failover.planning.moves import MoveKind, group_totals
+from failover.planning.unplanned import unplanned_read_again, unplanned_skips
 from failover.running.link_run import LinkRun
 from failover.running.result import OperationResult
 from failover.running.steps import Operation

@@ -10,9 +10,10 @@ from failover.losses.stranded import StrandedRange
 from failover.observing.contact import SiteFinding
 from failover.observing.snapshot import LeftRange
 from failover.planning.left import LeftPartition
-from failover.planning.moves import GroupMove, GroupTotal, UnplannedReadAgain, UnplannedSkip
+from failover.planning.moves import GroupMove, GroupTotal
 from failover.planning.plan import Elsewhere
 from failover.planning.staying import Stay
+from failover.planning.unplanned import UnplannedReadAgain, UnplannedSkip
 from failover.running.late_commits import LateCommit, SourceReader
 from failover.running.link_run import LinkFailure
 from failover.running.read_on import ReadOn

@@ -10,7 +10,7 @@ from broker.base.documents import to_document
 from deploy.cli.found_lines import found_in
 from failover.losses.stranded import StrandedRange
 from failover.planning.left import LeftPartition
-from failover.planning.moves import UnplannedReadAgain, UnplannedSkip
+from failover.planning.unplanned import UnplannedReadAgain, UnplannedSkip
 from failover.running.late_commits import LateCommit, SourceReader
 from failover.running.result import OperationResult
 from tests.deploy.cli.test_next_steps import MOVED

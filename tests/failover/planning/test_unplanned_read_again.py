@@ -8,8 +8,9 @@ import pytest
 
 from broker.client.groups import delete_groups
 from failover.errors import NotMovable, ReadsMore
-from failover.planning.moves import MoveKind, UnplannedReadAgain
+from failover.planning.moves import MoveKind
 from failover.planning.plan import plan_failover, plan_switchover
+from failover.planning.unplanned import UnplannedReadAgain
 from failover.running.link_run import LinkRun
 from failover.running.steps import OperationStep
 from failover.running.verification import DifferenceKind

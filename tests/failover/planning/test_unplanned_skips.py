@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from failover.errors import SkipsMore
-from failover.planning.moves import GroupMove, MoveKind, UnplannedSkip, unplanned_skips
+from failover.planning.moves import GroupMove, MoveKind
 from failover.planning.plan import plan_failover, plan_switchover
 from failover.planning.to_datetime import moves_to
+from failover.planning.unplanned import UnplannedSkip, unplanned_skips
 from failover.running.groups_stand import GroupsStand
 from failover.running.link_run import LinkRun
 from failover.running.steps import OperationStep
@@ -50,6 +51,23 @@ def test_one_that_the_mirror_brought_meanwhile_to_where_the_plan_has_it_skips_no
         assert list(unplanned_skips([planned], [more])), "the target lost records since, of which the plan said nothing"
     on_its_way = replace(planned, skipped_records=16, stood_at=55)
     assert list(unplanned_skips([planned], [on_its_way])) == []
+
+
+def test_a_count_that_became_unknown_is_more_than_any_that_the_plan_had() -> None:
+    """It was taken for none: the move went on, and its result had no finding."""
+    planned = GroupMove(GROUP, TOPIC, 0, TOPIC, MoveKind.AT_START, 40, 58, "", skipped_records=14, stood_at=53)
+    for kind in (MoveKind.AT_START, MoveKind.AHEAD, MoveKind.TRANSLATED):
+        was = replace(planned, kind=kind)
+        unknown = replace(was, skipped_records=None)
+        assert list(unplanned_skips([was], [unknown])) == [UnplannedSkip(GROUP, TOPIC, 0, None)]
+        assert list(unplanned_skips([unknown], [unknown])) == [], "so the plan said"
+        assert list(unplanned_skips([unknown], [was])) == []
+    by_state = [replace(planned, kind=kind, skipped_records=None) for kind in (MoveKind.KEPT, MoveKind.RESTORED)]
+    for kept in by_state:
+        at_start = replace(kept, kind=MoveKind.AT_START)
+        assert list(unplanned_skips([kept], [at_start])) == [], "of which nothing was known before, and no record lost"
+    left = replace(planned, kind=MoveKind.UNKNOWN, target_offset=None, skipped_records=None)
+    assert list(unplanned_skips([planned], [left], {GROUP})) == [], "it is not moved, as was consented to by name"
 
 
 async def test_one_that_goes_on_there_behind_the_fence_is_a_finding(

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from failover.planning.moves import MoveKind, UnplannedSkip
+from failover.planning.moves import MoveKind
 from failover.planning.plan import OperationPlan, plan_failover
 from failover.planning.to_datetime import moves_to
+from failover.planning.unplanned import UnplannedSkip
 from failover.running.groups_stand import GroupsStand
 from failover.running.link_run import LinkRun
 from tests.failover.stage import FIRST_TIMESTAMP_MS, GROUP, TOPIC, Stage, commit_group, mirrored, two_sites
