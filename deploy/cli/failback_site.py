@@ -269,7 +269,8 @@ def _come_back(
 
 def _consented(plan: FailbackPlan) -> tuple[object, ...]:
     """What a person has read, and said yes to."""
-    return (plan.tails, plan.left_records, plan.groups_back, plan.groups_gone, plan.reads_tail, plan.stays_paused)
+    records = (plan.tails, plan.left_records, plan.left_replayed)
+    return (*records, plan.groups_back, plan.groups_gone, plan.reads_tail, plan.stays_paused)
 
 
 def _result(

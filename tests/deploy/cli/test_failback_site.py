@@ -103,6 +103,23 @@ def test_a_link_that_somebody_else_brought_back_meanwhile_is_not_told_as_not_bac
     assert "not away any more" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(("was", "now"), [(0, 3), (3, 4), (3, None)])
+def test_what_is_replayed_between_the_plan_and_the_yes_is_not_consented_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, was: int, now: int | None
+) -> None:
+    """All links of a site came back with records twice of which nobody had read a word; one link by itself asked."""
+    shown = replace(planned(), left_records=7, left_replayed=was)
+
+    async def look(app: AppContext, link: Link, folder: Path, operation_id: str) -> tuple[FailbackPlan, None]:
+        return replace(shown, left_replayed=now), None
+
+    monkeypatch.setattr(failback_site, "look_at", look)
+    seen = LinkBack(LINK, tmp_path, shown, None, None)
+    came = failback_site._come_back(cast(AppContext, None), seen, 1.0, "", NONE_AWAY, yes=False)
+    assert (came["outcome"], came["exit_code"]) == (Outcome.REFUSED, ExitCode.REFUSED)
+    assert "the plan of east-west holds no more" in came["error"]
+
+
 def test_a_link_of_which_nothing_was_begun_is_refused_and_the_next_is_looked_at(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
