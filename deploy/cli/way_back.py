@@ -53,7 +53,9 @@ class Coming:
         self._back = app.link(plan.link_back)
         self._beginning = beginning
         log = beginning.log
-        self.away = away_of(beginning.detail if log is None else log.entries[0].detail)
+        asked = beginning.detail if log is None else log.entries[0].detail
+        self.away = away_of(asked)
+        self._reason: str = asked["intent"]["reason"]
         self._patience_s = patience_s
         self._exit_code = ExitCode.DONE
         self._switchover: Mapping[str, Any] | None = None
@@ -112,7 +114,7 @@ class Coming:
         bars.stop()
         try:
             asked = (self._app, self._link, self._back, journal, self.away, self._plan.foreseen.skips)
-            moved = await _switch_over(*asked)
+            moved = await _switch_over(*asked, reason=self._reason)
         except FarshoreError as error:
             self._exit_code = exit_code_of(error)
             raise
@@ -176,6 +178,8 @@ async def _switch_over(
     journal: OperationJournal,
     away: Away,
     skips: Collection[SkipsLost] = (),
+    *,
+    reason: str = "",
 ) -> LinkMoved:
     """What was cut short is brought to its end; it may have been of some groups only, and then the others follow."""
     ended: LinkMoved | None = None
@@ -190,7 +194,8 @@ async def _switch_over(
     if ended is not None and not groups.coming:
         return ended
     sites = (back.source.name, back.target.name)
-    intent = Intent(Operation.SWITCHOVER, (back.name,), *sites, groups=groups.named, no_groups=groups.is_none)
+    chosen: dict[str, Any] = {"groups": groups.named, "no_groups": groups.is_none}
+    intent = Intent(Operation.SWITCHOVER, (back.name,), *sites, reason=reason, **chosen)
     return await move_link(app, intent, Step(journal.operation_id, journal.renew, away, groups.untouched, skips))
 
 

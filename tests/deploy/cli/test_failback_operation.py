@@ -105,6 +105,7 @@ def test_another_operator_is_told_who_comes_back_and_another_machine_takes_it_up
     assert [one["records"] for one in saved["ranges"]] == [STRANDED], "whoever looks for the files is told where"
     inner = json.loads(operator.run(f"operation show {result['switchover']['operation_id']} -o json").stdout)
     assert inner["entries"][0]["detail"]["within"] == operation_id
+    assert inner["reason"] == REASON, "whoever finds the switchover alone is told why, too"
     asyncio.run(check_is_back(operator, at_west, expected))
     assert len(at_west) >= NEWER
     ended = words(other.run(f"operation resume {operation_id} --yes", ExitCode.REFUSED).stderr)
