@@ -156,6 +156,11 @@ def leave_command(context: AppContext, link_name: str | None, dry_run: bool, yes
     seen = run_async(_run_of(link))
     found = look(link)
     tails = found.undecided
+    if not found.tails and not found.is_promoted:  # of what was left before it is so, as was asked for
+        text = (
+            f"only what a promoted link left behind is decided about; `farshore status --link {link.name}` has its lag"
+        )
+        raise CommandRefused(in_words(with_lacks(link, found)), text, ExitCode.REFUSED)
     check_settled(tails, link.source)
     if dry_run or not tails:
         if tails or output != Output.TABLE:

@@ -148,7 +148,7 @@ TOLD = {
     "status --link east-west": ExitCode.FINDINGS,
     "stranded list --link east-west": ExitCode.DONE,
     "stranded list --link west-east": ExitCode.FINDINGS,
-    "stranded leave --link west-east --dry-run": ExitCode.DONE,
+    "stranded leave --link west-east --dry-run": ExitCode.REFUSED,
     "drill": ExitCode.FINDINGS,
     "failback --link east-west --dry-run": ExitCode.REFUSED,
     "switchover --link west-east --dry-run": ExitCode.REFUSED,

@@ -143,5 +143,8 @@ def test_commands_that_are_refused_have_a_document_that_says_so(own_shell: Shell
     assert [one["reason"] for one in document["refusals"]] == ["operation_ended"]
     assert [one["reason"] for one in refused(own_shell, "link resume")["refusals"]] == ["no_consent"]
     assert "link" in json.loads(own_shell.run("link resume --yes -o json", ExitCode.DONE).stdout)
-    assert json.loads(own_shell.run("stranded leave -o json", ExitCode.DONE).stdout)["items"] == []
+    for line in ("stranded leave", "stranded leave --yes", "stranded leave --dry-run"):
+        document = refused(own_shell, line)
+        assert "link east-west is not promoted" in document["error"], "it ended as if that had been decided"
+        assert "farshore status --link east-west" in document["hint"]
     own_shell.run("operation resume nope -o json", ExitCode.USAGE)
