@@ -14,6 +14,7 @@ from deploy.cli.failback_words import refuse, rest_of_site, show, tell_cut_short
 from deploy.cli.failover_tables import tell_next
 from deploy.cli.moving import AGAIN
 from deploy.cli.parameters import Duration
+from deploy.cli.refusals import ended_by
 from deploy.cli.terminal import (
     LINK_HELP,
     AppContext,
@@ -157,9 +158,9 @@ def come_back_by(
     coming = coming_back(app, link, plan, log, intent)
     try:
         run_async(coming.go())
-    except CommandRefused:
+    except CommandRefused as error:
         if output != Output.TABLE:
-            emit(coming.result(), output)
+            emit(ended_by(coming.result(), error), output)
         tell_cut_short(link, coming.operation_id, coming.step)
         raise
     code, result = told_end(app, link, plan, coming)

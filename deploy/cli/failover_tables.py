@@ -32,6 +32,7 @@ from deploy.cli.lines import filled, with_command
 from deploy.cli.loss_lines import BESIDE_LEFT, behind_line, headline
 from deploy.cli.narrow_rows import narrow_rows
 from deploy.cli.next_steps import NextStep
+from deploy.cli.refusals import Ending, ended_by
 from deploy.cli.stay_lines import tell_stays
 from deploy.cli.tables import counted, print_table
 from deploy.cli.terminal import CommandRefused, Output, confirm_plan, emit, is_one_place
@@ -241,16 +242,16 @@ def _move_columns(moves: Iterable[GroupMove]) -> Sequence[str]:
     return (*MOVE_COLUMNS, "synced_at") if any(move.kind in AS_BROUGHT for move in moves) else MOVE_COLUMNS
 
 
-def tell_refused(plan: OperationPlan, output: str, *refusals: GateRefusal) -> None:
+def tell_refused(plan: OperationPlan, output: str, error: Ending, *refusals: GateRefusal) -> None:
     """The plan with its refusals on stdout, where a document was asked for."""
     if output != Output.TABLE:
-        emit(replace(plan, refusals=(*plan.refusals, *refusals)), output)
+        emit(ended_by(replace(plan, refusals=(*plan.refusals, *refusals)), error), output)
 
 
 def refuse(plan: OperationPlan, output: str) -> None:
     """Raise GateRefused where a gate said no."""
     if refused := refusal_of(plan):
-        tell_refused(plan, output)
+        tell_refused(plan, output, refused)
         raise refused
 
 
@@ -259,8 +260,8 @@ def ask(plan: OperationPlan, yes: bool, output: str) -> None:
     what = "lose what was not mirrored and move" if plan.operation is Operation.FAILOVER else "move"
     try:
         confirm_plan(None, yes, question=f"{what.capitalize()} to {plan.snapshot.target}?")
-    except CommandRefused:
-        tell_refused(plan, output, GateRefusal(RefusalReason.NO_CONSENT, plan.snapshot.link))
+    except CommandRefused as error:
+        tell_refused(plan, output, error, GateRefusal(RefusalReason.NO_CONSENT, plan.snapshot.link))
         raise
 
 

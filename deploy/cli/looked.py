@@ -10,6 +10,7 @@ from typing import Any
 from broker.base.documents import to_document
 from deploy.cli import failover_tables as link_tables
 from deploy.cli import site_tables
+from deploy.cli.refusals import Ending
 from failover.planning.gates import GateRefusal
 from failover.planning.intent import Intent
 from failover.planning.plan import OperationPlan
@@ -66,7 +67,7 @@ class Looked(ABC):
     def ask(self, yes: bool, output: str) -> None: ...
 
     @abstractmethod
-    def tell_refused(self, output: str, refusals: Sequence[GateRefusal]) -> None: ...
+    def tell_refused(self, output: str, error: Ending, refusals: Sequence[GateRefusal]) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,8 +108,8 @@ class LookedAtLink(Looked):
     def ask(self, yes: bool, output: str) -> None:
         link_tables.ask(self.plan, yes, output)
 
-    def tell_refused(self, output: str, refusals: Sequence[GateRefusal]) -> None:
-        link_tables.tell_refused(self.plan, output, *refusals)
+    def tell_refused(self, output: str, error: Ending, refusals: Sequence[GateRefusal]) -> None:
+        link_tables.tell_refused(self.plan, output, error, *refusals)
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,5 +149,5 @@ class LookedAtSite(Looked):
     def ask(self, yes: bool, output: str) -> None:
         site_tables.ask(self.plan, yes, output)
 
-    def tell_refused(self, output: str, refusals: Sequence[GateRefusal]) -> None:
-        site_tables.tell_refused(self.plan, output, *refusals)
+    def tell_refused(self, output: str, error: Ending, refusals: Sequence[GateRefusal]) -> None:
+        site_tables.tell_refused(self.plan, output, error, *refusals)

@@ -105,7 +105,7 @@ async def decide(
         try:
             ended = await _begin(looked, begun, "" if applied is None else applied.digest)
         except GateRefused as refused:
-            looked.tell_refused(output, refusals_of(refused, intent.source, looked.name))
+            looked.tell_refused(output, refused, refusals_of(refused, intent.source, looked.name))
             raise
         return await tell_results(app, replace(ended, shown=[move.plan for move in shown.moves]), output)
 
@@ -115,8 +115,8 @@ async def _show_and_ask(looked: Looked, yes: bool, output: str) -> None:
     if looked.refusals:
         try:
             await refuse_heard(looked.looked_at[0])
-        except WorldChanged:
-            looked.tell_refused(output, [GateRefusal(RefusalReason.WORLD_CHANGED, looked.name)])
+        except WorldChanged as error:
+            looked.tell_refused(output, error, [GateRefusal(RefusalReason.WORLD_CHANGED, looked.name)])
             raise
     looked.show()
     looked.refuse(output)
@@ -307,8 +307,8 @@ def _check(before: PlanFile, looked: Looked, output: str, hint: str = ANEW, but:
         if looked.intent.is_site and links[0] != links[1]:
             told = [_told_links(*one) for one in links]
             raise WorldChanged(f"the plan holds no more: links: {told[0]} -> {told[1]}; nothing was changed", hint=hint)
-    except WorldChanged:
-        looked.tell_refused(output, [GateRefusal(RefusalReason.WORLD_CHANGED, looked.name)])
+    except WorldChanged as error:
+        looked.tell_refused(output, error, [GateRefusal(RefusalReason.WORLD_CHANGED, looked.name)])
         raise
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final, Protocol
 
+from broker.base.documents import to_document
 from failover.errors import (
     BackTailUndecided,
     ExportRefused,
@@ -42,6 +43,17 @@ _REASONS: dict[type[GateRefused], RefusalReason] = {
     StrandedUnknown: RefusalReason.STRANDED_UNKNOWN,
     WorldChanged: RefusalReason.WORLD_CHANGED,
 }
+
+
+class Ending(Protocol):
+    """An error that ends a command."""
+
+    hint: str
+
+
+def ended_by(data: object, error: Ending) -> dict[str, Any]:
+    """The command's own document, with what was met and what to do, as they are told on stderr."""
+    return {**to_document(data), "error": str(error), "hint": error.hint}
 
 
 def refusals_of(refused: GateRefused, source: str = "", moved: str = "") -> list[GateRefusal]:

@@ -30,6 +30,7 @@ from deploy.cli.late_lines import not_compared_line
 from deploy.cli.lines import filled
 from deploy.cli.loss_lines import behind_line, headline
 from deploy.cli.next_steps import NextStep
+from deploy.cli.refusals import Ending, ended_by
 from deploy.cli.stay_lines import tell_stays
 from deploy.cli.tables import counted, print_table
 from deploy.cli.terminal import CommandRefused, Output, confirm_plan, emit
@@ -141,17 +142,18 @@ def _tell_groups(moves: Sequence[GroupMove], *, to_stderr: bool) -> None:
         click.echo(filled(line), err=to_stderr)
 
 
-def tell_refused(plan: SitePlan, output: str, *refusals: GateRefusal) -> None:
+def tell_refused(plan: SitePlan, output: str, error: Ending, *refusals: GateRefusal) -> None:
     """The plan with its refusals on stdout, where a document was asked for."""
     if output != Output.TABLE:
-        emit(replace(plan, refusals=(*plan.refusals, *refusals)), output)
+        emit(ended_by(replace(plan, refusals=(*plan.refusals, *refusals)), error), output)
 
 
 def refuse(plan: SitePlan, output: str) -> None:
     """Raise GateRefused where nothing can be moved, with every gate that said no."""
     if plan.refusals:
-        tell_refused(plan, output)
-        raise refused_by(_all_refusals(plan), plan.source, plan.target)
+        refused = refused_by(_all_refusals(plan), plan.source, plan.target)
+        tell_refused(plan, output, refused)
+        raise refused
 
 
 def tell_stopped(plan: SitePlan) -> None:
@@ -167,8 +169,8 @@ def ask(plan: SitePlan, yes: bool, output: str) -> None:
     links = f"{len(plan.moving)} of {counted(len(plan.links), 'link')}" if plan.refused else "all that goes"
     try:
         confirm_plan(None, yes, question=f"{what} to {plan.target}, {links}?")
-    except CommandRefused:
-        tell_refused(plan, output, GateRefusal(RefusalReason.NO_CONSENT, plan.source))
+    except CommandRefused as error:
+        tell_refused(plan, output, error, GateRefusal(RefusalReason.NO_CONSENT, plan.source))
         raise
 
 

@@ -38,6 +38,7 @@ from failover.errors import (
     WorldChanged,
 )
 from failover.planning.gates import GateRefusal, RefusalReason
+from tests.deploy.cli.draining import drain_held_up
 from tests.deploy.cli.test_failover import Shell, two_sites
 from tests.deploy.cli.test_operation import kill_while_it_drains
 
@@ -126,6 +127,20 @@ def refused(shell: Shell, line: str) -> dict[str, Any]:
     said = shell.run(f"{line} -o json", ExitCode.REFUSED)
     document: dict[str, Any] = json.loads(said.stdout)
     return document
+
+
+@pytest.mark.parametrize("what", ["", "--from east --to west"])
+def test_a_drain_in_vain_is_told_in_the_document_with_what_to_do(own_shell: Shell, what: str) -> None:
+    """It had the plan, and of what was met the one word not_drained."""
+    with drain_held_up(own_shell.east.bootstrap):
+        said = own_shell.run(f"switchover {what} --yes --timeout 1s -o json", ExitCode.REFUSED)
+    document = json.loads(said.stdout)
+    assert "not_drained" in [one["reason"] for one in document["refusals"]]
+    assert "still not mirrored after 1 s; nothing was changed" in document["error"]
+    assert "then try again" in document["hint"]
+    told = " ".join(said.stderr.split())
+    assert " ".join(document["error"].split()) in told
+    assert " ".join(document["hint"].split()) in told
 
 
 def test_commands_that_are_refused_have_a_document_that_says_so(own_shell: Shell) -> None:
