@@ -8,7 +8,7 @@ from typing import NoReturn
 
 import click
 
-from deploy.cli.coming_back import coming_back, folder_of, look_at, refuse_other_files, told_end
+from deploy.cli.coming_back import coming_back, folder_of, look_at_one, refuse_other_files, told_end
 from deploy.cli.failback_site import come_back_all
 from deploy.cli.failback_words import refuse, rest_of_site, show, tell_cut_short, tell_refusals
 from deploy.cli.failover_tables import tell_next
@@ -116,9 +116,9 @@ def show_only(app: AppContext, link: Link, folder: Path, output: str) -> NoRetur
 
     async def look() -> tuple[FailbackPlan, OperationLog | None, OperationUnderWay | None]:
         try:
-            return *await look_at(app, link, folder, ""), None
+            return *await look_at_one(app, link, folder, ""), None
         except OperationUnderWay as held:
-            plan, _ = await look_at(app, link, folder, "", alone=False)
+            plan, _ = await look_at_one(app, link, folder, "", alone=False)
             refusals = (*plan.refusals, FailbackRefusal.OPERATION_UNDER_WAY)
             return replace(plan, refusals=refusals, under_way=held.operation_id), None, held
 
@@ -147,13 +147,16 @@ def come_back_by(
     """From the look to the exit code. `operation_id`: of the failback that is gone on with, and of no other one; "":
     whichever has not ended, or a new one.
     """
-    plan, log = run_async(look_at(app, link, folder, operation_id))
+    plan, log = run_async(look_at_one(app, link, folder, operation_id))
     if plan.refusals and output != Output.TABLE:
         emit(plan, output)
     refuse(app, link, plan, log)
     show(plan, log)
     confirm_plan(None, yes, question=f"Come back to {link.source.name}?")
-    if not yes and run_async(look_at(app, link, folder, operation_id)) != (plan, log):  # a person has read it meanwhile
+    if not yes and run_async(look_at_one(app, link, folder, operation_id)) != (
+        plan,
+        log,
+    ):  # a person has read it meanwhile
         raise CommandRefused("the plan holds no more; nothing was changed", AGAIN, ExitCode.REFUSED)
     coming = coming_back(app, link, plan, log, intent)
     try:

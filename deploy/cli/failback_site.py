@@ -18,13 +18,14 @@ import click
 from broker.base.documents import to_document
 from broker.client.fanout import side_by_side
 from deploy.cli.both_sites import refuse_one_site
-from deploy.cli.coming_back import coming_back, folder_of, look_at, refuse_other_files, told_end
+from deploy.cli.coming_back import coming_back, folder_of, look_at, look_at_one, refuse_other_files, told_end
 from deploy.cli.failback_words import refuse, show, start_at, tell_cut_short
 from deploy.cli.failover_tables import tell_next
 from deploy.cli.lines import filled
 from deploy.cli.moving import AGAIN, links_between
 from deploy.cli.next_steps import NextStep, merged
 from deploy.cli.terminal import AppContext, CommandRefused, ExitCode, Output, confirm_plan, emit, run_async, told
+from deploy.cli.waits import told_if_long
 from failover.errors import OperationUnderWay
 from failover.failback.plan import FailbackPlan, FailbackRefusal
 from failover.journal.values import OperationLog
@@ -101,7 +102,7 @@ def come_back_all(
     folders = {name: folder / name if folder is not None else folder_of(app, app.link(name)) for name in names}
     for own in folders.values():
         refuse_other_files(own)
-    found = run_async(_look_at_all(app, folders))
+    found = run_async(_look_at_all(app, folders, f"calling {source} and {target}"))
     if dry_run:
         emit(_planned(found) if output == Output.TABLE else _plan_document(source, target, found), output)
         _tell_refused(found)
@@ -129,7 +130,13 @@ def _are_refused(found: Sequence[LinkBack]) -> list[LinkBack]:
     return [one for one in found if one.outcome in (Outcome.REFUSED, Outcome.CUT_SHORT)]
 
 
-async def _look_at_all(app: AppContext, folders: Mapping[str, Path]) -> list[LinkBack]:
+async def _look_at_all(app: AppContext, folders: Mapping[str, Path], calling: str) -> list[LinkBack]:
+    """As `_look_beside`; where that takes long, whom it waits for is told."""
+    async with told_if_long(calling):
+        return await _look_beside(app, folders)
+
+
+async def _look_beside(app: AppContext, folders: Mapping[str, Path]) -> list[LinkBack]:
     """Side by side. A failback of one of these links that was cut short keeps the others only until it has ended, and
     it goes first, where it can go on.
     """
@@ -243,7 +250,7 @@ def _come_back(
     intent = Intent(Operation.FAILBACK, (link.name,), *sites, drain_timeout_s=patience_s, reason=reason)
     step, operation_id, is_begun = "", "", False
     try:
-        plan, log = run_async(look_at(app, link, one.folder, ""))
+        plan, log = run_async(look_at_one(app, link, one.folder, ""))
         if replace(one, plan=plan, log=log).outcome is Outcome.NOT_AWAY:
             click.echo(filled(f"link {link.name} is not away any more: somebody else let it run meanwhile"), err=True)
             return _result(link, Outcome.NOT_AWAY, ExitCode.DONE)

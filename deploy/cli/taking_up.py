@@ -15,6 +15,7 @@ from deploy.cli.failover_tables import tell_groups_stand
 from deploy.cli.interrupted import told_where_interrupted
 from deploy.cli.moving import Ended, now_ms
 from deploy.cli.terminal import AppContext
+from deploy.cli.waits import told_if_long
 from failover.errors import FailoverError
 from failover.journal.standing import given_up_links, intent_of, within
 from failover.journal.values import OperationLog
@@ -70,7 +71,9 @@ def _ended(log: OperationLog, reasons: Mapping[str, str], results: Sequence[Oper
 
 
 async def enter_again(stack: AsyncExitStack, context: AppContext, log: OperationLog) -> list[Sites]:
-    """Both sites of each of its links, as this machine's file has them. Raises FailoverError where it has others."""
+    """Both sites of each of its links, as this machine's file has them; where calling them takes long, that is told.
+    Raises FailoverError where it has others.
+    """
     intent = intent_of(log)
     links = [context.link(name) for name in intent.links]
     for link in links:
@@ -80,4 +83,5 @@ async def enter_again(stack: AsyncExitStack, context: AppContext, log: Operation
                 f"{link.name} goes from {here} in this file; {log.operation_id}: {intent.source} to {intent.target}",
                 hint="use the file that the operation was begun with",
             )
-    return await enter_links(stack, links, intent, now_ms, context.links())
+    async with told_if_long(f"calling {intent.source} and {intent.target}"):
+        return await enter_links(stack, links, intent, now_ms, context.links())

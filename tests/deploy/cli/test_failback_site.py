@@ -94,7 +94,7 @@ def test_a_link_that_somebody_else_brought_back_meanwhile_is_not_told_as_not_bac
     async def look(app: AppContext, link: Link, folder: Path, operation_id: str) -> tuple[FailbackPlan, None]:
         return planned(FailbackRefusal.NOT_PROMOTED), None
 
-    monkeypatch.setattr(failback_site, "look_at", look)
+    monkeypatch.setattr(failback_site, "look_at_one", look)
     seen = LinkBack(LINK, tmp_path, planned(), None, None)
     assert seen.outcome is Outcome.COMES_BACK
     asked = cast(AppContext, None), seen, 1.0, "", NONE_AWAY
@@ -113,7 +113,7 @@ def test_what_is_replayed_between_the_plan_and_the_yes_is_not_consented_to(
     async def look(app: AppContext, link: Link, folder: Path, operation_id: str) -> tuple[FailbackPlan, None]:
         return replace(shown, left_replayed=now), None
 
-    monkeypatch.setattr(failback_site, "look_at", look)
+    monkeypatch.setattr(failback_site, "look_at_one", look)
     seen = LinkBack(LINK, tmp_path, shown, None, None)
     came = failback_site._come_back(cast(AppContext, None), seen, 1.0, "", NONE_AWAY, yes=False)
     assert (came["outcome"], came["exit_code"]) == (Outcome.REFUSED, ExitCode.REFUSED)
@@ -133,7 +133,7 @@ def test_a_link_of_which_nothing_was_begun_is_refused_and_the_next_is_looked_at(
             raise ClusterUnreachable("site east does not answer")
         return planned(FailbackRefusal.NOT_PROMOTED), None
 
-    monkeypatch.setattr(failback_site, "look_at", look)
+    monkeypatch.setattr(failback_site, "look_at_one", look)
     seen = [LinkBack(link, tmp_path, planned(), None, None) for link in (LINK, next_link)]
     came = failback_site._come_back_in_turn(cast(AppContext, None), seen, 1.0, "", yes=True)
     assert [(one["link"], one["outcome"], one["exit_code"], one["operation_id"]) for one in came] == [
@@ -153,7 +153,7 @@ async def test_behind_one_that_was_cut_short_and_cannot_go_on_no_other_is_planne
     monkeypatch.setattr(failback_site, "look_at", beside_one_cut_short)
     links = {one.name: one for one in (LINK, replace(LINK, name="orders-ew"))}
     app = cast(AppContext, SimpleNamespace(link=links.__getitem__))
-    seen = await failback_site._look_at_all(app, dict.fromkeys(links, tmp_path))
+    seen = await failback_site._look_beside(app, dict.fromkeys(links, tmp_path))
     assert [(one.link.name, one.outcome) for one in seen] == [
         (LINK.name, Outcome.CUT_SHORT),
         ("orders-ew", Outcome.REFUSED),
@@ -166,7 +166,7 @@ async def test_behind_one_that_was_cut_short_and_cannot_go_on_no_other_is_planne
 def test_one_that_was_cut_short_and_fails_before_its_next_step_is_no_refused_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(failback_site, "look_at", beside_one_cut_short)
+    monkeypatch.setattr(failback_site, "look_at_one", beside_one_cut_short)
     links = [LinkBack(LINK, tmp_path, planned(), CUT_SHORT, None), FLIGHTS]
     came = failback_site._come_back_in_turn(cast(AppContext, None), links, 1.0, "", yes=True)
     assert [one["outcome"] for one in came] == [Outcome.CUT_SHORT, Outcome.NOT_BEGUN]

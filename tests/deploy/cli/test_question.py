@@ -138,6 +138,7 @@ def test_a_source_that_died_while_the_question_stood_there_is_not_resumed_withou
     refused = asked(own_shell, f"operation resume {operation_id}", "Go on with it?", own_shell.east.kill9)
     assert refused.returncode == ExitCode.REFUSED, refused.stderr
     told = " ".join(refused.stderr.split())
+    assert "calling east and west" in told.partition("Go on with it?")[2], "nothing was said until it was given up"
     assert "source_unreachable (east)" in told
     assert "nothing more was changed" in told
     (standing,) = own_shell.standings()

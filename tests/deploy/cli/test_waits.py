@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from io import StringIO
+from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 from rich.console import Console
 
+from deploy.cli.root import cli
+from deploy.cli.terminal import ExitCode
 from deploy.cli.waits import told_if_long
 
 WHAT = "calling east and west"
@@ -36,3 +41,24 @@ async def test_what_takes_no_time_is_not_told(is_terminal: bool) -> None:
     told = StringIO()
     await waited(told, is_terminal=is_terminal, after_s=3_600.0)
     assert WHAT not in told.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("command", "what"),
+    [
+        ("failback --link east-west --dry-run", WHAT),
+        ("failback --from east --to west --dry-run", WHAT),
+        ("operation resume switchover-1 --yes", "calling west"),
+        ("operation list", "calling west"),
+    ],
+)
+def test_who_calls_sites_that_say_nothing_says_whom(tmp_path: Path, command: str, what: str) -> None:
+    """Nothing was to be seen until they were given up."""
+    with socket.create_server(("127.0.0.1", 0)) as east, socket.create_server(("127.0.0.1", 0)) as west:
+        at = {"east": east.getsockname()[1], "west": west.getsockname()[1]}
+        sites = "".join(f'[sites.{name}]\nbootstrap_servers = "127.0.0.1:{port}"\n' for name, port in at.items())
+        link = '[[links]]\nname = "east-west"\nsource = "east"\ntarget = "west"\ntopics = ["flights"]\n'
+        (config := tmp_path / "farshore.toml").write_text(sites + link)
+        ended = CliRunner().invoke(cli, ["--config", str(config), *command.split()])
+    assert ended.exit_code not in (ExitCode.DONE, ExitCode.USAGE), ended.output
+    assert ended.stderr.splitlines()[0] == what

@@ -15,7 +15,7 @@ import pytest
 from broker.client.cluster import Cluster
 from broker.client.site import Site
 from deploy.cli.drill import drill_links
-from deploy.cli.failback_site import _look_at_all
+from deploy.cli.failback_site import _look_beside
 from deploy.cli.terminal import AppContext
 from failover.freezing.choice import UNFROZEN
 from failover.journal.log import OperationJournal, OperationsReader, claim
@@ -142,6 +142,6 @@ async def test_the_way_back_of_many_links_reads_the_journal_of_a_third_site_once
         async with moved_by_another(north, away):
             await OperationsReader().read(north)
             taken.clear()
-            found = await _look_at_all(app, {one.name: tmp_path / one.name for one in there})
+            found = await _look_beside(app, {one.name: tmp_path / one.name for one in there})
     assert [one.plan is not None and one.plan.link_back for one in found] == [one.name for one in back]
     assert len(taken) == 2, "its lease and its first entry"
