@@ -10,6 +10,7 @@ from mirror.link import Link
 from mirror.offsets.doubt import in_words
 from mirror.offsets.entries import Gap, GapStatus
 from mirror.offsets.offset_map import OffsetMap
+from mirror.offsets.runs import next_taken
 from mirror.offsets.state import LinkState
 
 
@@ -31,8 +32,8 @@ def translate_offset(
     """Translate an offset of the source's `topic`; `reverse`: the offset is one at the target.
 
     An offset without a record of its own (compacted, aborted, a marker) becomes that of the next mirrored record.
-    Raises OffsetNotMirrored; OffsetDeclined while the partition stands where offsets are in doubt; and the
-    ClientError that kept the partition's log at the target from being read.
+    Raises OffsetNotMirrored, also of what was left at the source; OffsetDeclined while the partition stands where
+    offsets are in doubt; and the ClientError that kept the partition's log at the target from being read.
     """
     gap = state.entries.in_doubt(asks_source=False).get((topic, partition))
     if isinstance(gap, Gap):
@@ -42,6 +43,8 @@ def translate_offset(
         raise OffsetDeclined(f"{text}: an offset may mean another record now than the one that was mirrored", hint)
     if (topic, partition) in state.unread:
         raise state.unread[topic, partition]
+    if not reverse:
+        _refuse_left(link, state, topic, partition, offset)
     offset_map = state.map
     translate = offset_map.to_source if reverse else offset_map.to_target
     found = translate(topic, partition, offset)
@@ -49,6 +52,22 @@ def translate_offset(
         raise _not_mirrored(link, offset_map, topic, partition, offset, reverse)
     source_offset, target_offset = (found, offset) if reverse else (offset, found)
     return Translation(link.name, topic, link.target_topic(topic), partition, source_offset, target_offset)
+
+
+def _refuse_left(link: Link, state: LinkState, topic: str, partition: int, offset: int) -> None:
+    """Unlike what was never there to be mirrored, a record that was left is missed at the target; unless it was brought
+    since, from a source that is mirrored anew.
+    """
+    found = state.map.find(topic, partition)
+    run = next_taken(found, offset) if found is not None else None
+    if run is not None and run.source <= offset:
+        return
+    for gap in state.entries.left_at_source():
+        if (gap.topic, gap.partition) == (topic, partition) and gap.source_from <= offset < gap.source_to:
+            text = f"offset {offset} of {topic} partition {partition} is not at {link.target.name}: offsets"
+            left = f"{gap.source_from} to {gap.source_to - 1} were left at {link.source.name} by a person"
+            hint = f"`farshore stranded list --link {link.name}` has what was left; ask for {gap.source_to}, behind it"
+            raise OffsetNotMirrored(f"{text} {left}", hint)
 
 
 def _not_mirrored(

@@ -101,6 +101,8 @@ class MapLedger:
             reached, count = max(reached, block.intervals[-1].source_start), count + len(block.intervals)
             if reached >= end.source_next or (found and count > PAGE_INTERVALS_MAX):
                 break
+            if block.intervals[-1].target_start >= end.target_next:  # an offset gap that others may still move
+                break
             following = standing[at + 1].key_source if at + 1 < len(standing) else end.source_next
             if reached < following:
                 found, packed_to = at + 1, min(following, end.source_next)

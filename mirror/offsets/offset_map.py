@@ -57,12 +57,12 @@ class PartitionMap:
         index = self.intervals.at_target(target_offset)
         return translate_back(self.intervals, index, target_offset, end) if index >= 0 else None
 
-    def advance(self, intervals: Iterable[Interval], end: End) -> None:
-        """A batch landed: its intervals (none if it only continues), and the new end."""
-        for interval in intervals:
-            self.intervals.put(interval)
+    def advance(self, intervals: Sequence[Interval], end: End) -> tuple[Interval, ...]:
+        """A batch landed: its intervals (none if it only continues), and the new end. -> those that hold by it."""
+        moved = self.intervals.go_on(intervals, self.end if self.end is not None else end)
         self.end = end
         self.position = end.source_next
+        return moved
 
 
 class OffsetMap:

@@ -8,7 +8,7 @@ from itertools import accumulate
 from operator import attrgetter
 from typing import overload
 
-from mirror.offsets.intervals import Interval
+from mirror.offsets.intervals import End, Interval
 from mirror.offsets.pages import Page, open_page
 
 _source_start = attrgetter("source_start")
@@ -113,6 +113,24 @@ class Intervals(Sequence[Interval]):
             self._open[at] = Interval(self._open[at].source_start, interval.target_start)
             at -= 1
         self._open.append(interval)
+
+    def go_on(self, intervals: Sequence[Interval], end: End) -> tuple[Interval, ...]:
+        """Put the intervals of what comes behind the end. -> what holds from there on otherwise than before: where the
+        target's log goes on elsewhere than at that end, an offset gap of the source right before it is moved along.
+
+        What others write between that gap and the next record that is mirrored would count as the gap's records else.
+        """
+        moved = tuple(intervals)
+        if moved and moved[0].source_start == end.source_next:  # what begins elsewhere landed where the end was
+            target = moved[0].target_start
+            for at in reversed(self._open):
+                if at.target_start < end.target_next:
+                    break
+                if at.source_start < end.source_next and at.target_start != target:
+                    moved = (Interval(at.source_start, target), *moved)
+        for interval in moved:
+            self.put(interval)
+        return moved
 
     def pop(self) -> None:
         """Without the last one; a page that loses one is opened for good."""

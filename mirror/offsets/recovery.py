@@ -108,8 +108,7 @@ def recover(
         if not steps:
             steps, sources = _sequence_map(blocks, checkpoint)
         pieces = _pieces(steps, sources, ahead, count)
-        for interval in intervals_for(end, pieces, batch.base_offset):
-            intervals.put(interval)
+        intervals.go_on(intervals_for(end, pieces, batch.base_offset), end)
         last = pieces[-1]
         end = End(last.source_start + count - last.ordinal, batch.last_offset + 1)
         found = LastRecord(end.source_next - 1, batch.last_offset, batch.producer_id)
@@ -143,7 +142,7 @@ def step_over(found: Recovered, log_end: int) -> Recovered:
     if log_end == end.target_next:
         return found
     intervals = found.intervals.copy()
-    intervals.put(Interval(end.source_next, log_end))
+    intervals.go_on([Interval(end.source_next, log_end)], end)
     stepped = End(end.source_next, log_end)
     return Recovered(
         stepped,

@@ -181,10 +181,10 @@ class Replicator:
         if target_next <= self.end.target_next:
             return
         step = Interval(self.end.source_next, target_next)
-        blocks = [Block(*self.source, self.writer, self._acknowledged_sequence, (step,))]
+        moved = self.map.intervals.go_on([step], self.end)
+        blocks = [Block(*self.source, self.writer, self._acknowledged_sequence, moved)]
         self.ledger.note(blocks)
         self._outlet.submit(blocks)
-        self.map.intervals.put(step)
         self.map.end = self.cursor.end = End(*step)
         self.changed = True
 
@@ -273,7 +273,7 @@ class Replicator:
             self._shift(shift)
             batch.target_base = base_offset
         intervals = intervals_for(self.end, batch.pieces, base_offset)
-        self.map.advance(intervals, End(batch.source_next, base_offset + batch.count))
+        intervals = self.map.advance(intervals, End(batch.source_next, base_offset + batch.count))
         self.history.last = LastRecord(batch.source_next - 1, base_offset + batch.count - 1, self.writer.producer_id)
         self._acknowledged_sequence = (batch.sequence + batch.count) & SEQUENCE_MASK
         self.acknowledged_records += batch.count

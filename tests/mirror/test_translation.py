@@ -84,3 +84,14 @@ def test_a_partition_that_could_not_be_read_is_not_said_to_be_unmirrored() -> No
     unread = replace(state(), map=OffsetMap(), unread={("orders", 0): ClientError("west does not answer")})
     with pytest.raises(ClientError, match="west does not answer"):
         translate_offset(LINK, unread, "orders", 0, 12, reverse=False)
+
+
+def test_what_was_left_at_the_source_has_no_place_unless_it_was_brought_since() -> None:
+    left = Gap("orders", 0, GapKind.STRANDED, 15, 18, 5, GapStatus.PASSED, 1, "a person said so")
+    behind = OffsetMap({("orders", 0): PartitionMap([Interval(10, 0), Interval(15, 9), Interval(18, 9)], End(20, 11))})
+    stands = replace(state(left), map=behind)
+    for offset, target_offset in ((14, 4), (18, 9)):
+        assert translate_offset(LINK, stands, "orders", 0, offset, reverse=False).target_offset == target_offset
+    with pytest.raises(OffsetNotMirrored, match=r"offset 15 .* is not at west: offsets 15 to 17 were left at east"):
+        translate_offset(LINK, stands, "orders", 0, 15, reverse=False)
+    assert translate_offset(LINK, state(left), "orders", 0, 15, reverse=False).target_offset == 5, "mirrored anew"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import pairwise
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from mirror.offsets.intervals import End, Interval, Piece, intervals_for
@@ -14,11 +14,14 @@ from mirror.offsets.offset_map import OffsetMap, PartitionMap
 
 @dataclass(frozen=True)
 class Step:
-    """A batch: offsets skipped at the source and at the target before it, then its records (True: mirrored)."""
+    """A batch: offsets skipped at the source and at the target before it, then its records (True: mirrored). Those of
+    one that `is_left` are stepped over by a new session, as a person wanted.
+    """
 
     source_offset_gap: int
     target_offset_gap: int
     records: list[bool]
+    is_left: bool = False
 
 
 steps = st.lists(
@@ -27,6 +30,7 @@ steps = st.lists(
         st.integers(0, 5),
         st.sampled_from([0, 0, 0, 1, 4]),
         st.lists(st.sampled_from([True, True, True, False]), min_size=1, max_size=6),
+        st.sampled_from([False, False, False, True]),
     ),
     max_size=12,
 )
@@ -42,6 +46,10 @@ def build(steps: list[Step], first: tuple[int, int]) -> tuple[PartitionMap, list
         source += step.source_offset_gap
         offsets = [source + at for at, mirrored in enumerate(step.records) if mirrored]
         source += len(step.records)
+        if step.is_left:
+            target += step.target_offset_gap
+            step_behind(found, End(source, target))
+            continue
         if not offsets:
             continue
         target += step.target_offset_gap
@@ -59,7 +67,17 @@ def build(steps: list[Step], first: tuple[int, int]) -> tuple[PartitionMap, list
     return found, pairs
 
 
+def step_behind(found: PartitionMap, end: End) -> None:
+    """As a session does that is opened behind what was left."""
+    assert found.end is not None
+    found.intervals.go_on([Interval(found.end.source_next, end.target_next)], found.end)
+    found.intervals.put(Interval(*end))
+    found.end, found.position = end, end.source_next
+
+
 @given(steps, st.integers(0, 50), st.integers(0, 50))
+@example([Step(0, 0, [True, False, True])], 0, 0)
+@example([Step(0, 0, [True]), *[Step(0, 1, [True], is_left=True)] * 2, Step(0, 4, [True])], 0, 0)
 def test_every_source_offset_translates_to_the_next_mirrored_record(
     steps: list[Step], source: int, target: int
 ) -> None:
@@ -73,12 +91,13 @@ def test_every_source_offset_translates_to_the_next_mirrored_record(
 
 
 @given(steps, st.integers(0, 50), st.integers(0, 50))
+@example([Step(0, 0, [True]), Step(0, 1, [True], is_left=True), Step(0, 0, [False])], 0, 0)
 def test_every_target_offset_translates_back(steps: list[Step], source: int, target: int) -> None:
     found, pairs = build(steps, (source, target))
     assert found.end is not None
     first = found.intervals[0].target_start  # a target offset gap before the first record belongs to no interval
     for offset in range(first, found.end.target_next):
-        expected = next(here for here, there in pairs if there >= offset)
+        expected = next((here for here, there in pairs if there >= offset), found.end.source_next)
         assert found.to_source(offset) == expected, (offset, found.intervals)
     assert found.to_source(found.end.target_next) == found.position
     assert found.to_source(found.end.target_next + 1) is None
@@ -89,7 +108,7 @@ def test_every_target_offset_translates_back(steps: list[Step], source: int, tar
 def test_only_offset_gaps_cost_intervals(steps: list[Step]) -> None:
     found, pairs = build(steps, (0, 0))
     offset_gaps = sum((after[0] - before[0], after[1] - before[1]) != (1, 1) for before, after in pairwise(pairs))
-    assert len(found.intervals) <= 2 * offset_gaps + 2
+    assert len(found.intervals) <= 2 * (offset_gaps + sum(step.is_left for step in steps)) + 2
 
 
 def test_an_unknown_partition_has_no_translation() -> None:
@@ -161,3 +180,12 @@ def test_the_map_names_its_partitions_and_what_it_knows_of_each() -> None:
     assert found.mirrored_end("orders", 1) is None
     left = found.without({("flights", 0)})
     assert (list(left.partitions()), left.find("orders", 1)) == ([("orders", 1)], west)
+
+
+def test_an_offset_gap_right_before_the_end_goes_along_with_what_others_write_behind_it() -> None:
+    """They counted as the gap's records."""
+    found = PartitionMap([Interval(0, 0), Interval(20, 23), Interval(31, 23)], End(31, 23), 31)
+    assert found.advance([Interval(31, 40)], End(33, 42)) == (Interval(20, 40), Interval(31, 40))
+    assert found.intervals == [Interval(0, 0), Interval(20, 40), Interval(31, 40)]
+    assert [found.to_target(offset) for offset in (19, 20, 30, 31, 32)] == [19, 40, 40, 40, 41]
+    assert found.advance([Interval(33, 50)], End(34, 51)) == (Interval(33, 50),), "that one has records behind it"
