@@ -23,6 +23,8 @@ from tests.broker.log.support import NOW_MS, batch_of, records_in
 
 COMPACTED = frozenset({"compact"})
 CONFIG = LogConfig(segment_bytes=600, index_interval_bytes=150, cleanup_policy=COMPACTED, min_cleanable_dirty_ratio=0.0)
+FEW = 9
+"""Rounds of records in some six segments: there are a dozen places per segment to crash at."""
 LONG_KEY = b"a key longer than what is kept of it"
 
 
@@ -33,9 +35,11 @@ def put(log: PartitionLog, key: bytes, *values: bytes | None, compression: Compr
     return log.append(batch, leader_epoch=0).base_offset
 
 
-def filled(directory: Path, disk: OsDisk | None = None, compression: Compression = Compression.NONE) -> PartitionLog:
+def filled(
+    directory: Path, disk: OsDisk | None = None, compression: Compression = Compression.NONE, rounds: int = 24
+) -> PartitionLog:
     log = PartitionLog.open(directory, CONFIG, ManualClock(NOW_MS), disk or OsDisk())
-    for number in range(24):
+    for number in range(rounds):
         for key in (b"a", b"b", LONG_KEY):
             put(log, key, b"%d" % number, b"x" * 20 + b"%d" % number, compression=compression)
     put(log, b"once", b"only")
@@ -200,7 +204,7 @@ def test_a_pass_is_dropped_when_the_topic_was_deleted(tmp_path: Path) -> None:
 
 def crashes_at_every_change(folder: Path, act: Callable[[PartitionLog], object]) -> list[Path]:
     """What a crash at the 1st, 2nd, ... change that `act` makes to the disk leaves."""
-    filled(folder / "before", CrashingDisk())
+    filled(folder / "before", CrashingDisk(), rounds=FEW)
     found: list[Path] = []
     while True:
         directory = folder / f"crash-{len(found)}"
@@ -218,10 +222,10 @@ def crashes_at_every_change(folder: Path, act: Callable[[PartitionLog], object])
 
 def test_a_crash_at_any_point_loses_no_key(tmp_path: Path) -> None:
     """Nor are the gaps taken for damage where the topic is not compacted any more when the broker starts."""
-    reference = filled(tmp_path / "reference", CrashingDisk())
+    reference = filled(tmp_path / "reference", CrashingDisk(), rounds=FEW)
     expected, end = latest(reference), reference.log_end_offset
     crashed = crashes_at_every_change(tmp_path, PartitionLog.compact)
-    assert len(crashed) > 10
+    assert len(crashed) > 60
     kept = replace(CONFIG, cleanup_policy=frozenset({"delete"}))
     for directory in crashed:
         log = PartitionLog.open(directory, kept, ManualClock(NOW_MS), CrashingDisk())
@@ -233,6 +237,7 @@ def test_a_crash_at_any_point_loses_no_key(tmp_path: Path) -> None:
         assert latest(log) == expected
 
 
+VALUE = b"x" * 60
 OPERATIONS = st.one_of(
     st.tuples(st.just("put"), st.sampled_from([b"a", b"b", b"c"])),
     st.tuples(st.sampled_from(["compact", "retain", "reopen"]), st.just(b"")),
@@ -247,9 +252,10 @@ def test_only_deletion_moves_the_log_start(operations: list[tuple[str, bytes]]) 
         config = replace(CONFIG, segment_bytes=250)
         clock = ManualClock(NOW_MS)
         log = PartitionLog.open(Path(folder) / "t-0", config, clock, CrashingDisk())
+        expected: dict[bytes | None, tuple[int, bytes | None]] = {}
         for what, key in operations:
             if what == "put":
-                put(log, key, b"x" * 60)
+                expected[key] = (put(log, key, VALUE), VALUE)
             elif what == "compact":
                 log.compact()
             elif what == "retain":
@@ -259,9 +265,8 @@ def test_only_deletion_moves_the_log_start(operations: list[tuple[str, bytes]]) 
                 log = PartitionLog.open(Path(folder) / "t-0", config, clock, CrashingDisk())
             clock.advance(1000)
             assert log.log_start_offset == 0
-            before = latest(log)
         assert records_in(log, 0) == records_in(log)
-        assert latest(log) == before
+        assert latest(log) == expected
         log.close()
 
 
