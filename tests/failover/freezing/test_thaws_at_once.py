@@ -97,27 +97,23 @@ async def denied(cluster: Cluster) -> Denials:
     return read_denials(await known_denials(cluster))
 
 
-@pytest.mark.parametrize("first", range(DEPTH))
-async def test_of_two_that_thaw_at_once_nothing_stays_denied(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first: int
-) -> None:
+async def test_of_two_that_thaw_at_once_nothing_stays_denied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each saw the other's mark, took back its own, and the denial was nobody's."""
     async with locked(tmp_path, monkeypatch) as there:
         cluster = there.stage.source
-        for second in range(DEPTH):
+        for first, second in product(range(DEPTH), repeat=2):
             await closing("a")(cluster)
             await closing("b")(cluster)
             await both(cluster, thawing("a"), thawing("b"), (first, second))
             assert there.east.acls == BEFORE, (first, second)
 
 
-@pytest.mark.parametrize("first", range(DEPTH))
 async def test_who_dies_amid_a_thaw_beside_another_one_leaves_what_its_heir_finds(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with locked(tmp_path, monkeypatch) as there:
         cluster = there.stage.source
-        for second in range(DEPTH):
+        for first, second in product(range(DEPTH), repeat=2):
             await closing("a")(cluster)
             await closing("b")(cluster)
             may_go_on = asyncio.Event()
@@ -133,14 +129,14 @@ async def test_who_dies_amid_a_thaw_beside_another_one_leaves_what_its_heir_find
             assert there.east.acls == BEFORE, (first, second)
 
 
-@pytest.mark.parametrize(("first", "is_thaw_first"), list(product(range(DEPTH), (False, True))))
+@pytest.mark.parametrize("is_thaw_first", [False, True])
 async def test_who_closes_while_another_one_thaws_has_it_closed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first: int, *, is_thaw_first: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_thaw_first: bool
 ) -> None:
     """The thaw had looked before the other's mark was there, and took back what that one had found."""
     async with locked(tmp_path, monkeypatch) as there:
         cluster = there.stage.source
-        for second in range(DEPTH):
+        for first, second in product(range(DEPTH), repeat=2):
             await closing("a")(cluster)
             actions = (thawing("a"), closing("b")) if is_thaw_first else (closing("b"), thawing("a"))
             await both(cluster, *actions, (first, second))
@@ -148,25 +144,25 @@ async def test_who_closes_while_another_one_thaws_has_it_closed(
             assert EVERYBODY in found.there, (first, second)
             assert found.marks == {EVERYBODY: {"b"}}, (first, second)
             await thawing("b")(cluster)
-            assert there.east.acls == BEFORE
+            assert there.east.acls == BEFORE, (first, second)
 
 
-@pytest.mark.parametrize("steps", range(6))
 async def test_who_is_cut_short_amid_a_close_has_closed_what_is_denied(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, steps: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A failover gives it five seconds: the topic was told as closed behind the first mark."""
     async with locked(tmp_path, monkeypatch) as there:
         cluster = there.stage.source
-        dying = await begun(cluster, closing("a"), steps, asyncio.Event())
-        dying.cancel()
-        await asyncio.wait({dying})
-        found = await denied(cluster)
-        assert found.topics == ((TOPIC,) if EVERYBODY in found.there else ())
-        assert (EVERYBODY in found.there) == (steps >= 3), "looked, marked, denied"
-        assert found.marked == ((TOPIC,) if steps >= 2 else ())
-        await thawing("a")(cluster)
-        assert there.east.acls == BEFORE
+        for steps in range(6):
+            dying = await begun(cluster, closing("a"), steps, asyncio.Event())
+            dying.cancel()
+            await asyncio.wait({dying})
+            found = await denied(cluster)
+            assert found.topics == ((TOPIC,) if EVERYBODY in found.there else ()), steps
+            assert (EVERYBODY in found.there) == (steps >= 3), "looked, marked, denied"
+            assert found.marked == ((TOPIC,) if steps >= 2 else ()), steps
+            await thawing("a")(cluster)
+            assert there.east.acls == BEFORE, steps
 
 
 @pytest.mark.parametrize("steps", range(2, 6))
