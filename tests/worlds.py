@@ -17,6 +17,10 @@ def first_worlds(count: int, of: int) -> int:
     return of if WHOLE else count
 
 
+EACH: Final = 1 if WHOLE else 2
+"""Of the places at which something is cut short, where there are many alike: each by `make worlds`, or every second."""
+
+
 def rarely_found(*values: object) -> Any:
     """Parameters of a test with a planted bug that only a long search sees: `make worlds` and `make chaos` play it."""
     return pytest.param(*values, marks=pytest.mark.slow)

@@ -17,11 +17,11 @@ from tests.broker.cluster.fake_zookeeper import FakeSession
 from tests.broker.controller.cluster_world import World
 from tests.worlds import first_worlds
 
-SEEDS = (*range(first_worlds(50, of=100)), 262, 1315)
+SEEDS = (*range(first_worlds(25, of=100)), 262, 1315)
 """262: a topic whose making was cut off waits for a broker that is away when the next controller begins. 1315: one that
 was followed and has not noticed orders a broker that has just begun.
 """
-OPERATED_SEEDS = range(first_worlds(30, of=60))
+OPERATED_SEEDS = range(first_worlds(15, of=60))
 SEEDS_VARIABLE = "FARSHORE_CONTROLLER_SEEDS"
 """Runs these, given as FIRST:COUNT, in the place of the fixed ones."""
 ACTIONS = 40

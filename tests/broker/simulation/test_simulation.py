@@ -8,7 +8,7 @@ from tests.broker.simulation.seeds import CONTROLLERS_DEPOSED, DISKS_FULL, SESSI
 from tests.broker.worlds import Worlds
 from tests.worlds import first_worlds
 
-SEEDS = first_worlds(16, of=60)
+SEEDS = first_worlds(8, of=60)
 SEEDS_OF_AIMED = first_worlds(3, of=10)
 REPLAYED = (3, 14)
 OFTEN = {

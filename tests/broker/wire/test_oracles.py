@@ -15,6 +15,7 @@ from broker.wire.messages.own_fields import OWN_TAG
 from broker.wire.schema import Message, Struct
 from tests.broker.wire.oracles import kafka_python_has, kafka_python_reads, kafka_python_writes, kio_reads
 from tests.broker.wire.strategies import kafkas, plain, project, structs, versions_of
+from tests.worlds import first_worlds
 
 MESSAGES = [cls for api in API.values() for cls in (api.request, api.response)]
 MESSAGES += [ConsumerProtocolSubscription, ConsumerProtocolAssignment]
@@ -26,7 +27,7 @@ BETWEEN_BROKERS = [
 ]
 """Kafka 4 has these no more, and so no oracle: see test_between_brokers.py."""
 
-EVERY_VERSION = settings(max_examples=15, suppress_health_check=list(HealthCheck))
+EVERY_VERSION = settings(max_examples=first_worlds(6, of=30), suppress_health_check=list(HealthCheck))
 
 
 def _only(fields: dict[str, Any], cls: type[Struct], version: int) -> dict[str, Any]:

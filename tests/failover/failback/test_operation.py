@@ -30,7 +30,7 @@ from tests.failover.machines import HEIR, Death, mortal
 from tests.failover.stage import GROUP, now_ms
 
 STEPS = ("export", "leave", "carry", "set_groups", "switch_over", "resume")
-SEEDS = range(8)
+SEEDS = range(4)
 REQUESTS = 700
 """That a machine sends in the course of a whole failback, about."""
 

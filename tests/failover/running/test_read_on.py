@@ -114,7 +114,7 @@ async def die_and_end_the_same(
             assert found == ([(GROUP, moved[at], stand[at])] if stand != moved else [])
 
 
-@pytest.mark.parametrize("after_requests", range(1, REQUESTS, 12))
+@pytest.mark.parametrize("after_requests", range(1, REQUESTS, 20))
 @pytest.mark.parametrize("intent", [SWITCHOVER, FAILOVER], ids=lambda intent: intent.operation.value)
 async def test_killed_around_the_word_it_ends_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, intent: Intent, after_requests: int

@@ -39,7 +39,7 @@ ID = "switchover-east-west-1"
 SWITCHOVER = Intent(Operation.SWITCHOVER, ("east-west",), "east", "west", reason="a test")
 FAILOVER = replace(SWITCHOVER, operation=Operation.FAILOVER, allow_data_loss=True, even_if_source_answers=True)
 STEPS = ("freeze", "drain", "fence", "move_groups", "hand_over", "verify")
-SEEDS = range(8)
+SEEDS = range(4)
 REQUESTS = 300
 """That a machine sends in the course of a whole operation, about."""
 

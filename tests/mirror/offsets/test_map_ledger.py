@@ -32,6 +32,7 @@ from mirror.worker.recoding import _pieces
 from mirror.worker.resume import open_partition
 from tests.mirror.offsets.test_recovery import WHERE, Target, check_map, open_replicator, read_map, written_to
 from tests.mirror.partition import Submissions
+from tests.worlds import first_worlds
 
 SOURCE_END = 1 << 40
 some_batches = st.lists(st.lists(st.sampled_from([0, 0, 1, 3]), min_size=1, max_size=3), min_size=1, max_size=6)
@@ -152,7 +153,8 @@ def test_whatever_is_written_of_it_the_map_is_what_landed(
 ) -> None:
     monkeypatch.setattr(map_ledger, "PACKED_BLOCKS_MIN", blocks)
     monkeypatch.setattr(map_ledger, "PAGE_INTERVALS_MAX", intervals)
-    run_state_machine_as_test(PackedMap, settings=settings(max_examples=60, stateful_step_count=25, deadline=None))
+    examples = settings(max_examples=first_worlds(25, of=100), stateful_step_count=25, deadline=None)
+    run_state_machine_as_test(PackedMap, settings=examples)
 
 
 def packed_over_time(count: int, blocks_at_once: int = 1) -> tuple[Intervals, list[int]]:

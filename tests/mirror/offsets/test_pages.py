@@ -16,6 +16,7 @@ from mirror.offsets.entries import ENTRY_VERSION, decode_entry, decode_key, enco
 from mirror.offsets.intervals import Interval
 from mirror.offsets.paged import Intervals
 from mirror.offsets.pages import Page, open_page, pack_page, standing_pages
+from tests.worlds import first_worlds
 
 steps = st.lists(
     st.tuples(
@@ -185,5 +186,5 @@ class PagedIntervals(RuleBasedStateMachine):
                 self.found[beyond]
 
 
-PagedIntervals.TestCase.settings = settings(max_examples=150, stateful_step_count=20)
+PagedIntervals.TestCase.settings = settings(max_examples=first_worlds(60, of=300), stateful_step_count=20)
 TestPagedIntervals = PagedIntervals.TestCase

@@ -173,7 +173,7 @@ def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("small_pages")
-@settings(max_examples=first_worlds(200, of=400), suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=first_worlds(80, of=400), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data(), st.booleans())
 def test_a_crash_anywhere_loses_nothing_and_repeats_nothing(data: st.DataObject, shared: bool) -> None:
     """Lives of a worker: each plans batches, some land, some are acknowledged, checkpoints come now and then.

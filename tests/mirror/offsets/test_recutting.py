@@ -42,6 +42,7 @@ from mirror.offsets.state_writer import Carried, Change, StateLog, ensure_own_to
 from mirror.offsets.taking_over import claim_link
 from mirror.offsets.topic_pauses import pause_topics, resume_topics
 from mirror.offsets.unit_entries import LinkDeal, LinkUnits
+from tests.worlds import EACH
 
 PARTITIONS = 5
 WAYS = ("resume", "the same", "another")
@@ -168,7 +169,7 @@ async def test_cut_short_at_any_write_it_goes_on_by_either_way(link: Link, targe
     total = await writes_of_a_cut(link, target)
     await cut_link(link, target, "cut-back", *old)
     seen = set()
-    for left in range(WAYS.index(way), total, len(WAYS)):
+    for left in range(WAYS.index(way), total, len(WAYS) * EACH):
         with pytest.raises(Killed):
             await cut_with(Writes(killed_at=left), link, target, f"cut-{left}", *new)
         entries = await read_entries(link, target)
@@ -218,7 +219,7 @@ async def test_who_comes_in_between_is_heard(
     link = await begun(link, target, 2)
     before = await read_entries(link, target)
     total = await writes_of_a_cut(link, target)
-    for at in range(COMMANDS.index(operation), total, len(COMMANDS)):
+    for at in range(COMMANDS.index(operation), total, len(COMMANDS) * EACH):
         await resume_link(link, target, f"resume-{at}")
         await cut_link(link, target, f"cut-{at}-back", 2)
         writes = Writes(at=at, before=partial(operation, link, target, f"op-{at}"))
@@ -343,8 +344,7 @@ async def test_a_persons_pause_stays_and_a_promoted_link_is_not_cut(link: Link, 
     await cut_link(link, target, "cut-1", 3)
     for unit in replace(link, units=3).each_unit():
         run = (await read_entries(unit, target)).run
-        assert run is not None
-        assert (run.state, run.operation_id) == (RunState.PAUSED, "pause-1")
+        assert (run and (run.state, run.operation_id)) == (RunState.PAUSED, "pause-1")
     await promote_link(link, target, "failover-1")
     before = await read_entries(link, target)
     with pytest.raises(LinkPromoted):
@@ -390,7 +390,7 @@ async def test_a_topic_that_is_paused_while_a_link_is_cut_is_paused_in_the_new_p
 ) -> None:
     link = await begun(link, target, 1)
     total = await writes_of_a_cut(link, target)
-    for at in range(0, total, 2):
+    for at in range(0, total, 2 * EACH):
         await cut_link(link, target, f"cut-{at}-back", 1)
         await resume_topics(link, target, ["flights"])
         pause = partial(pause_topics, link, target, "op", ["flights"])

@@ -20,7 +20,7 @@ from mirror.offsets.shared import Examined, GroupMap
 from tests.mirror.offsets.two_sites import BACK, NOTHING, WHERE, Sites, nothing_to_read, set_back_to, two
 from tests.worlds import first_worlds
 
-EXAMPLES = first_worlds(200, of=600)
+EXAMPLES = first_worlds(80, of=600)
 
 VERBS = (
     "write",

@@ -45,6 +45,7 @@ from mirror.offsets.state import LinkState
 from mirror.offsets.state_entries import StateEntries
 from mirror.offsets.topic_entries import TopicIdentity, TopicPause, VoidPause
 from tests.mirror.offsets.test_pages import packed
+from tests.worlds import first_worlds
 
 LINK = Link("east-west", Site("east", "east:9092"), Site("west", "west:9092"), ("flights",))
 
@@ -180,7 +181,7 @@ def said_of(topic: str, partition: int) -> list[Entry | Void]:
     ]
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=first_worlds(20, of=100), deadline=None)
 @given(st.data())
 def test_what_is_read_of_some_partitions_is_what_the_whole_says_of_them(data: st.DataObject) -> None:
     """Also where more was read, and other partitions were asked for, in between."""

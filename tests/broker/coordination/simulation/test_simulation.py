@@ -7,7 +7,7 @@ import pytest
 from tests.broker.coordination.simulation.world import World
 from tests.worlds import first_worlds
 
-SEEDS = first_worlds(6, of=12)
+SEEDS = first_worlds(3, of=12)
 
 
 @pytest.mark.parametrize("seed", range(SEEDS))

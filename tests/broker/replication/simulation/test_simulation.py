@@ -8,7 +8,7 @@ from tests.broker.replication.simulation.seeds import WORLDS
 from tests.broker.replication.simulation.world import World
 from tests.worlds import first_worlds
 
-SEEDS = first_worlds(75, of=500)
+SEEDS = first_worlds(40, of=500)
 REPLAYED = (3, 14, 15)
 
 
