@@ -14,13 +14,17 @@ from pathlib import Path
 from broker.client.cluster import Cluster
 from broker.client.site import Site
 from broker.client.topics import NewTopic, create_topics
+from monitoring.audit import session
 from monitoring.audit.session import JAVA_OPTIONS, SparkSettings, require_connector, spark_session
 from tests.classes import SPARK, ZOOKEEPER, archive_of, server_of, tools_of
 from tests.conftest import LEAN_JAVA, SPARK_JARS
+from tests.interop import servers
 from tests.interop.locked import LockedKafkaServer
 from tests.interop.servers import KafkaServer, ZooKeeperServer, run_java
 
 TOPIC = "classes"
+WRITTEN_S = 600.0
+"""A JVM writes its archive when it ends: seconds of a processor, which a busy machine gives it late."""
 
 
 def write(name: str, begin: Callable[[Sequence[str], Path], None]) -> None:
@@ -101,15 +105,16 @@ def spark(options: Sequence[str], folder: Path) -> None:
     """Queries of the kinds that an audit makes; the connector is loaded, and asks no broker."""
     jars = tuple(sorted(str(jar) for jar in SPARK_JARS.glob("*.jar")))
     settings = {"spark.sql.shuffle.partitions": "2", JAVA_OPTIONS: " ".join(options)}
-    with spark_session(SparkSettings("local[2]", jars, folder / "spark.log", settings)) as session:
-        require_connector(session)
-        rows = session.createDataFrame([(1, "a", b"x"), (2, "b", b"y")], ["number", "text", "value"])
-        sums = session.range(100).selectExpr("id % 10 AS number", "id").groupBy("number").sum("id")
+    with spark_session(SparkSettings("local[2]", jars, folder / "spark.log", settings)) as started:
+        require_connector(started)
+        rows = started.createDataFrame([(1, "a", b"x"), (2, "b", b"y")], ["number", "text", "value"])
+        sums = started.range(100).selectExpr("id % 10 AS number", "id").groupBy("number").sum("id")
         rows.join(sums, "number", "outer").orderBy("number").collect()
 
 
 def main(kafka_versions: Sequence[str]) -> None:
     os.environ["JDK_JAVA_OPTIONS"] = LEAN_JAVA
+    session.JAVA_STOP_S = servers.STOP_TIMEOUT_S = WRITTEN_S
     for version in kafka_versions:
         kafka(version)
     write(ZOOKEEPER, zookeeper)
