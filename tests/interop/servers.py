@@ -24,13 +24,13 @@ from tests.classes import CACHE, ZOOKEEPER, kept_classes, server_of, tools_of
 from tests.forking import FARSHORE, ForkedProcess, start_farshore
 from tests.interop.starting import start_process
 from tests.interop.warm_tools import warm_tools
+from tests.polling import pause_s
 from tests.ports import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
 KAFKA_HEAP = ("-Xms256m", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 START_TIMEOUT_S = 240.0
 STOP_TIMEOUT_S = 60.0
-POLL_S = 0.05
 LOG_TAIL_LINES = 40
 
 
@@ -384,7 +384,9 @@ def run(command: Sequence[str], *, stdin: str | None = None, timeout_s: float = 
 
 def wait_until(condition: Callable[[], bool], timeout_s: float, what: str) -> None:
     """Poll another process with a deadline. AssertionError when it passes."""
-    deadline = time.monotonic() + timeout_s
+    deadline = (began := time.monotonic()) + timeout_s
     while not condition():
-        assert time.monotonic() < deadline, f"waited {timeout_s:.0f} s for {what}"
-        time.sleep(POLL_S)
+        took_s = time.monotonic() - began
+        assert began + took_s < deadline, f"waited {timeout_s:.0f} s for {what}"
+        time.sleep(pause_s(took_s))
+        began = time.monotonic()

@@ -27,7 +27,9 @@ from tests.interop.brokers import KEEPS_ALL
 
 ROOT = Path(__file__).parents[2]
 RECORDS = 4_000
-COMMITS_PER_OFFSET = 20
+COMMITS_PER_OFFSET = 5
+BETWEEN_S = 0.01
+"""Commits without a pause keep both clusters busy for nothing: a hundred a second are always some under way."""
 DEADLINE_S = 120
 
 
@@ -39,6 +41,7 @@ async def committing(source: Cluster, group: str, where: TopicPartition) -> Asyn
         for commit in itertools.count():
             offset = min(100 + commit // COMMITS_PER_OFFSET, RECORDS)
             await commit_offsets(source, group, {where: CommittedOffset(offset)})
+            await asyncio.sleep(BETWEEN_S)
 
     task = asyncio.create_task(commits())
     try:
@@ -86,7 +89,7 @@ async def test_an_audit_beside_a_living_link(shared_broker: Any, kafka_39: Any, 
 async def until_carried(cluster: Cluster, group: str, where: TopicPartition) -> None:
     async with asyncio.timeout(DEADLINE_S):
         while where not in await committed_offsets(cluster, group):
-            pass
+            await asyncio.sleep(BETWEEN_S)
 
 
 def check(found: FrozenGroups, name: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
@@ -25,9 +26,9 @@ from mirror.offsets.state import read_entries
 from mirror.worker.events import Event, EventSink
 from mirror.worker.limits import WorkerLimits
 from mirror.worker.service import WorkerSettings, run_links
+from tests.polling import pause_s
 
 DEADLINE_S = 180.0
-POLL_S = 0.05
 QUICK = WorkerLimits(
     checkpoint_interval_ms=200,
     topic_refresh_interval_ms=500,
@@ -113,8 +114,10 @@ async def eventually(condition: Callable[[], Awaitable[bool]], what: str, deadli
     """Ask a cluster until it says yes. AssertionError when the deadline passes."""
     try:
         async with asyncio.timeout(deadline_s):
+            began = time.monotonic()
             while not await condition():
-                await asyncio.sleep(POLL_S)
+                await asyncio.sleep(pause_s(time.monotonic() - began))
+                began = time.monotonic()
     except TimeoutError:
         raise AssertionError(f"waited {deadline_s:.0f} s for {what}") from None
 
