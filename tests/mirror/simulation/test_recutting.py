@@ -28,7 +28,7 @@ from tests.mirror.simulation.trace import Found
 from tests.mirror.simulation.world import LOOK_EVERY_S, World
 from tests.worlds import first_worlds
 
-WORLDS = first_worlds(10, of=200)
+WORLDS = first_worlds(6, of=200)
 SHOWN = "FARSHORE_SIMULATION_SEED" in os.environ
 UNITS_MAX = 4
 BEGIN_S = 100.0

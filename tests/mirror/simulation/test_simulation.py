@@ -20,7 +20,7 @@ from tests.mirror.simulation.seeds import SEED_VARIABLE, SEEDS_VARIABLE, run_see
 from tests.mirror.simulation.world import World
 from tests.worlds import first_worlds
 
-SEEDS = first_worlds(120, of=5_000)
+SEEDS = first_worlds(90, of=5_000)
 MUST_HAPPEN = (
     *("kills", "fenced", "restarting", "started", "topic_created", "topic_grown", "renewed", "accepted"),
     *("partition_taken_in", "partition_held", "pages", "repairs"),
