@@ -319,7 +319,7 @@ async def test_who_says_nothing_is_waited_for_no_longer_than_said(monkeypatch: p
     async with mute() as silent:
         (answer,) = await call_brokers({parse_address(silent): Access()}, now_ms)
     assert re.fullmatch(r"no answer within \d+(\.\d)? s", answer.error)
-    assert answer.seconds >= 0.3
+    assert answer.seconds > 0.299  # the loop counts in whole ms
 
 
 async def test_where_all_are_silent_they_are_called_on_behind_the_answer(tmp_path: Path) -> None:
