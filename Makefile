@@ -185,7 +185,7 @@ simulation: setup
 worlds: setup
 	@FARSHORE_WORLDS=all $(PYTEST) --timeout 7200 tests/mirror/simulation $(addprefix tests/broker/,simulation replication/simulation \
 	  coordination/simulation controller/test_cluster_of_brokers.py wire/test_oracles.py) tests/mirror/offsets \
-	  tests/failover/running/test_moved_worlds.py tests/failover/failback/test_older_worlds.py \
+	  tests/failover/running/test_moved_worlds.py $(patsubst %,tests/failover/failback/test_%.py,older_worlds rounds) \
 	  $(patsubst %,tests/mirror/worker/test_%.py,acceptance honest_pairings)
 
 lint: setup
