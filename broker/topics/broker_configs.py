@@ -197,6 +197,8 @@ def broker_settings(config: BrokerConfig, advertised_at: Callable[[str], Address
         _text("default.replication.factor", "1", ConfigType.INT),
         _text("delete.topic.enable", "true", ConfigType.BOOLEAN),
     ]
+    if config.allow_everyone_if_no_acl_found:  # Kafka's show it where it is set
+        settings.append(_text("allow.everyone.if.no.acl.found", "true", ConfigType.BOOLEAN))
     for field in fields(config):
         value = getattr(config, field.name)
         if field.name in _LEFT_OUT or value is None:

@@ -34,6 +34,9 @@ def freezing_lines(plan: OperationPlan) -> Iterable[str]:
     if freezing.source_denials is not None and freezing.source_denials.hidden:
         hidden = ", ".join(freezing.source_denials.hidden)
         yield f"{source} hides {hidden} from farshore: ACLs deny to write there, too, and what was written is not known"
+    if freezing.source_denials is not None and freezing.source_denials.left_open:
+        left_open = ", ".join(freezing.source_denials.left_open)
+        yield f"{source} stays open to {left_open}: no ACL is about them, and the first would take all from everybody"
     if freezing.closed_at_both:
         topics = ", ".join(freezing.closed_at_both)
         yield f"{plan.snapshot.target} stays closed to {topics}, and so is {source}: no client writes there at either"

@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import Final
 
 from failover.drilling.findings import DrillFinding
+from failover.errors import FreezeNotAllowed
 from failover.failback.plan import FailbackRefusal, why_none
 from failover.freezing.choice import Freezing
 from failover.observing.snapshot import Snapshot
@@ -79,6 +80,13 @@ def of_switchover(
             named = {"subject": shlex.quote(refusal.subject), "source": live.source}
             text = detail.format(detail=refusal.detail)
             yield DrillFinding(refusal.reason.value, refusal.subject, text, step.format(**named))
+
+
+def of_freeze(source: str, no_freeze: FreezeNotAllowed | None) -> Iterable[DrillFinding]:
+    """A switchover is refused by it; a failover leaves the source open, as far as that is so."""
+    if no_freeze is not None:
+        text = f"{no_freeze}; a switchover would be refused, and a failover leave it open"
+        yield DrillFinding(RefusalReason.FREEZE_NOT_ALLOWED.value, source, text, no_freeze.hint)
 
 
 def of_way_back(link: str, source: str, back: CarriedBack) -> Iterable[DrillFinding]:

@@ -15,9 +15,17 @@ from broker.client.fanout import both
 from broker.client.site_role import site_standing
 from broker.client.site_start import brokers_starting_active
 from failover.drilling.drill import NONE_PENDING, OPEN, AuditNote, LinkDrill, TargetGates, judge_drill
-from failover.drilling.foreseen import of_held_at_target, of_other_types, of_seen_by_worker, of_switchover, of_way_back
+from failover.drilling.foreseen import (
+    of_freeze,
+    of_held_at_target,
+    of_other_types,
+    of_seen_by_worker,
+    of_switchover,
+    of_way_back,
+)
 from failover.drilling.own_topics import look_for_few_replicas, of_few_replicas
-from failover.errors import NewerVersion, OperationUnderWay
+from failover.errors import FreezeNotAllowed, NewerVersion, OperationUnderWay
+from failover.freezing.acl_rights import refuse_first_acls
 from failover.freezing.choice import UNFROZEN, Freezing, read_roles, with_denials
 from failover.journal.standing import refuse_second
 from failover.limits import DRILL_PENDING_S
@@ -74,6 +82,7 @@ async def drill_link(
         *of_held_at_target(looks.held, link.target.name),
         *of_few_replicas(looks.few_replicas, link.target.name),
         *of_switchover(looks.live, looks.freezing, looks.gates.elsewhere, told),
+        *of_freeze(link.source.name, looks.no_freeze),
         *of_way_back(link.name, link.source.name, looks.back),
     )
     drill = replace(drill, findings=(*drill.findings, *more), is_ready=drill.is_ready and not more)
@@ -97,6 +106,7 @@ class _Looks:
     others: OtherGroups = field(default_factory=OtherGroups)
     few_replicas: tuple[FewReplicas, ...] = ()
     freezing: Freezing = UNFROZEN
+    no_freeze: FreezeNotAllowed | None = None
     back: CarriedBack = field(default_factory=CarriedBack)
     held: frozenset[str] = frozenset()
     """Groups at the target in transactions that do not end."""
@@ -160,9 +170,19 @@ async def _at_source(seen: _Looks, sites: Sites) -> _Looks:
     active = await told(_returning_active(link, source), ())
     pending = await told(_pending(source, live), PendingOffsets(frozenset(live.pending_groups)))
     freezing = await told(read_roles(link, source, target), seen.freezing)
+    no_freeze = None if live.is_promoted else await told(_no_freeze(source, freezing, live), None)
     gates, trouble = replace(seen.gates, lacks=lacks), "; ".join(dict.fromkeys(untold))
     seen = replace(seen, live=live, gates=gates, returns_active=active, pending=pending, others=others)
-    return replace(seen, freezing=freezing, trouble=trouble)
+    return replace(seen, freezing=freezing, no_freeze=no_freeze, trouble=trouble)
+
+
+async def _no_freeze(source: Cluster, freezing: Freezing, live: Snapshot) -> FreezeNotAllowed | None:
+    """Why ACLs would not close it. That farshore may make them is asked of whoever moves: a drill need not."""
+    try:
+        await refuse_first_acls(source, freezing.topics, {view.topic for view in live.partitions})
+    except FreezeNotAllowed as error:
+        return error
+    return None
 
 
 async def _pending(source: Cluster, live: Snapshot) -> PendingOffsets:

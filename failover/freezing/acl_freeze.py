@@ -5,14 +5,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from broker.base.ending import to_its_end
 from broker.client.acls import WriteDenial, await_denials, create_denials, delete_denials, writable_topics
 from broker.client.cluster import Cluster
 from broker.client.errors import ClientError
 from broker.client.site import Site
+from broker.client.without_acls import open_without_acls
 from failover.errors import FreezeNotAllowed, LockedOut
-from failover.freezing.acl_rights import locked_out, look, named_topics
+from failover.freezing.acl_rights import first_acl, locked_out, look, named_topics
 from failover.freezing.closing import MAY_COME, Closing, role_of, thaw_of
 from failover.freezing.denials import SiteDenials, denials_of, is_named, leaving_mark_of, mark_of
 from failover.limits import LATE_DENIALS_POLL_S, LATE_DENIALS_S, LOCK_OUT_LOOK_S
@@ -24,6 +26,13 @@ class ThawUnderWay(ClientError):
     """
 
     retriable = True
+
+
+class Closed(NamedTuple):
+    """The topics that a freeze closed, and those that it left open, as its ACLs would be the first about them."""
+
+    topics: tuple[str, ...]
+    left_open: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,9 +48,10 @@ class AclFreeze:
     renew: Callable[[], Awaitable[None]] | None = None
     closing: Closing = field(default_factory=Closing)
 
-    async def close(self, denials: SiteDenials, topics: Sequence[str]) -> None:
+    async def close(self, denials: SiteDenials, topics: Sequence[str], *, leaves_open: bool = False) -> Closed:
         """Returns when every broker refuses the principals' writes to these topics; what it makes may be there already.
         What another operation has made both hold from then on: it goes when the last of them takes back its own.
+        `leaves_open`: topics of which its ACLs would be the first, in place of raising FirstAcl, with nothing made.
 
         Raises LockedOut, also in place of what cuts it short behind the denials; FreezeNotAllowed, ClientError
         (DenialsNotEverywhere, ThawUnderWay): then all or some of it may be made.
@@ -50,6 +60,10 @@ class AclFreeze:
         await cluster.find_answering()
         names = await named_topics(cluster, topics, denials.hidden)
         found = await look(cluster)
+        open_ones = await open_without_acls(cluster, names)
+        if open_ones and not leaves_open:
+            raise await first_acl(cluster, open_ones)
+        names = [name for name in names if name not in open_ones]
         held = found.to_hold(names, denials.principals)
         await create_denials(cluster, self._marks(held), self.renew)
         try:
@@ -65,6 +79,7 @@ class AclFreeze:
                 self.closing.is_lock_out_known = not self.closing.asked.sent
             raise
         await _refuse_lock_out(cluster, denials, names)
+        return Closed(tuple(names), open_ones)
 
     async def _deny(self, held: Set[WriteDenial]) -> None:
         """Each in one request with its mark, which is there already: what lands late, behind a thaw that took the mark

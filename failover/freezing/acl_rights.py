@@ -11,6 +11,7 @@ from broker.client.errors import KafkaError
 from broker.client.security.settings import Mechanism
 from broker.client.site import Site
 from broker.client.topics import list_each_topic
+from broker.client.without_acls import ALLOW_EVERYONE, everybody_may_without_acls, open_without_acls
 from broker.wire.errors import ErrorCode
 from broker.wire.vocabulary import CLUSTER_OPERATIONS, EVERYBODY, AclOperation
 from failover.errors import FreezeNotAllowed, LockedOut
@@ -18,13 +19,22 @@ from failover.freezing.denials import Denials, SiteDenials, is_named, read_denia
 from mirror.api import named_literally
 
 BY_HOOK: Final = "in a move a freeze_hook can do it otherwise (docs/configuration.md)"
+TOPICS_SHOWN: Final = 10
 
 
-async def denials_to_make(cluster: Cluster, topics: Sequence[str], known: Collection[str] = ()) -> SiteDenials | None:
+class FirstAcl(FreezeNotAllowed):
+    """No ACL is about topics that everybody may use by that: the freeze's would take every right on them from all."""
+
+
+async def denials_to_make(
+    cluster: Cluster, topics: Sequence[str], known: Collection[str] = (), *, leaves_open: bool = False
+) -> SiteDenials | None:
     """How a site stands that is to be closed to these topics (regular expressions; none: to all); None: not by ACLs.
-    `known`: those of them that there were, whether the site shows them or not.
+    `known`: those of them that there were, whether the site shows them or not. `leaves_open`: of which the ACLs would
+    be the first, and take more than writing from more than are named.
 
-    Raises FreezeNotAllowed, also where it is known before that farshore would lock itself out; ClientError.
+    Raises FreezeNotAllowed, also where it is known before that farshore would lock itself out, or (FirstAcl) everybody
+    else; ClientError.
     """
     if not cluster.site.freeze_principals:
         return None
@@ -34,10 +44,41 @@ async def denials_to_make(cluster: Cluster, topics: Sequence[str], known: Collec
     names, hidden = await _named(cluster, topics, known)
     writable = await writable_topics(cluster, names)
     principals = cluster.site.freeze_principals
-    denials = SiteDenials(principals, found.marked, any(writable.values()), found.topics, tuple(sorted(hidden)))
+    open_ones = await open_without_acls(cluster, names | hidden)
+    if open_ones and not leaves_open:
+        raise await first_acl(cluster, open_ones)
+    hidden_ones, is_writable = tuple(sorted(hidden)), any(writable.values())
+    denials = SiteDenials(principals, found.marked, is_writable, found.topics, hidden_ones, open_ones)
     if denials.is_writable and EVERYBODY in denials.principals and not operations >= CLUSTER_OPERATIONS:
         raise locked_out(cluster.site)
     return denials
+
+
+async def refuse_first_acls(cluster: Cluster, topics: Sequence[str], known: Collection[str] = ()) -> None:
+    """Of a site that a freeze closes by ACLs, asked for by one who need not be allowed to make them. `topics`, `known`
+    as in `denials_to_make`. Raises FirstAcl, FreezeNotAllowed where they are not shown, ClientError.
+    """
+    if not cluster.site.freeze_principals:
+        return
+    await look(cluster)
+    if found := await open_without_acls(cluster, await named_topics(cluster, topics, known)):
+        raise await first_acl(cluster, found)
+
+
+async def first_acl(cluster: Cluster, topics: Sequence[str]) -> FirstAcl:
+    """Of these topics, as `open_without_acls` finds them."""
+    site, is_known = cluster.site, await everybody_may_without_acls(cluster)
+    told = ", ".join(topics[:TOPICS_SHOWN]) + (f" and {n} more" if (n := len(topics) - TOPICS_SHOWN) > 0 else "")
+    because = "is true" if is_known else "is set, and whether to true is not shown"
+    or_else = "" if is_known else f" (if {ALLOW_EVERYONE} is false there: a super user, as nobody else may now)"
+    return FirstAcl(
+        f"no ACL at {site.name} is about {told}, and everybody may use what none is about there ({ALLOW_EVERYONE} "
+        f"{because}): what denies {', '.join(site.freeze_principals)} to write would be the first, and take reading "
+        "and writing from all but super users",
+        hint=f"have an ACL say who may, as `kafka-acls --add --allow-principal '{EVERYBODY}' --operation All "
+        f"--topic {topics[0]}` says that everybody does{or_else}, or with `--resource-pattern-type prefixed` of many; "
+        f"or take freeze_principals out of [sites.{site.name}]: {BY_HOOK}",
+    )
 
 
 async def denials_to_end(cluster: Cluster, topics: Sequence[str]) -> SiteDenials | None:
@@ -122,9 +163,11 @@ async def shown_and_hidden(cluster: Cluster, asked: Collection[str]) -> tuple[fr
 
 
 def locked_out(site: Site) -> LockedOut:
+    remedy = "leave its own principal out of"
+    if EVERYBODY in site.freeze_principals:
+        remedy = f"name those who write, in place of {EVERYBODY}, in"
     return LockedOut(
         f"what {', '.join(site.freeze_principals)} is denied at {site.name} is denied to {principal_of(site)}, too: "
         "nothing could be mirrored back",
-        hint=f"make it one of the cluster's super.users; or name those who write, in place of {EVERYBODY}, in "
-        f"freeze_principals of [sites.{site.name}]",
+        hint=f"make it one of the cluster's super.users; or {remedy} freeze_principals of [sites.{site.name}]",
     )

@@ -125,9 +125,11 @@ def joined(freezings: Sequence[Freezing]) -> Freezing:
     denials = [one.source_denials for one in freezings if one.source_denials is not None]
     is_writable = any(one.is_writable for one in denials)
     hidden = tuple(sorted({name for one in denials for name in one.hidden}))
+    left_open = tuple(sorted({name for one in denials for name in one.left_open}))
+    merged = [replace(one, is_writable=is_writable, hidden=hidden, left_open=left_open) for one in denials[-1:]]
     return replace(
         last,
-        source_denials=replace(denials[-1], is_writable=is_writable, hidden=hidden) if denials else None,
+        source_denials=merged[0] if merged else None,
         target=newest.target,
         topics=_together([one.topics for one in freezings]),
         target_topics=_together([one.target_topics for one in freezings]),
@@ -181,12 +183,13 @@ async def with_denials(
     """What ACLs deny, where a site is frozen by them. `known_topics`: of the source, which may hide them.
 
     Raises FreezeNotAllowed, ClientError; `even_without_source`: of a source that does not say in time, or does not let
-    farshore change them, nothing is known.
+    farshore change them, nothing is known, and topics of which its ACLs would be the first are left open.
     """
     known: SiteDenials | None = None
     if source is not None and freezing.freezes and even_without_source:
         with suppress(ClientError, FreezeNotAllowed, TimeoutError):
-            known = await asyncio.wait_for(denials_to_make(source, freezing.topics, known_topics), SOURCE_ROLE_S)
+            denials = denials_to_make(source, freezing.topics, known_topics, leaves_open=True)
+            known = await asyncio.wait_for(denials, SOURCE_ROLE_S)
     elif source is not None and freezing.freezes:
         known = await denials_to_make(source, freezing.topics, known_topics)
     ended = await denials_to_end(target, freezing.target_topics)

@@ -26,7 +26,8 @@ class SiteDenials:
     """Of a site that is frozen by ACLs: whom a freeze denies to write (`principals`), the topics of which something of
     a freeze is to be taken back (`marked`), whether farshore's own principal could write (`is_writable`) to those of
     the move before it began, and the topics to which a freeze denies somebody to write now (`closed`). `hidden`: those
-    of the move that farshore may not describe; they are closed all the same, by their names.
+    of the move that farshore may not describe; they are closed all the same, by their names. `left_open`: those to
+    which it denies nobody to write, as its ACLs would be the first about them, and take them from everybody.
     """
 
     principals: tuple[str, ...]
@@ -34,6 +35,7 @@ class SiteDenials:
     is_writable: bool = False
     closed: tuple[str, ...] = ()
     hidden: tuple[str, ...] = ()
+    left_open: tuple[str, ...] = ()
 
     def marks(self, topics: Sequence[str]) -> bool:
         """Whether of one of these topics (regular expressions; none: every one) something is to be taken back."""

@@ -16,6 +16,7 @@ from broker.client.site_role import SiteRoleChanged, await_site_role, has_no_rol
 from broker.wire.site_role import EVERY_TOPIC, SiteRole, SiteStanding
 from failover.errors import DenialsMayCome, FreezeNotAllowed, GateRefused, LockedOut, OperationUnderWay, StillFrozen
 from failover.freezing.acl_freeze import AclFreeze, open_again
+from failover.freezing.acl_rights import first_acl
 from failover.freezing.choice import Freezing
 from failover.freezing.closing import Closing, role_in_words, standing_in_words, thaw_of
 from failover.freezing.denials import topic_options
@@ -254,9 +255,14 @@ class Freeze:
 
     async def _closed_for_good(self, denying: AclFreeze, going: Freezing) -> None:
         assert going.source_denials is not None, "it is closed by them"
-        await denying.close(going.source_denials, going.topics)
+        closed = await denying.close(going.source_denials, going.topics, leaves_open=True)
         await replace(denying, closing=Closing()).undo(going.topics)
-        self.denied_principals = going.source_denials.principals
+        if closed.left_open:
+            error = await first_acl(denying.cluster, closed.left_open)
+            self.not_closed = f"{', '.join(closed.left_open)} stays open at {self._link.source.name}: {error}; then "
+            self.not_closed += f"`farshore site standby --site {self._link.source.name}` closes it ({error.hint})"
+        if closed.topics or not closed.left_open:
+            self.denied_principals = going.source_denials.principals
 
     def _denials_at(self, source: Cluster, closing: Closing, limit: asyncio.Timeout | None = None) -> AclFreeze:
         """`limit`: of the time that the source has, in which the target's answers do not count."""

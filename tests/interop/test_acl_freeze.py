@@ -16,8 +16,10 @@ import pytest
 from confluent_kafka import Consumer, KafkaException, Message, Producer
 
 from broker.base.children import die_with_parent
+from broker.client.acl_bindings import Acl, create_acls, delete_acls
 from broker.client.cluster import Cluster
 from broker.client.site import Site
+from broker.client.without_acls import ALLOW_EVERYONE
 from broker.wire.messages.create_acls import AclCreation, CreateAclsRequest
 from broker.wire.messages.describe_acls import DescribeAclsRequest
 from broker.wire.vocabulary import AclOperation, AclPermission
@@ -25,12 +27,13 @@ from tests.broker.wire.strategies import plain
 from tests.interop.locked import PASSWORD, USER, AuthorizingKafkaServer
 from tests.interop.servers import ROOT, wait_until
 from tests.interop.test_switchover import READ, RECORDS, Cli, carried_over, fill
+from tests.mirror.harness import make_topic
 
 TOPIC, GROUP = "flights", "analysts"
 SITE = """
 [sites.{site}]
 bootstrap_servers = "{bootstrap}"
-freeze_principals = ["User:*"]
+freeze_principals = ["{principal}"]
 [sites.{site}.security]
 protocol = "SASL_PLAINTEXT"
 mechanism = "PLAIN"
@@ -49,14 +52,15 @@ groups = ["analysts"]
 
 @dataclass
 class Stage:
-    """East is Kafka 3.9, west is 4.3; each asks who comes."""
+    """East is Kafka 3.9, west is 4.3; each asks who comes. West lets everybody use what no ACL is about."""
 
     cli: Cli
     servers: dict[str, AuthorizingKafkaServer]
 
-    def configure(self, user: str = USER) -> None:
+    def configure(self, user: str = USER, principal: str = "User:*") -> None:
         sites = "".join(
-            SITE.format(site=site, bootstrap=server.at("WORDS"), user=user) for site, server in self.servers.items()
+            SITE.format(site=site, bootstrap=server.at("WORDS"), user=user, principal=principal)
+            for site, server in self.servers.items()
         )
         links = LINK.format(source="east", target="west") + LINK.format(source="west", target="east")
         (self.cli.folder / "farshore.toml").write_text(sites + links)
@@ -151,7 +155,10 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
     with ExitStack() as stack:
         versions = {"east": "3.9.1", "west": "4.3.0"}
         with ThreadPoolExecutor(2) as pool:
-            made = {site: AuthorizingKafkaServer(version, folder / site) for site, version in versions.items()}
+            made = {
+                site: AuthorizingKafkaServer(version, folder / site, {ALLOW_EVERYONE: "true"} if site == "west" else {})
+                for site, version in versions.items()
+            }
             for server in made.values():
                 stack.callback(server.stop)
             list(pool.map(AuthorizingKafkaServer.start, made.values()))
@@ -225,6 +232,56 @@ def test_without_the_right_nothing_is_changed_and_who_lacks_it_is_said(stage: St
     assert "Alter on the cluster" in refused.stderr
     assert "freeze_hook" in refused.stderr
     assert stage.acls("east") == before
+
+
+def test_the_first_acl_about_a_topic_is_not_a_freezes(stage: Stage) -> None:
+    """It denied one principal to write, and took reading and writing from everybody else, too."""
+    every = [Acl(2, "*", 3, "User:limited", "*", what, 3) for what in (3, AclOperation.DESCRIBE_CONFIGS)]
+    first = Acl(2, "sho", 4, "User:*", "*", AclOperation.ALL, AclPermission.ALLOW)
+
+    async def prepare() -> None:
+        async with Cluster(Site("west", stage.servers["west"].bootstrap)) as west:
+            assert await delete_acls(west, every) == {}  # by these there are some about any topic
+            await make_topic(west, "shop")
+
+    async def say_who_may(*, may: bool) -> None:
+        async with Cluster(Site("west", stage.servers["west"].bootstrap)) as west:
+            assert await (create_acls(west, [first]) if may else delete_acls(west, [first])) == {}
+
+    asyncio.run(prepare())
+    stage.configure(principal="User:shop")
+    try:
+        before, freeze = stage.acls("west"), "site freeze --site west --topic shop"
+        for how in ("--dry-run", "--yes"):
+            refused = " ".join(stage.cli.run(f"{freeze} {how}", 3).stderr.split())
+            assert "no ACL at west is about shop, and everybody may use what none is about there" in refused
+            assert "(allow.everyone.if.no.acl.found is set, and whether to true is not shown)" in refused
+            assert "a super user, as nobody else may now" in refused
+        assert stage.acls("west") == before
+        asyncio.run(say_who_may(may=True))
+        stage.cli.run(f"{freeze} --yes")
+        writer, other = (Producer(stage.client("west", user)) for user in ("shop", "reader"))
+        assert [delivered(one, "shop") for one in (writer, other)] == ["TOPIC_AUTHORIZATION_FAILED", ""]
+        assert (
+            Consumer({**stage.client("west", "reader"), "group.id": GROUP}).list_topics("shop", 30).topics["shop"].error
+            is None
+        )
+        stage.cli.run("site thaw --site west --topic shop --even-if-other-active --yes")
+        asyncio.run(say_who_may(may=False))
+        assert stage.acls("west") == before
+    finally:
+        stage.configure()
+
+
+def delivered(producer: Producer, topic: str) -> str:
+    """Why a record was not."""
+    said: list[str] = []
+    try:
+        producer.produce(topic, b"1", on_delivery=lambda error, _: said.append("" if error is None else error.name()))
+        producer.flush(30)
+    except KafkaException as error:
+        return str(error.args[0].name())
+    return said[0]
 
 
 def close_and_open_by_hand(stage: Stage) -> None:

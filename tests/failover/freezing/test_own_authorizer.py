@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -26,14 +27,15 @@ from tests.failover.stage import GROUP, PARTITIONS, RECORDS, TOPIC, Stage, commi
 from tests.mirror.harness import eventually, link_between, make_topic, running, some_records, write
 
 PASSWORD = "canary-secret-7Qw"
+USERS = ("farshore", "shop", "batch")
 ALLOW = AclPermission.ALLOW
 
 
 @asynccontextmanager
-async def authorizing(folder: Path) -> AsyncIterator[Server]:
+async def authorizing(folder: Path, **settings: Any) -> AsyncIterator[Server]:
     folder.mkdir()
     users = folder / "users.json"
-    write_users(users, {user: new_credentials(PASSWORD) for user in ("farshore", "shop")})
+    write_users(users, {user: new_credentials(PASSWORD) for user in USERS})
     async with running_server(
         folder / "data",
         listeners=("SASL_PLAINTEXT://127.0.0.1:0",),
@@ -41,6 +43,7 @@ async def authorizing(folder: Path) -> AsyncIterator[Server]:
         sasl_users_file=users,
         authorizer_enable=True,
         super_users=("User:farshore",),
+        **settings,
     ) as server:
         yield server
 

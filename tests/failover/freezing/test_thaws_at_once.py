@@ -26,7 +26,7 @@ DENIALS = SiteDenials((EVERYBODY.principal,))
 DEPTH = 7
 """Steps of which either may be held up before the next one."""
 
-Action = Callable[[Cluster], Coroutine[Any, Any, None]]
+Action = Callable[[Cluster], Coroutine[Any, Any, object]]
 
 
 @dataclass
