@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -28,7 +28,8 @@ from failover.freezing.acl_freeze import AclFreeze
 from failover.freezing.acl_rights import FirstAcl, denials_to_make
 from failover.freezing.denials import SiteDenials
 from failover.freezing.hooks import Hooks
-from failover.journal.log import load_operations
+from failover.journal.log import OperationJournal, load_operations
+from failover.journal.values import Event, JournalEntry
 from failover.planning.links import plan_link
 from failover.running.steps import Operation
 from mirror.api import HeartbeatWatch, Link
@@ -79,7 +80,7 @@ async def moving(folder: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator
     monkeypatch.setattr("broker.client.site_role.SITE_ROLE", "a config that no broker has")  # else it is frozen by that
     async with open_site(folder, "User:shop") as there, authorizing(folder / "west") as west:
         target = replace(there.site(), name="west", bootstrap_servers=west.address, freeze_principals=())
-        link = replace(link_between("", "", [TOPIC]), source=there.site(), target=target, groups=(GROUP,))
+        link = replace(link_between("", "", [TOPIC, "trip.*"]), source=there.site(), target=target, groups=(GROUP,))
         async with Cluster(link.source) as at_east, Cluster(link.target) as at_west:
             await make_topic(at_east, TOPIC, len(PARTITIONS))
             for number, at in enumerate(PARTITIONS):
@@ -138,6 +139,27 @@ async def test_a_failover_leaves_such_a_topic_open_and_says_so(tmp_path: Path, m
         assert "`farshore site standby --site east` closes it" in result.not_closed
         assert await acls_of(stage.source) == set()
         assert await there.may("batch") >= {*ALL_BUT_WRITE, AclOperation.WRITE}
+
+
+async def test_one_that_is_born_amid_a_switchover_stays_open_which_is_said_at_its_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its first ACL would be that of the role's change, behind the fence: nobody refuses that any more."""
+    async with moving(tmp_path, monkeypatch) as (there, stage):
+        assert await create_acls(stage.source, [allowing(TOPIC)]) == {}
+        real = OperationJournal.record_all
+
+        async def record_all(self: OperationJournal, noted: list[tuple[str, Mapping[str, Any]]]) -> list[JournalEntry]:
+            if any(event == Event.STARTED and detail["step"] == "hand_over" for event, detail in noted):
+                await make_topic(stage.source, "trips")
+            return await real(self, noted)
+
+        monkeypatch.setattr(OperationJournal, "record_all", record_all)
+        result = await switch(stage.link)
+        assert result.denied_principals == ("User:shop",)
+        assert result.not_closed.startswith("trips stays open at east: no ACL")
+        assert {AclOperation.READ, AclOperation.WRITE} <= await there.may("batch", "trips")
+        assert AclOperation.WRITE not in await there.may("shop")
 
 
 async def test_a_close_by_hand_is_refused_and_one_that_leaves_them_open_closes_the_others(tmp_path: Path) -> None:
