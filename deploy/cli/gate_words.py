@@ -254,9 +254,13 @@ def refusal_of(plan: OperationPlan) -> GateRefused | None:
     return refused_by(plan.refusals, plan.snapshot.source, plan.snapshot.target) if plan.refusals else None
 
 
-def refused_by(refusals: Sequence[GateRefusal], source: str, target: str) -> GateRefused:
-    """As `refusal_of`, of at least one: where the first may be left by name, with every name that may be."""
-    told = [reason_of(refusal, source, target) for refusal in refusals]
+def refused_by(
+    refusals: Sequence[GateRefusal], source: str, target: str, reasons: Sequence[tuple[str, str]] = ()
+) -> GateRefused:
+    """As `refusal_of`, of at least one: where the first may be left by name, with every name that may be. `reasons`: of
+    each, where they are not those of `reason_of`.
+    """
+    told = reasons or [reason_of(refusal, source, target) for refusal in refusals]
     left = [refusal for refusal in refusals if refusal.reason in _LEFT_BY_NAME]
     hint = told[0][1]
     if refusals[0].reason in _LEFT_BY_NAME and len(left) > 1:

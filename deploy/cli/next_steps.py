@@ -27,7 +27,7 @@ from mirror.api import STATUS_LIMITS, CarriedBack, Link, LinkCondition, carried_
 from mirror.offsets.state import read_entries
 from mirror.status import condition_of
 
-_LEAVES_SOURCE: Final = {
+LEAVES_SOURCE: Final = {
     SiteFinding.ALIVE: " --even-if-source-answers",
     SiteFinding.REPLACED: " --even-if-source-answers",
     SiteFinding.PARTLY_THERE: " --even-if-source-partly-there",
@@ -199,7 +199,7 @@ def _consent(result: OperationResult) -> str:
     """What another failover of this link is to be given, as its source was found at the fence."""
     if result.operation is Operation.SWITCHOVER:
         return ""
-    return f" --allow-data-loss{_LEAVES_SOURCE.get(result.source_finding, '')}"
+    return f" --allow-data-loss{LEAVES_SOURCE.get(result.source_finding, '')}"
 
 
 def _consent_by_then(result: OperationResult) -> str:

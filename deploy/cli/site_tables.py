@@ -20,17 +20,16 @@ from deploy.cli.failover_tables import (
     tell_next,
     tell_paused,
     tell_pending,
-    tell_refusals,
     tell_source,
     tell_unanswered,
 )
-from deploy.cli.gate_words import reason_of, refused_by
 from deploy.cli.group_lines import group_line, kept_lines, place_lines
 from deploy.cli.late_lines import not_compared_line
 from deploy.cli.lines import filled
 from deploy.cli.loss_lines import behind_line, headline
 from deploy.cli.next_steps import NextStep
 from deploy.cli.refusals import Ending, ended_by
+from deploy.cli.site_gates import reasons_of_site, site_refused_by
 from deploy.cli.stay_lines import tell_stays
 from deploy.cli.tables import counted, print_table
 from deploy.cli.terminal import CommandRefused, Output, confirm_plan, emit
@@ -55,13 +54,13 @@ def print_plan(plan: SitePlan, output: str) -> None:
         emit(plan, output)
         return
     show_plan(plan, to_stderr=False)
-    tell_refusals(_all_refusals(plan), plan.source, plan.target)
+    _tell_refusals(plan)
 
 
-def _all_refusals(plan: SitePlan) -> list[GateRefusal]:
-    """Of the whole, and of the links that stay for them."""
-    own = [one for link in plan.links if link.snapshot.link in plan.refused for one in link.refusals]
-    return list(dict.fromkeys([*plan.refusals, *own]))
+def _tell_refusals(plan: SitePlan) -> None:
+    """As `failover_tables.tell_refusals`."""
+    for message, hint in reasons_of_site(plan):
+        click.echo(f"{filled(f'refused: {message}')}\n{filled(f'hint: {hint}')}", err=True)
 
 
 def show_plan(plan: SitePlan, *, to_stderr: bool = True) -> None:
@@ -151,15 +150,14 @@ def tell_refused(plan: SitePlan, output: str, error: Ending, *refusals: GateRefu
 def refuse(plan: SitePlan, output: str) -> None:
     """Raise GateRefused where nothing can be moved, with every gate that said no."""
     if plan.refusals:
-        refused = refused_by(_all_refusals(plan), plan.source, plan.target)
+        refused = site_refused_by(plan)
         tell_refused(plan, output, refused)
         raise refused
 
 
 def tell_stopped(plan: SitePlan) -> None:
     """What said no to links that stay for it, while others go."""
-    for refusal in () if plan.refusals else _all_refusals(plan):
-        message, hint = reason_of(refusal, plan.source, plan.target)
+    for message, hint in () if plan.refusals else reasons_of_site(plan):
         click.echo(filled(f"refused: {message}") + "\n" + filled(f"hint: {hint}"), err=True)
 
 

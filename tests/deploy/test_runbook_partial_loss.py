@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
+import pytest
+
 from broker.client.cluster import Cluster
 from broker.client.groups import commit_offsets, committed_offsets
 from broker.client.model import CommittedOffset
@@ -28,11 +30,14 @@ GONE: Final = PARTITIONS[1]
 GROUPS: Final = {"g1": 5, "g2": 8}
 """Where each stands in every partition."""
 RECORDS, NEWS = 12, 4
+WHOLE: Final = TopicPartition("whole", 0)
 
 
 @contextmanager
-def world(folder: Path) -> Iterator[tuple[Shell, dict[int, ClusterBroker]]]:
-    """East is three brokers of ours, west one; every partition has one replica, so that each broker has its own."""
+def world(folder: Path, *, with_whole: bool = False) -> Iterator[tuple[Shell, dict[int, ClusterBroker]]]:
+    """East is three brokers of ours, west one; every partition has one replica, so that each broker has its own.
+    `with_whole`: a pair of links more, for a topic that every broker has.
+    """
     with (
         ZooKeeperServer(folder / "zookeeper") as zookeeper,
         cluster_of_brokers(folder, zookeeper.address, LONG_SESSION_MS, "site_start_frozen = true\n") as brokers,
@@ -42,7 +47,8 @@ def world(folder: Path) -> Iterator[tuple[Shell, dict[int, ClusterBroker]]]:
         parts = ['state_dir = "state"\n', file.read_text()]
         parts.append(SITE.format(name="west", listen=west.bootstrap, data_dir=west.data_dir, held="false"))
         parts += [
-            LINK.format(name=f"{here}-{there}", source=here, target=there, topic="flights")
+            LINK.format(name=f"{here}-{there}{more}", source=here, target=there, topic=topic)
+            for more, topic in (("", "flights"), *((("-whole", WHOLE.topic),) if with_whole else ()))
             for here, there in (("east", "west"), ("west", "east"))
         ]
         file.write_text("".join(parts))
@@ -55,6 +61,9 @@ def world(folder: Path) -> Iterator[tuple[Shell, dict[int, ClusterBroker]]]:
                 "--config retention.ms=-1",
                 ExitCode.DONE,
             )
+            if with_whole:
+                create = f"topic create --site east --topic {WHOLE.topic} --partitions 1 --replication-factor 3"
+                shell.run(f"{create} --config retention.ms=-1", ExitCode.DONE)
             try:
                 yield shell, brokers
             finally:
@@ -144,3 +153,25 @@ def test_a_broker_of_the_site_is_lost_and_comes_back(tmp_path: Path) -> None:
         lost.start()
         come_back(shell)
         assert asyncio.run(next_values(east)) == expected
+
+
+@pytest.mark.parametrize("is_at_once", [False, True])
+def test_a_broker_of_the_site_is_lost_and_all_of_its_links_go(tmp_path: Path, is_at_once: bool) -> None:
+    """Nothing said what both links need: each refused the other's one option, and named no link."""
+    first_whole, *in_turn, at_once = written("Partial loss", whole_site=True)
+    with world(tmp_path, with_whole=True) as (shell, brokers):
+        asyncio.run(append(bootstrap(brokers), "first", RECORDS))
+        shell.begin("mirror run")
+        shell.run("status --until healthy --timeout 60s", ExitCode.DONE)
+        lost = brokers[asyncio.run(leader_of(bootstrap(brokers), GONE))]
+        lost.kill9()
+        alive = bootstrap({node: one for node, one in brokers.items() if one is not lost})
+        wait_until(lambda: asyncio.run(leader_of(alive, GONE)) == -1, DEADLINE_S, "its partition to have no leader")
+        if not is_at_once:
+            refused = shell.run(at_once.replace("--even-if-source-answers", ""), ExitCode.REFUSED)
+            assert "refused: east-west-whole: " in refused.stderr
+            shell.run(f"{first_whole} --yes", ExitCode.REFUSED)
+        for dry_run in [at_once] if is_at_once else in_turn:
+            going = json.loads(shell.run(f"{dry_run} -o json", ExitCode.DONE).stdout)["moving"]
+            assert going == ["east-west", "east-west-whole"] if is_at_once else ["east-west"]
+            shell.run(f"{dry_run.replace(' --dry-run', '')} --yes", ExitCode.DONE)

@@ -6,9 +6,14 @@ from dataclasses import replace
 
 import pytest
 
-from deploy.cli.site_tables import show_plan
+from deploy.cli.site_tables import print_plan, refuse, show_plan
+from deploy.cli.terminal import Output
+from failover.errors import GateRefused
+from failover.observing.contact import SiteFinding
+from failover.planning.plan import plan_failover
 from failover.planning.site_plan import plan_site
-from tests.failover.planning.test_site_plan import INTENT, LINKS, NAMES, OF_FLIGHTS, OF_ORDERS, planned
+from failover.running.steps import Operation
+from tests.failover.planning.test_site_plan import INTENT, LINKS, NAMES, OF_FLIGHTS, OF_ORDERS, moves, planned
 
 
 @pytest.mark.parametrize("is_refused", [True, False])
@@ -22,3 +27,34 @@ def test_a_link_that_a_filter_leaves_out_is_not_asked_for_and_not_refused(
     rows = [line.split() for line in capsys.readouterr().out.splitlines()]
     assert ["flights", "not", "asked", "for"] in [row[:4] for row in rows]
     assert ["orders", "refused" if is_refused else "goes"] in [row[:2] for row in rows]
+
+
+@pytest.mark.parametrize("given", [False, True])
+def test_of_a_source_that_is_partly_there_for_one_link_all_that_is_needed_is_said(
+    capsys: pytest.CaptureFixture[str], given: bool
+) -> None:
+    """Two refusals named no link, and an option each; with that of the first both links were refused still, and the
+    one text left had the site answer, below the line that it is partly there.
+    """
+    in_part = replace(OF_FLIGHTS, source_finding=SiteFinding.PARTLY_THERE)
+    plans = [
+        plan_failover(one, allow_data_loss=True, even_if_source_answers=False, even_if_source_partly_there=given)
+        for one in (in_part, OF_ORDERS)
+    ]
+    plan = plan_site(replace(INTENT, operation=Operation.FAILOVER), moves(*plans), {}, LINKS, NAMES)
+    print_plan(plan, Output.TABLE)
+    told = " ".join(capsys.readouterr().err.split())
+    whole = "orders: the source site east is there in part, and answers all that was asked for this"
+    assert [part.partition(" hint: ")[0] for part in told.split("refused: ")[1:]] == [
+        *(
+            ()
+            if given
+            else ("flights: the source site east is there in part: it answers, but not everything that was asked",)
+        ),
+        f"{whole}: nothing of it needs to be lost",
+    ]
+    assert told.count("hint: ") == told.count("with --even-if-source-answers --even-if-source-partly-there")
+    with pytest.raises(GateRefused, match=whole) as refused:
+        refuse(plan, Output.TABLE)
+    assert "with --even-if-source-answers --even-if-source-partly-there" in str(refused.value.hint)
+    assert "`farshore switchover --from east --to west`" in str(refused.value.hint)
