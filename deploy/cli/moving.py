@@ -23,7 +23,7 @@ from deploy.cli.interrupted import Begun, told_where_interrupted
 from deploy.cli.lines import filled
 from deploy.cli.looked import Looked, LookedAtLink, LookedAtSite
 from deploy.cli.loss_lines import growth_line
-from deploy.cli.next_steps import NextStep, back_at_once, for_refused, merged, steps_after
+from deploy.cli.next_steps import NextStep, back_at_once, for_refused, for_source_alone, merged, steps_after
 from deploy.cli.refusals import refusals_of
 from deploy.cli.terminal import AppContext, ExitCode
 from deploy.cli.unknown_groups import refuse_unknown_groups, refuse_unknown_topics
@@ -335,6 +335,7 @@ async def tell_results(app: AppContext, ended: Ended, output: str) -> int:
         if staying:
             is_closed = intent.whole_site and any(one.source_role or one.denied_principals for one in moved)
             steps.append((for_refused(intent, staying, is_closed=is_closed),))
+        steps.append(tuple(for_source_alone(ended.said.get("stays", []), intent.source)))
         told_back = back_at_once(merged(steps), intent.source, intent.target, backs, there, is_all=is_all)
         site_tables.print_results(intent, results, ended.said.get("stays", []), told_back, output)
     else:

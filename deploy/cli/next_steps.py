@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import zip_longest
-from typing import Final
+from typing import Any, Final
 
 from broker.base.documents import iso_time
 from broker.base.errors import FarshoreError
@@ -20,6 +20,7 @@ from failover.failback.looking import find_link_back
 from failover.freezing.denials import topic_options
 from failover.observing.contact import SiteFinding
 from failover.planning.intent import Intent
+from failover.planning.staying import StayReason
 from failover.running.result import OperationResult
 from failover.running.steps import Operation
 from failover.running.verification import DifferenceKind
@@ -268,6 +269,15 @@ def for_refused(intent: Intent, staying: Sequence[str], *, is_closed: bool = Fal
     what = f"{stayed}: when what {one} refused for is seen to, the same again"
     command = f"farshore {intent.operation.value} --from {intent.source} --to {intent.target}"
     return NextStep(what, " ".join([command, *options]))
+
+
+def for_source_alone(stays: Iterable[Mapping[str, Any]], source: str) -> Iterable[NextStep]:
+    """Of links that the move of a site passed over: what their source alone has since they were moved."""
+    for stay in stays:
+        if stay["reason"] == StayReason.SOURCE_ALONE:
+            link = stay["subject"]
+            what = f"{link} was moved before, and {source} has been written to since: see to what is there alone"
+            yield NextStep(what, f"farshore stranded list --link {link}")
 
 
 def back_at_once(

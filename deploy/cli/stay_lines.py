@@ -16,6 +16,7 @@ _WORDS = {
     StayReason.OTHER_SITES: "it goes between other sites",
     StayReason.NOT_SELECTED: "it was not asked for",
     StayReason.ALREADY_MOVED: "it was moved before",
+    StayReason.SOURCE_ALONE: "it was moved before, and what came to its source since is there alone, undecided",
     StayReason.REFUSED: "refused",
     StayReason.NOT_KNOWN: "not known",
     StayReason.NOT_CARRIED: "no link between the two sites carries it",

@@ -157,6 +157,7 @@ def _sort(judged: _Sorted, intent: Intent, move: LinkMove) -> None:
     elif RefusalReason.LINK_NOT_RUNNING in reasons:
         judged.moved_before += [one for one in plan.refusals if one.reason is RefusalReason.LINK_NOT_RUNNING]
         judged.stays.append(Stay(StayKind.LINK, link, StayReason.ALREADY_MOVED, plan.snapshot.operation_id))
+        judged.stays += _left_alone(plan)
     else:
         wide = SITE_WIDE | NOT_FOUND
         if intent.operation is Operation.SWITCHOVER:  # of the other links all is told that they need
@@ -169,6 +170,17 @@ def _sort(judged: _Sorted, intent: Intent, move: LinkMove) -> None:
             judged.stays.append(Stay(StayKind.LINK, link, StayReason.REFUSED, said))
         else:
             judged.moving.append(move)
+
+
+def _left_alone(plan: OperationPlan) -> Iterable[Stay]:
+    """Of a link that was moved before, whose source tells of records behind what came to the target."""
+    decided = {(left.topic, left.partition): left.end_offset for left in plan.snapshot.left_at_source}
+    loss = total_loss(
+        [one for one in plan.losses if (one.end_offset or 0) > decided.get((one.topic, one.partition), 0)]
+    )
+    if plan.snapshot.source_answers and loss.offsets and loss.records != 0:
+        count = f"up to {loss.offsets:,} offsets" if loss.records is None else f"{loss.records:,} of them"
+        yield Stay(StayKind.LINK, plan.snapshot.link, StayReason.SOURCE_ALONE, count)
 
 
 def _left_out(intent: Intent, plan: OperationPlan) -> str:

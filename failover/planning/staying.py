@@ -25,6 +25,8 @@ class StayReason(StrEnum):
     NOT_SELECTED = "not_selected"
     """A filter leaves the link out."""
     ALREADY_MOVED = "already_moved"
+    SOURCE_ALONE = "source_alone"
+    """The link was moved before, and its source has records since that nobody decided about: no link brings them."""
     REFUSED = "refused"
     NOT_KNOWN = "not_known"
     """It could not be looked at."""

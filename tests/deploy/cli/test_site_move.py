@@ -98,6 +98,11 @@ async def fill(east: FarshoreBroker) -> None:
         await commit_offsets(cluster, "writers-room", {TopicPartition("notes", 0): CommittedOffset(3)})
 
 
+async def write_flights(east: FarshoreBroker, count: int) -> None:
+    async with Cluster(Site("east", east.bootstrap)) as cluster:
+        await write(cluster, FLIGHTS, some_records(0, count))
+
+
 async def is_carried(west: FarshoreBroker) -> bool:
     async with Cluster(Site("west", west.bootstrap)) as cluster:
         return all([set(await committed_offsets(cluster, group)) == set(read) for group, read in READ.items()])
@@ -247,10 +252,14 @@ def test_a_link_that_is_refused_stays_and_is_moved_by_the_next_run(own_shell: Sh
     waited = own_shell.run(f"operation wait {operation_id}", ExitCode.REFUSED)
     assert "stay at east, with what reads along them: orders (2 groups)" in " ".join(waited.stdout.split())
     own_shell.run("link resume --link orders --yes", ExitCode.DONE)
+    own_shell.run("site thaw --site east --topic flights --even-if-other-active --yes", ExitCode.DONE)
+    asyncio.run(write_flights(own_shell.east, 25))
+    own_shell.run("site standby --site east --topic flights --yes", ExitCode.DONE)
 
     result = json.loads(own_shell.run("switchover --from east --to west --yes -o json", ExitCode.DONE).stdout)
     assert [one["link"] for one in result["links"]] == ["orders"]
-    assert ("link", "flights", "already_moved") in stays(result)
+    assert {("link", "flights", "already_moved"), ("link", "flights", "source_alone")} <= stays(result)
+    assert "farshore stranded list --link flights" in [step["command"] for step in result["next"]]
     assert next_records(own_shell.west) == before
     assert role_of(own_shell, "east") == ("standby", ["flights", "orders.*"])
 

@@ -6,12 +6,14 @@ from dataclasses import replace
 
 import pytest
 
+from broker.base.documents import to_document
 from broker.client.site import Site
 from deploy.cli.loss_lines import headline
+from deploy.cli.next_steps import for_source_alone
 from failover.errors import FailoverError
 from failover.losses.statements import Certainty, LossTotal, sum_losses
 from failover.observing.sites import Sites
-from failover.observing.snapshot import Snapshot
+from failover.observing.snapshot import LeftRange, Snapshot
 from failover.planning.gates import GateRefusal, RefusalReason
 from failover.planning.intent import Intent
 from failover.planning.plan import OperationPlan, plan_failover, plan_switchover
@@ -199,8 +201,26 @@ def test_links_that_were_moved_before_are_no_refusal_unless_no_other_is_left() -
     plan = plan_site(INTENT, planned(moved, OF_ORDERS), {}, LINKS, NAMES)
     assert (plan.moving, plan.refused, plan.refusals) == (("orders",), (), ())
     assert Stay(StayKind.LINK, "flights", StayReason.ALREADY_MOVED, "earlier") in plan.stays
+    assert all(stay.reason is not StayReason.SOURCE_ALONE for stay in plan.stays)
     alone = plan_site(INTENT, planned(moved), {}, LINKS, NAMES)
     assert alone.refusals == (GateRefusal(RefusalReason.LINK_NOT_RUNNING, "flights", "earlier"),)
+
+
+def test_what_came_to_the_source_of_a_link_that_was_moved_before_is_said_to_be_there_alone() -> None:
+    """Its 25 records stood in a table of the plan; the end said `only at the source: 0 records`, of what went."""
+    behind = replace(MIRRORED, mirrored_source_next=75)
+    moved = replace(OF_FLIGHTS, partitions=(behind,), link_state="promoted", operation_id="earlier")
+    told = moves(plan_switchover(moved))
+    losses = tuple(replace(loss, records=25) for loss in told[0].plan.losses)
+    read = [replace(told[0], plan=replace(told[0].plan, losses=losses))]
+    for found, said in ((told, "up to 25 offsets"), (read, "25 of them")):
+        plan = plan_site(INTENT, [*found, *planned(OF_ORDERS)], {}, LINKS, NAMES)
+        assert Stay(StayKind.LINK, "flights", StayReason.SOURCE_ALONE, said) in plan.stays
+        (step,) = for_source_alone(to_document(plan.stays), "east")
+        assert step.command == "farshore stranded list --link flights"
+    decided = replace(moved, left_at_source=(LeftRange("flights", 0, 75, 100, None, NOW_MS, ""),))
+    plan = plan_site(INTENT, planned(decided, OF_ORDERS), {}, LINKS, NAMES)
+    assert all(stay.reason is not StayReason.SOURCE_ALONE for stay in plan.stays)
 
 
 def test_a_link_whose_clients_went_back_since_it_was_moved_is_refused_with_the_groups_that_stay() -> None:
