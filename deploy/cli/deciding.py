@@ -44,30 +44,52 @@ def steps_to_decide(
     links: Sequence[Link] = (),
     *,
     is_promoted: bool = False,
+    at_target: bool | None = None,
 ) -> tuple[NextStep, ...]:
     """Where nobody decided yet about records that would come behind newer ones; of a link that `is_promoted`, and whose
-    target wrote nothing behind them, the way back. `conditions`: of the links back. `links`: all of the file. Pure.
+    target wrote nothing behind them, the way back. `conditions`: of the links back. `links`: all of the file.
+    `at_target`: as of `are_clients_at_target`; where they went back to the source, this link is to run. Pure.
     """
     may_come_back = is_promoted and bool(found.undecided) and link.topic_names == "same"
     if not found.behind_newer and not may_come_back:
         return ()
     if unsettled := tuple(_until_settled(link, found, backs)):
         return unsettled
+    if at_target is False and not that_are_missing(found.partings):
+        return tuple(_at_source_again(link, found))
     if not found.behind_newer:
         return tuple(_to_come_back(link, found, backs, conditions, links))
     here, there, name = link.source.name, link.target.name, link.name
-    steps = [NextStep("save them before anything else", f"farshore stranded export --link {name} --to DIR")]
+    steps = [_save(link)]
     steps += _for_back(link, backs, conditions, links)
     if lacks := that_are_missing(found.partings) if link.topic_names == "same" else ():
         return (*steps, *_behind_older_disk(link, is_known=any(one.is_known for one in lacks)))
     if len(backs) == 1 or not backs:
         what = f"then decide. They stay at {here} alone, and applications go on there: stop what reads and writes at "
         steps.append(NextStep(f"{what}{there}, if anything does", f"farshore failback --link {name}"))
-    resume = f"farshore link resume --link {name} --stranded"
-    where = f"or they stay at {here} alone, applications stay where they are, and the link goes on behind them"
-    steps.append(NextStep(where, f"{resume} leave"))
-    steps.append(NextStep(f"or {there} gets them behind its own newer records", f"{resume} append"))
-    return tuple(steps)
+    return (*steps, *_ways(link, "or "))
+
+
+def _save(link: Link) -> NextStep:
+    return NextStep("save them before anything else", f"farshore stranded export --link {link.name} --to DIR")
+
+
+def _ways(link: Link, first: str) -> Iterable[NextStep]:
+    here, there, resume = link.source.name, link.target.name, f"farshore link resume --link {link.name} --stranded"
+    where = f"{first}they stay at {here} alone, applications stay where they are, and the link goes on behind them"
+    yield NextStep(where, f"{resume} leave")
+    yield NextStep(f"or {there} gets them behind its own newer records", f"{resume} append")
+
+
+def _at_source_again(link: Link, found: Stranded) -> Iterable[NextStep]:
+    """Clients went back there along a link back since the link was promoted, and it was not let run."""
+    here, there = link.source.name, link.target.name
+    if found.behind_newer:
+        yield _save(link)
+        yield from _ways(link, f"then decide: clients went back to {here} since. Either ")
+    else:
+        what = f"clients went back to {here} since: so that {there} gets what is written there"
+        yield NextStep(what, f"farshore link resume --link {link.name}")
 
 
 def _to_come_back(

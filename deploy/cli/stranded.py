@@ -12,7 +12,7 @@ import click
 from broker.base.documents import to_document
 from broker.client.cluster import Cluster
 from deploy.cli.both_sites import with_both_sites
-from deploy.cli.deciding import steps_to_decide
+from deploy.cli.deciding import are_clients_at_target, steps_to_decide
 from deploy.cli.failback_words import lacks_line, told_partings
 from deploy.cli.failover_tables import tell_next
 from deploy.cli.lines import filled
@@ -79,7 +79,10 @@ def list_command(context: AppContext, link_name: str | None, timeout_ms: int, ou
     found = with_lacks(link, look(link, timeout_ms / 1000))
     looking = look_at_links_back(link, context.links(), are_asked=bool(found.undecided))
     back, conditions = run_async(looking)
-    steps = steps_to_decide(link, found, back.links, conditions, context.links(), is_promoted=found.is_promoted)
+    links, is_promoted = context.links(), found.is_promoted
+    where = partial(are_clients_at_target, link, links)
+    at_target = run_async(with_both_sites(link, where)) if found.undecided else None
+    steps = steps_to_decide(link, found, back.links, conditions, links, is_promoted=is_promoted, at_target=at_target)
     if output != Output.TABLE:
         emit({**to_document(found), "next": steps}, output)
     else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
@@ -56,6 +57,17 @@ def test_the_words_are_true_wherever_applications_are_by_now() -> None:
     """The source is the active site again: it said that applications come back there, and are at the target."""
     told = [step.what for step in steps_to_decide(LINK, SPLIT, (BACK,), {"back": LinkCondition.PROMOTED})]
     assert not [what for what in told if "come back" in what or "applications at west" in what]
+
+
+def test_where_clients_went_back_to_the_source_the_link_itself_is_to_run() -> None:
+    """It had the link back run, and a failback come back to where they are."""
+    conditions = {"back": LinkCondition.PROMOTED}
+    decide = partial(steps_to_decide, LINK, backs=(BACK,), conditions=conditions, is_promoted=True, at_target=False)
+    told = [step.command.removeprefix("farshore ") for step in decide(SPLIT)]
+    assert told == [SAVE, *WAYS]
+    only = replace(SPLIT, tails=(replace(TAIL, target_wrote=False),))
+    (step,) = decide(only)
+    assert step.command == "farshore link resume --link there", "as `status` says it (`both_promoted`)"
 
 
 def test_where_only_the_lost_site_wrote_the_way_back_is_told() -> None:

@@ -116,6 +116,23 @@ def test_a_resumed_link_appends_nothing_behind_newer_records_unasked(operator: O
     assert asyncio.run(go_on()) == [*before, *later]
 
 
+def test_where_clients_went_back_to_the_site_that_was_left_nobody_is_to_fail_back(operator: Operator) -> None:
+    async def go_back() -> None:
+        await operator.lose_east()
+        async with Cluster(operator.back.target) as east:
+            async with running(operator.back):
+                await wait_for_records(east, WHERE, SHARED + STRANDED + NEWER)
+            await promote_link(operator.back, east, "switchover-2")
+
+    asyncio.run(go_back())
+    listed = json.loads(operator.run("stranded list --link east-west -o json").stdout)
+    assert [step["command"].removeprefix("farshore ") for step in listed["next"]] == [
+        "stranded export --link east-west --to DIR",
+        "link resume --link east-west --stranded leave",
+        "link resume --link east-west --stranded append",
+    ]
+
+
 def test_whoever_says_that_they_stay_gets_none_appended_also_where_the_target_has_nothing_newer(
     operator: Operator,
 ) -> None:
@@ -172,9 +189,9 @@ def test_what_is_not_there_to_be_decided_or_replayed_is_said(operator: Operator)
     for paused in (False, True):
         if paused:
             operator.run("link pause --link east-west")
-        told = operator.run("stranded leave --link east-west --yes").stdout
+        told = operator.run("stranded leave --link east-west --yes", ExitCode.REFUSED).stderr
         assert "link east-west is not promoted" in told
-        assert "there is nothing to decide" in " ".join(told.split())
+        assert "only what a promoted link left behind is decided about" in " ".join(told.split())
         told = operator.run("stranded list --link east-west").stdout
         assert "link east-west is not promoted: what east has beyond what was mirrored is its lag" in " ".join(
             told.split()
