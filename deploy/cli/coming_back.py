@@ -14,7 +14,7 @@ from deploy.cli.moving import now_ms
 from deploy.cli.next_steps import closed_at_both
 from deploy.cli.stranded import no_answer
 from deploy.cli.terminal import AppContext, CommandRefused, ExitCode, run_async
-from deploy.cli.waits import told_if_long
+from deploy.cli.waits import tell_watch, told_if_long
 from deploy.cli.way_back import Coming, is_taken_up, standing_still
 from failover.failback.export import holds_other
 from failover.failback.looking import look_back
@@ -66,7 +66,8 @@ async def look_at(
     async def look(source: Cluster | None, target: Cluster) -> tuple[FailbackPlan, OperationLog | None]:
         if source is None:
             raise no_answer(link)
-        sites = Sites(link, source, target, (), now_ms, readers=Readers.among(known, link.target.name))
+        readers = Readers.among(known, link.target.name)
+        sites = Sites(link, source, target, (), now_ms, readers=readers, tell_watch=tell_watch)
         log = await open_failback(sites) if alone else None
         if operation_id and (log is None or log.operation_id != operation_id):
             text = f"{operation_id} is not what keeps link {link.name} by now"

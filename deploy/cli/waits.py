@@ -7,8 +7,12 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Final
 
+import click
 from rich.console import Console
 from rich.progress import Progress, TextColumn, TimeElapsedColumn
+
+from deploy.cli.lines import filled
+from failover.observing.sites import Watch
 
 UNTOLD_S: Final = 0.5
 """What takes no longer is not worth a line."""
@@ -35,3 +39,9 @@ async def told_if_long(what: str, console: Console | None = None, after_s: float
         telling.cancel()
         if console.is_terminal:
             bars.stop()
+
+
+def tell_watch(watch: Watch) -> None:
+    """On stderr, before it is waited: a line, beside whatever line a terminal has then."""
+    line = f"watching for {watch.seconds:.0f} s whether {watch.who} still carries {watch.operation_id} on"
+    click.echo(filled(line), err=True)

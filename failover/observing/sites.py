@@ -49,6 +49,22 @@ def tell_nobody(_stands: DrainStands) -> None:
 
 
 @dataclass(frozen=True, slots=True)
+class Watch:
+    """Of an operation that has not ended: for so many `seconds` it is watched whether `who` still carries it on."""
+
+    operation_id: str
+    who: str
+    seconds: float
+
+
+TellWatch: TypeAlias = Callable[[Watch], None]
+
+
+def watch_untold(_watch: Watch) -> None:
+    """Nobody sits there and wonders."""
+
+
+@dataclass(frozen=True, slots=True)
 class Sites:
     """The two ends of the link; `source` is None when it does not answer, `answers` what its brokers said at first.
 
@@ -58,7 +74,7 @@ class Sites:
     that the target lacks of its own, which a source that is gone by now tells no more; `lacked`: how much that is, as
     each look is to tell. `parted`: where the source's log is another one than was mirrored, as it was seen at first.
     `silence`: of a source that is called in vain still. `found_dead_at_ms`: as of the snapshots. `tell_drain` hears how
-    a drain of the link stands.
+    a drain of the link stands, `tell_watch` whom is waited for before an operation is taken up.
     """
 
     link: Link
@@ -79,6 +95,7 @@ class Sites:
     silence: HeldSilence | None = None
     found_dead_at_ms: int | None = None
     tell_drain: TellDrain = field(default=tell_nobody, compare=False)
+    tell_watch: TellWatch = field(default=watch_untold, compare=False)
 
     async def still_silent(self) -> Sites:
         """With what its brokers say by now, of a source that was found dead. Raises SourceHeard."""

@@ -48,7 +48,7 @@ from failover.journal.standing import (
 from failover.journal.values import Event, OperationLog, check_not_gone_back
 from failover.limits import DRAIN_POLL_S, LEASE_S, OPERATIONS_KEPT, UNHEARD_S
 from failover.observing.contact import SiteFinding
-from failover.observing.sites import Sites
+from failover.observing.sites import Sites, Watch
 from failover.planning.declared import check_declared, declared
 from failover.planning.gates import RefusalReason
 from failover.planning.intent import Intent
@@ -356,6 +356,7 @@ def refuse_ended(log: OperationLog, now_ms: int) -> OperationStanding:
 
 async def until_unheard(log: OperationLog, sites: Sites) -> None:
     """Two clocks tell nothing for certain: a machine that lives is heard again, or stops by itself, within its lease.
+    `sites.tell_watch` is told once that it waits for that.
 
     Raises OperationEnded, OperationUnderWay, JournalDamaged.
     """
@@ -364,7 +365,9 @@ async def until_unheard(log: OperationLog, sites: Sites) -> None:
         return
     clock = sites.target.clock
     silent_s = max(0.0, (sites.now_ms() - standing.heard_at_ms) / 1000)
-    until_s = clock.boottime() + max(LEASE_S, UNHEARD_S - silent_s)
+    seconds = max(LEASE_S, UNHEARD_S - silent_s)
+    until_s = clock.boottime() + seconds
+    sites.tell_watch(Watch(log.operation_id, standing.who, seconds))
     while clock.boottime() < until_s:
         await clock.sleep(DRAIN_POLL_S * 4)
         try:

@@ -93,7 +93,9 @@ def test_another_operator_is_told_who_comes_back_and_another_machine_takes_it_up
     at_west, expected = asyncio.run(look_at_west(operator.link))
     with command(other, "mirror", "run", "--link", "west-east"):
         wait_for_worker(operator)
-        result = json.loads(other.run(f"operation resume {operation_id} --yes -o json").stdout)
+        resumed = other.run(f"operation resume {operation_id} --yes -o json")
+    result = json.loads(resumed.stdout)
+    assert f"still carries {operation_id} on" in words(resumed.stderr)
     assert result["operation_id"] == operation_id
     assert result["steps_done"] == ["carry", "set_groups", "switch_over", "resume"]
     told = json.loads(operator.run(f"operation wait {operation_id} -o json").stdout)
@@ -153,6 +155,7 @@ def test_aborted_it_says_what_stays_and_another_one_brings_all_back(operators: t
         assert [(one["kind"], one["subject"], one["command"]) for one in json.loads(aborted.stdout)["items"]] == [
             ("tail_left", "east", "farshore stranded list --link east-west")
         ]
+        assert f"still carries {operation_id} on" in words(aborted.stderr)
     assert listed(operator) == []
     with command(operator, "mirror", "run", "--link", "west-east"):
         wait_until(lambda: refusals(operator) == [], 60.0, "the worker to be heard again")

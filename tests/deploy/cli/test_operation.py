@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -26,6 +27,8 @@ from tests.failover.running.test_taking_up import ID, SWITCHOVER, _is_begun, rea
 from tests.failover.stage import now_ms
 from tests.interop.servers import wait_until
 from tests.mirror.harness import eventually
+
+WATCHED = re.compile(r"watching for \d+ s whether \S+ on \S+, process \d+ still carries (\S+) on")
 
 
 @pytest.fixture
@@ -68,7 +71,9 @@ def test_a_switchover_that_is_killed_while_it_drains_is_said_and_resumed_with_an
     assert f"next: `farshore operation resume {operation_id}`" in waited.stdout
     assert waited.stderr == "", "which was said twice"
     own_shell.run(f"operation resume {operation_id} --dry-run", ExitCode.DONE)
-    result = json.loads(own_shell.run(f"operation resume {operation_id} --yes -o json", ExitCode.DONE).stdout)
+    resumed = own_shell.run(f"operation resume {operation_id} --yes -o json", ExitCode.DONE)
+    assert WATCHED.search(" ".join(resumed.stderr.split())), "nothing was said for 16 s"
+    result = json.loads(resumed.stdout)
     assert (result["operation_id"], result["verified"]) == (operation_id, True)
     assert own_shell.operations == [operation_id]
     events = [entry["event"] for entry in own_shell.shown(operation_id)["entries"]]
@@ -131,6 +136,7 @@ def test_a_switchover_that_is_killed_while_it_drains_is_aborted(own_shell: Shell
     planned = json.loads(own_shell.run(f"operation abort {operation_id} --dry-run -o json", ExitCode.DONE).stdout)
     assert role_of_east(own_shell) == ("frozen", 1)
     aborted = own_shell.run(f"operation abort {operation_id} --yes -o json", ExitCode.DONE)
+    assert WATCHED.search(" ".join(aborted.stderr.split()))
     assert "link runs: east-west goes on as before: nothing was moved along it" in aborted.stderr
     assert "source thawed: east takes writes again" in aborted.stderr
     assert "nothing stays changed" in aborted.stderr
