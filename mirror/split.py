@@ -76,13 +76,24 @@ class NotRead:
 
 
 @dataclass(frozen=True, slots=True)
+class SourceTail:
+    """A partition in which the source has records of its own from before the link was promoted, the first at
+    `first_offset` or behind it, that were not mirrored, and of which nobody decided that they stay there.
+    """
+
+    topic: str
+    partition: int
+    first_offset: int
+
+
+@dataclass(frozen=True, slots=True)
 class Split:
     """Who writes since the link was promoted. `two_active`: by their roles both sites take writes to topics of the
     link; None: the brokers of one have no roles. What came to the target is read only where something came to the
     source, at all. `end_seen`: the least that is known of where one of the source's logs ended then. `not_read`: what
     else grew at a site, and was not read, so that whose it is nobody knows. `left_behind_by`: a link back along which
     clients went to the source since, and which may run again: then it was decided about what both wrote, and this link
-    alone does not go on.
+    alone does not go on. `tails`: what was lost with the source, as far as it was found; nobody wrote that since.
     """
 
     promoted_at_ms: int
@@ -92,6 +103,7 @@ class Split:
     end_seen: EndSeen = EndSeen.TOLD
     not_read: tuple[NotRead, ...] = ()
     left_behind_by: str = ""
+    tails: tuple[SourceTail, ...] = ()
 
     @property
     def is_split(self) -> bool:
@@ -155,14 +167,16 @@ async def look_for_split(
     since = _since_promotion(state, run, partitions, await load_observation(link, target), source.clock.now_ms())
     least = max((each.end_seen for each in since.values()), key=list(EndSeen).index, default=EndSeen.TOLD)
     mirrors = {registered.producer_id for registered in await registered_at(source)}
-    at_source, not_read = await _local_writes(source, since, mirrors)
+    older = dict[TopicPartition, int]()
+    at_source, not_read = await _local_writes(source, since, mirrors, older)
+    tails = await _tails(source, since, mirrors, older)
     untold = [where for where in sorted(state.entries.checkpoints) if where[0] in hidden]
     not_read += tuple(NotRead(*where, source.site.name, str(hidden[where[0]])) for where in untold)
     if not at_source and not not_read:
-        return Split(run.at_ms, two_active, end_seen=least, left_behind_by=left_behind_by)
+        return Split(run.at_ms, two_active, end_seen=least, left_behind_by=left_behind_by, tails=tails)
     at_target, not_read_there = await _at_target(link, target, state, partitions)
     unread = (*not_read, *not_read_there)
-    return Split(run.at_ms, two_active, at_source, at_target, least, unread, left_behind_by)
+    return Split(run.at_ms, two_active, at_source, at_target, least, unread, left_behind_by, tails)
 
 
 def _are_two_active(
@@ -183,11 +197,14 @@ async def _role(cluster: Cluster) -> SiteStanding | None:
 
 
 class _Since(NamedTuple):
-    """What stands at or behind `start`, but for what is stamped within `before_ms`, came since the promotion."""
+    """What stands at or behind `start`, but for what is stamped within `before_ms`, came since the promotion; of what
+    stands before that nothing behind `position` was mirrored, or left.
+    """
 
     start: int
     before_ms: tuple[int, int] = (0, 0)
     end_seen: EndSeen = EndSeen.TOLD
+    position: int | None = None
 
 
 def _since_promotion(
@@ -215,7 +232,7 @@ def _since_promotion(
             start, at_ms, how = 0, kept_at_ms, EndSeen.TOLD if is_told else EndSeen.LAST_SEEN
         is_judged_by_time = how is not EndSeen.TOLD and not is_of_the_future
         before_ms = (at_ms - CLOCK_DIFFERENCE_MAX_MS, run.at_ms) if is_judged_by_time else (0, 0)
-        found[where] = _Since(max(position, start), before_ms, how)
+        found[where] = _Since(max(position, start), before_ms, how, position)
     return found
 
 
@@ -233,10 +250,44 @@ async def _at_target(
     return await _local_writes(target, {where: _Since(start) for where, start in starts.items()}, mirrors)
 
 
+async def _tails(
+    source: Cluster,
+    since: Mapping[TopicPartition, _Since],
+    mirrors: Container[int],
+    older: Mapping[TopicPartition, int],
+) -> tuple[SourceTail, ...]:
+    """As far as they are found in SPLIT_COUNT_MS; of each no more is read than its first batch. `older`: the first
+    offset of what was found behind where the log was last seen to end.
+    """
+    found = dict(older)
+    with suppress(TimeoutError):
+        async with timeout(SPLIT_COUNT_MS / 1000):
+            for where, each in sorted(since.items()):
+                if each.position is None or each.position >= each.start:
+                    continue
+                with suppress(ClientError, WireError):  # one that cannot be read hides no other
+                    found |= await _first_own(source, where, (each.position, each.start), mirrors)
+    return tuple(SourceTail(*where, first_offset) for where, first_offset in sorted(found.items()))
+
+
+async def _first_own(
+    source: Cluster, where: TopicPartition, between: tuple[int, int], mirrors: Container[int]
+) -> dict[TopicPartition, int]:
+    async for header, _ in read_batches(source, where, *between, IsolationLevel.READ_COMMITTED):
+        if header.producer_id not in mirrors:
+            return {where: max(between[0], header.base_offset)}
+    return {}
+
+
 async def _local_writes(
-    cluster: Cluster, since: Mapping[TopicPartition, _Since], mirrors: Container[int]
+    cluster: Cluster,
+    since: Mapping[TopicPartition, _Since],
+    mirrors: Container[int],
+    older: dict[TopicPartition, int] | None = None,
 ) -> tuple[tuple[LocalWrites, ...], tuple[NotRead, ...]]:
-    """By partition, as far as it can be read in SPLIT_COUNT_MS; and where nothing was found, and not all was read."""
+    """By partition, as far as it can be read in SPLIT_COUNT_MS; and where nothing was found, and not all was read.
+    `older` gets the first offset of what came before the promotion by its own time.
+    """
     ends = await log_end_offsets(cluster, since, IsolationLevel.READ_COMMITTED)
     grown = {where: each for where, each in sorted(since.items()) if ends[where] > each.start}
     found: dict[TopicPartition, LocalWrites] = {}
@@ -244,15 +295,17 @@ async def _local_writes(
     failed: dict[TopicPartition, str] = {}
     with suppress(TimeoutError):
         async with timeout(SPLIT_COUNT_MS / 1000):
-            for where, (start, before_ms, _) in grown.items():
+            for where, (start, before_ms, *_) in grown.items():
                 try:
                     async for header, batch in read_batches(
                         cluster, where, start, ends[where], IsolationLevel.READ_COMMITTED
                     ):
-                        if (
-                            header.producer_id not in mirrors
-                            and not before_ms[0] <= header.max_timestamp < before_ms[1]
-                        ):
+                        if header.producer_id in mirrors:
+                            continue
+                        if before_ms[0] <= header.max_timestamp < before_ms[1]:
+                            if older is not None:
+                                older.setdefault(where, max(start, header.base_offset))
+                        else:
                             found[where] = _with_batch(found.get(where), where, start, header, batch)
                     whole.add(where)
                 except (ClientError, WireError) as error:  # one that cannot be read hides no other

@@ -24,7 +24,7 @@ from mirror.offsets.fence_ends import FenceEnd
 from mirror.offsets.operations import leave_stranded, promote_link, resume_link
 from mirror.offsets.source_ends import EndsSeen, TopicShape, load_observation
 from mirror.offsets.state import load_link_state
-from mirror.split import EndSeen, LocalWrites, Split, look_for_split, promoted_backs
+from mirror.split import EndSeen, LocalWrites, SourceTail, Split, look_for_split, promoted_backs
 from mirror.status import link_status
 from mirror.worker.observing import entries_batch
 from mirror.worker.stranding import TailReader
@@ -272,6 +272,24 @@ async def test_time_tells_of_the_loss_only_where_the_source_did_not_say_where_it
         for where in (WHERE, OTHER):
             await write(both.east, where, some_records(0, 2, now_ms - 300_000))
         assert [(at.partition, at.records) for at in (await both.found()).at_source] == [(OTHER.partition, 2)]
+
+
+@pytest.mark.parametrize("is_told", [True, False], ids=["told", "last seen"])
+async def test_what_was_lost_with_the_source_is_named_until_somebody_decides_about_it(
+    tmp_path: Path, is_told: bool
+) -> None:
+    """It was the loss, and no finding: no word of `status` led to it, however long it stood at one site alone."""
+    async with pair(tmp_path) as both:
+        now_ms = SystemClock().now_ms()
+        await write(both.east, WHERE, some_records(6_000, 3, now_ms - 300_000))
+        end = FenceEnd(MIRRORED + 3, now_ms, is_told=True)
+        ends = {WHERE: end if is_told else FenceEnd(MIRRORED, now_ms - 600_000, is_told=False)}
+        await promote_link(both.link, both.west, "a failover", ends={**ends, OTHER: FenceEnd(0, now_ms, is_told=True)})
+        split = await both.found()
+        assert (split.at_source, split.tails) == ((), (SourceTail(*WHERE, MIRRORED),))
+        _, stranded = await read_stranded(both.link, both.east, both.west)
+        await leave_at_source(both.link, both.west, stranded.undecided, "a test")
+        assert (await both.found()).tails == ()
 
 
 @pytest.mark.parametrize("is_told", [True, False], ids=["told", "last seen"])

@@ -17,10 +17,21 @@ from broker.wire.vocabulary import TopicPartition
 from deploy.cli.root import cli
 from deploy.cli.terminal import ExitCode
 from mirror.link import Link
+from mirror.offsets.fence_ends import FenceEnd
 from mirror.offsets.operations import promote_link
+from mirror.offsets.source_ends import load_observation
 from mirror.worker import parted
 from tests.interop.servers import FarshoreBroker
-from tests.mirror.harness import contents, make_topic, read_all, running, some_records, wait_for_records, write
+from tests.mirror.harness import (
+    contents,
+    eventually,
+    make_topic,
+    read_all,
+    running,
+    some_records,
+    wait_for_records,
+    write,
+)
 
 WHERE = TopicPartition("flights", 0)
 CONFIG = """
@@ -114,6 +125,28 @@ def test_a_resumed_link_appends_nothing_behind_newer_records_unasked(operator: O
         return await operator.at_west(len(before) + 2)
 
     assert asyncio.run(go_on()) == [*before, *later]
+
+
+def test_status_says_that_records_of_before_the_takeover_wait_for_a_decision(operator: Operator) -> None:
+    async def lose() -> None:
+        async with Cluster(operator.link.source) as east, Cluster(operator.link.target) as west:
+            await make_topic(east, WHERE.topic)
+            await write(east, WHERE, some_records(0, SHARED))
+
+            async def is_seen() -> bool:
+                return WHERE in (await load_observation(operator.link, west)).ends
+
+            async with running(operator.link):
+                await wait_for_records(west, WHERE, SHARED)
+                await eventually(is_seen, "the source's end to be seen")
+            await write(east, WHERE, some_records(1_000, STRANDED))
+            end = FenceEnd(SHARED + STRANDED, east.clock.now_ms(), is_told=True)
+            await promote_link(operator.link, west, "failover-1", ends={WHERE: end})
+
+    asyncio.run(lose())
+    told = operator.run("status --link east-west", ExitCode.FINDINGS).stdout  # both take writes
+    assert "east-west: in 1 partition east alone has records from before west took over" in " ".join(told.split())
+    assert "\n  farshore stranded list --link east-west\n" in told
 
 
 def test_where_clients_went_back_to_the_site_that_was_left_nobody_is_to_fail_back(operator: Operator) -> None:
