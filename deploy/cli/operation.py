@@ -340,6 +340,13 @@ async def _look_again(found: Found) -> Found | FarshoreError:
     raise CommandRefused(text, "`farshore operation list`", ExitCode.ERROR)
 
 
+def _by(log: OperationLog, standing: OperationStanding) -> str:
+    """Who began it; and who carried it on last, or ended it, where that was another process."""
+    began = next((str(entry.detail["who"]) for entry in log.entries if "who" in entry.detail), "")
+    did = "aborted" if standing.state is OperationState.ABORTED else "taken up"
+    return f" by {began}" if began == standing.who else f" by {began}, then {did} by {standing.who}"
+
+
 def _show(found: Found, output: str) -> None:
     standing, log = found.standing(), as_told(found.log)
     if output != Output.TABLE:
@@ -353,7 +360,7 @@ def _show(found: Found, output: str) -> None:
     lines = [
         f"{standing.operation_id}: {standing.state.value.replace('_', ' ')}",
         f"{standing.operation} of {', '.join(standing.links)}: {' -> '.join(way)}",
-        f"by {standing.who}, begun {iso_time(standing.started_at_ms)}, last heard of {iso_time(standing.heard_at_ms)}",
+        f"begun {iso_time(standing.started_at_ms)}{_by(log, standing)}, last heard of {iso_time(standing.heard_at_ms)}",
     ]
     lines += [f"reason: {standing.reason}"] if standing.reason else []
     lines += [f"error: {standing.error}"] if standing.error else []

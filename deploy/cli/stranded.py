@@ -251,7 +251,6 @@ def replay_command(
 
         done = run_async(bring())
     emit(done, output)
-    tell_twice(link, done.records + done.records_before)
 
 
 def tell_twice(link: Link, records: int, *, to_stderr: bool = True) -> None:

@@ -144,7 +144,11 @@ def test_a_switchover_that_is_killed_while_it_drains_is_aborted(own_shell: Shell
     assert done == planned
     assert [(one["kind"], one["stays"]) for one in done["items"]] == [("link_runs", False), ("source_thawed", False)]
     assert role_of_east(own_shell) == ("active", 3), "set once more, so that no late change follows, and let in again"
-    own_shell.run(f"operation wait {operation_id}", ExitCode.REFUSED)
+    waited = own_shell.run(f"operation wait {operation_id}", ExitCode.REFUSED)
+    who = r"(\S+ on \S+, process \d+)"
+    by = re.search(rf"begun \S+ by {who}, then aborted by {who}, last heard of", " ".join(waited.stdout.split()))
+    assert by is not None, "who aborted it was said to have begun it"
+    assert by[1] != by[2]
     own_shell.run("switchover --yes", ExitCode.DONE)
 
 
