@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import tempfile
 import time
@@ -81,7 +82,26 @@ MIN_INSYNC_REPLICAS = 2
 """Where a site has several brokers: one of them may go, and what was acknowledged is still on one at least."""
 WHOLE_PATIENCE_S = 120.0
 
+TELL_TIME_S = 15.0
+
 Brokers: TypeAlias = tuple[LocalBroker, ...]
+
+
+@asynccontextmanager
+async def telling_time(console: Console, every_s: float = TELL_TIME_S) -> AsyncIterator[None]:
+    """Of a body that says nothing until it has ended, that it goes on: an audit takes minutes on a busy machine."""
+    began_s = time.monotonic()
+
+    async def tell() -> None:
+        while True:
+            await asyncio.sleep(every_s)
+            console.print(f"  [dim]... goes on, {time.monotonic() - began_s:.0f} s by now[/]")
+
+    telling = asyncio.create_task(tell())
+    try:
+        yield
+    finally:
+        telling.cancel()
 
 
 @dataclass(slots=True)
@@ -137,7 +157,8 @@ class Stage:
     async def command(self, *arguments: str, expect: int = 0) -> Any:
         """Run a `farshore` command with `-o json` and return its document."""
         self.console.print(f"  [dim]$ farshore {' '.join(arguments)}[/]")
-        return json.loads((await self.processes.run(*arguments, "-o", "json", expect=expect)).stdout)
+        async with telling_time(self.console):
+            return json.loads((await self.processes.run(*arguments, "-o", "json", expect=expect)).stdout)
 
     async def show(self, *arguments: str) -> None:
         """Run a `farshore` command and show what it prints."""
