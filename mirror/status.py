@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from types import MappingProxyType
 from typing import Final, TypeVar
@@ -30,6 +30,7 @@ from mirror.offsets.hold_entries import Hold
 from mirror.offsets.state import LinkState, StateReaders, load_partial_state
 from mirror.offsets.state_entries import StateEntries
 from mirror.split import Split
+from mirror.worker.declared import complete_link
 from mirror.worker.registry import registered_at
 
 T = TypeVar("T", int, float)
@@ -132,7 +133,7 @@ async def link_status(link: Link, heartbeats: HeartbeatWatch, readers: StateRead
         target = await _enter(stack, link.target, trouble, locked)
         state: LinkState | None = None
         look: LinkLook | None = None
-        state_lost = False
+        state_lost = has_copies = False
         acls: AclRecord | ClientError | None = None
         try:
             if target is not None:
@@ -142,13 +143,27 @@ async def link_status(link: Link, heartbeats: HeartbeatWatch, readers: StateRead
                     state_lost = any(one.link == link.name for one in await registered_at(target))
             if source is not None and target is not None and state is not None:
                 look = await look_at_link(link, source, target, state)
+                has_copies = await _has_copies(link, source, target, state.entries)
         except FarshoreError as error:
             trouble.append(str(error))
         entries = state.entries if state is not None else None
         heartbeat = heartbeats.judge_units(link.name, entries.owners() if entries is not None else {0: None})
         answers = (source is not None, target is not None)
         told = "; ".join(trouble)
-        return summarise(link, answers, entries, look, heartbeat, told, locked, state_lost=state_lost, acls=acls)
+        found = summarise(link, answers, entries, look, heartbeat, told, locked, state_lost=state_lost, acls=acls)
+        return replace(found, lag_records=None, lag_bytes=None, lag_seconds=None) if has_copies else found
+
+
+async def _has_copies(link: Link, source: Cluster, target: Cluster, entries: StateEntries) -> bool:
+    """Whether the link never ran, and a link back brought its source what the target has: it leaves that out, and how
+    much is to come is not known before it has read the logs.
+    """
+    if condition_of(entries) is not LinkCondition.NEVER_RAN:
+        return False
+    writers = {one.link for one in await registered_at(source)}
+    return bool(writers) and any(
+        back.name in writers for back in (await complete_link(link, source, target)).reverse_links
+    )
 
 
 async def acls_of(link: Link, target: Cluster) -> AclRecord | ClientError | None:

@@ -25,7 +25,7 @@ from mirror.offsets.operations import leave_stranded, promote_link, resume_link
 from mirror.offsets.source_ends import EndsSeen, TopicShape, load_observation
 from mirror.offsets.state import load_link_state
 from mirror.split import EndSeen, LocalWrites, SourceTail, Split, look_for_split, promoted_backs
-from mirror.status import link_status
+from mirror.status import LinkCondition, link_status
 from mirror.worker.observing import entries_batch
 from mirror.worker.stranding import TailReader
 from tests.broker.faults import Faults, injected
@@ -137,6 +137,17 @@ async def test_status_names_both_what_was_written_where_and_the_next_step(tmp_pa
         assert "; none at west. Where the log ended at east" in found[0].detail
         assert found[1].detail.startswith("none at east; 7 of its own at west")
         assert found[0].next_step == f"farshore stranded list --link {both.link.name}", "nobody writes there any more"
+
+
+async def test_of_a_link_back_that_never_ran_no_lag_is_told_that_is_the_other_sites_own_copies(tmp_path: Path) -> None:
+    """It was behind by all that the link had brought, which it leaves out."""
+    async with pair(tmp_path) as both:
+        back = replace(both.link, name="west-east", source=both.link.target, target=both.link.source)
+        status = await link_status(back, HeartbeatWatch(SystemClock()))
+        assert (status.condition, status.partitions) == (LinkCondition.NEVER_RAN, 2)
+        assert (status.lag_records, status.lag_bytes, status.lag_seconds) == (None, None, None)
+        other = await link_status(replace(both.link, name="another"), HeartbeatWatch(SystemClock()))
+        assert (other.condition, other.lag_records) == (LinkCondition.NEVER_RAN, MIRRORED)
 
 
 async def test_what_was_decided_to_stay_at_the_source_is_no_split_any_more(tmp_path: Path) -> None:
