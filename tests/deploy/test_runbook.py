@@ -330,13 +330,13 @@ def follow(shell: Shell, link: str) -> str:
 
 
 def test_every_section_and_every_command_of_it_is_run_here() -> None:
-    """Each is unpacked by the tests (an older disk: `tests/deploy/cli/test_older_disk.py`; the failback of a site:
-    `test_two_pairs.py`), so that one more fails them; what stands in no section would be run by none.
+    """Each is unpacked by the tests (a partial loss: `test_runbook_partial_loss.py`; an older disk:
+    `tests/deploy/cli/test_older_disk.py`; the failback of a site: `test_two_pairs.py`), so that one more fails them;
+    what stands in no section would be run by none.
     """
     one_link = [words for section in re.findall(r"^## (.*)$", TEXT, re.MULTILINE) for words in written(section)]
-    of_sites = [
-        words for section in ("Planned", "Unplanned", "Failback") for words in written(section, whole_site=True)
-    ]
+    with_sites = ("Planned", "Unplanned", "Partial loss", "Failback")
+    of_sites = [words for section in with_sites for words in written(section, whole_site=True)]
     assert len(one_link) + len(of_sites) == len(COMMAND.findall(TEXT))
     assert re.findall(r"^## (.*)$", TEXT, re.MULTILINE) == [
         "Before the day",

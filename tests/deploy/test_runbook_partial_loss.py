@@ -158,7 +158,7 @@ def test_a_broker_of_the_site_is_lost_and_comes_back(tmp_path: Path) -> None:
 @pytest.mark.parametrize("is_at_once", [False, True])
 def test_a_broker_of_the_site_is_lost_and_all_of_its_links_go(tmp_path: Path, is_at_once: bool) -> None:
     """Nothing said what both links need: each refused the other's one option, and named no link."""
-    first_whole, *in_turn, at_once = written("Partial loss", whole_site=True)
+    first_whole, of_others, at_once = written("Partial loss", whole_site=True)
     with world(tmp_path, with_whole=True) as (shell, brokers):
         asyncio.run(append(bootstrap(brokers), "first", RECORDS))
         shell.begin("mirror run")
@@ -171,7 +171,7 @@ def test_a_broker_of_the_site_is_lost_and_all_of_its_links_go(tmp_path: Path, is
             refused = shell.run(at_once.replace("--even-if-source-answers", ""), ExitCode.REFUSED)
             assert "refused: east-west-whole: " in refused.stderr
             shell.run(f"{first_whole} --yes", ExitCode.REFUSED)
-        for dry_run in [at_once] if is_at_once else in_turn:
-            going = json.loads(shell.run(f"{dry_run} -o json", ExitCode.DONE).stdout)["moving"]
-            assert going == ["east-west", "east-west-whole"] if is_at_once else ["east-west"]
-            shell.run(f"{dry_run.replace(' --dry-run', '')} --yes", ExitCode.DONE)
+        dry_run = at_once if is_at_once else of_others
+        going = json.loads(shell.run(f"{dry_run} -o json", ExitCode.DONE).stdout)["moving"]
+        assert going == (["east-west", "east-west-whole"] if is_at_once else ["east-west"])
+        shell.run(f"{dry_run.replace(' --dry-run', '')} --yes", ExitCode.DONE)
