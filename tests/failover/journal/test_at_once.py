@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from failover.errors import OperationUnderWay
+from failover.errors import OperationUnderWay, Overtaken
 from failover.freezing.hooks import Hooks
 from failover.journal.log import OperationJournal, claim, load_operations
 from failover.journal.standing import OperationState, standing_of
@@ -52,7 +52,8 @@ async def test_one_of_them_moves_and_the_other_is_told_who(tmp_path: Path, monke
             refused = [result for result in found if isinstance(result, BaseException)]
             assert (len(moved), len(refused)) == (1, 1), found
             assert isinstance(refused[0], OperationUnderWay), refused
-            assert moved[0] in f"{refused[0]} {refused[0].hint}"
+            # On a busy machine the other one's first entry may come late: then nothing says yet who it is.
+            assert isinstance(refused[0], Overtaken) or moved[0] in f"{refused[0]} {refused[0].hint}"
             known = await load_operations(stage.target)
             for name in set(names) & known.keys() - set(moved):  # it came when the other one had ended
                 assert known[name].entries[0].at_ms >= known[moved[0]].entries[-1].at_ms
