@@ -14,6 +14,8 @@ from enum import StrEnum
 from functools import lru_cache
 from typing import Final
 
+from broker.base.expressions import any_of
+
 SITE_ROLE: Final = "farshore.site.role"
 SITE_EPOCH: Final = "farshore.site.epoch"
 SITE_REASON: Final = "farshore.site.reason"
@@ -86,7 +88,7 @@ class SiteStanding:
         """The expressions by which some of these topics are refused."""
         refused = [name for name in names if self.refuses(name)]
         by = self.topics or (EVERY_TOPIC,)
-        return tuple(one for one in by if any(re.fullmatch(one, name) for name in refused))
+        return tuple(one for one in by if any(map(any_of((one,)), refused)))
 
     def covers(self, topics: Collection[str]) -> bool:
         """Whether all these, by their expressions, are refused; none: every topic is."""
@@ -151,7 +153,7 @@ def _topics(text: str) -> tuple[str, ...]:
 @lru_cache(maxsize=4096)
 def _is_one_of(patterns: tuple[str, ...], topic: str) -> bool:
     """Asked for each batch of a producer."""
-    return any(re.fullmatch(pattern, topic) for pattern in patterns)
+    return any_of(patterns)(topic)
 
 
 def is_own_client(client_id: str | None) -> bool:

@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from broker.base.expressions import any_of
 from broker.base.time_limits import timeout
 from broker.client.cluster import Cluster
 from broker.client.errors import ClientError
 from broker.client.fanout import both, side_by_side
 from broker.client.topics import list_topics
 from failover.freezing.choice import Freezing, target_topics_of
-from failover.freezing.denials import is_named
 from failover.limits import ELSEWHERE_S
 from failover.observing.elsewhere import look_along
 from failover.observing.sites import Sites
@@ -34,54 +34,87 @@ async def with_kept(freezing: Freezing, sites: Sites) -> Freezing:
     freezing = replace(freezing, beside=tuple(beside))
     if not freezing.opens_others:
         return freezing
-    away, brought = await both(_topics_away(sites), _topics_brought(sites))
-    kept = sorted(away | brought)
-    at_both = await _at_both(freezing, sites, kept) if kept else ()
-    return replace(freezing, target_kept=tuple(kept), closed_at_both=at_both)
+    target = sites.link.target.name
+    left, brought = await both(_away_from(sites, target), _brought_to(sites, target, sites.target))
+    kept = {topic for link in left for topic in link.topics} | {
+        topic for link in brought for topic in target_topics_of(link)
+    }
+    freezing = replace(freezing, target_kept=tuple(sorted(kept)))
+    return replace(freezing, closed_at_both=await _at_both(freezing, sites, left, brought) if kept else ())
 
 
-async def _at_both(freezing: Freezing, sites: Sites, kept: Sequence[str]) -> tuple[str, ...]:
-    """Those of them with a topic that both sites have and the source refuses behind the move: its clients can write at
-    neither. A site that stands by for a third one does so, too. Raises ClientError.
+async def _at_both(freezing: Freezing, sites: Sites, left: Sequence[Link], brought: Sequence[Link]) -> tuple[str, ...]:
+    """What of `target_kept` both sites refuse behind the move, and no third site has: its clients can write at neither.
+    `left`, `brought`: the links by which it is kept, of which only those between the two sites count. One expression
+    that is of topics of a third site, too, is not named: nobody is to be told to open those. Raises ClientError.
     """
-    if sites.source is None or freezing.source is None:
+    source, site = sites.source, sites.link.source.name
+    if source is None or freezing.source is None:
         return ()
+    between = {topic for link in left if link.target.name == site for topic in link.topics} | {
+        topic for link in brought if link.source.name == site for topic in target_topics_of(link)
+    }
+    if not between:
+        return ()
+    at_source, at_target = await both(list_topics(source), list_topics(sites.target))
+    is_between = any_of(tuple(sorted(between)))
+    names = [name for name in at_source.keys() & at_target.keys() if not name.startswith("__") and is_between(name)]
     then = freezing.left(freezing.source) if freezing.is_by_role else freezing.source
-    at_source, at_target = await both(list_topics(sites.source), list_topics(sites.target))
-    refused = [name for name in at_source.keys() & at_target.keys() if then.refuses(name)]
-    return tuple(one for one in kept if any(is_named(name, (one,)) for name in refused))
+    refused = freezing.kept_closed(filter(then.refuses, names))
+    if not refused:
+        return ()
+    is_theirs = any_of(tuple(sorted(await _third_sites_topics(sites, source, left, brought))))
+    theirs = [name for name in {*at_source, *at_target} if is_theirs(name)]
+    return tuple(
+        one
+        for one in freezing.target_kept
+        if one in between and any(map(any_of((one,)), refused)) and not any(map(any_of((one,)), theirs))
+    )
 
 
-async def _topics_away(sites: Sites) -> set[str]:
-    """Regular expressions of the links from the target whose clients went along them, and have not come back, or may
-    have. A link that shares a topic with the move is none of those: by its state the move is judged as a whole
+async def _third_sites_topics(sites: Sites, source: Cluster, left: Sequence[Link], brought: Sequence[Link]) -> set[str]:
+    """Regular expressions of what a third site has, or may have: it went there from either end of the move, or comes
+    from there to one of them. `left`, `brought`: those of the target.
+    """
+    here, there = sites.link.source.name, sites.link.target.name
+    left_here, brought_here = await both(_away_from(sites, here), _brought_to(sites, here, source))
+    went = [one for one in (*left, *left_here) if one.target.name not in (here, there)]
+    comes = [one for one in (*brought, *brought_here) if one.source.name not in (here, there)]
+    return {topic for link in went for topic in link.topics} | {
+        topic for link in comes for topic in target_topics_of(link)
+    }
+
+
+async def _away_from(sites: Sites, site: str) -> list[Link]:
+    """The links from this end of the move whose clients went along them, and have not come back, or may have. A link
+    from the target that shares a topic with the move is none of those: by its state the move is judged as a whole
     (`failover/observing/elsewhere.py`).
     """
-    site = sites.link.target.name
-    others = [one for one in sites.links if one.source.name == site and not may_carry_on(sites.link, one)]
-    if not others:
-        return set()
-    names = await list_topics(sites.target)
+    link = sites.link
+    others = [one for one in sites.links if one.source.name == site and one.name != link.name]
+    cluster: Cluster | None = sites.source
+    if site == link.target.name:
+        others, cluster = [one for one in others if not may_carry_on(link, one)], sites.target
+    if not others or cluster is None:
+        return []
+    names = await list_topics(cluster)
     carried = [frozenset(filter(one.selects_topic, names)) for one in others]
     looked = await side_by_side(
         look_along(one, topics, sites.links, sites.readers, site) for one, topics in zip(others, carried, strict=True)
     )
-    away = [hop.link for hop in looked if hop.is_moved or hop.operation_id or not hop.is_told]
-    return {topic for link in away for topic in link.topics}
+    return [hop.link for hop in looked if hop.is_moved or hop.operation_id or not hop.is_told]
 
 
-async def _topics_brought(sites: Sites) -> set[str]:
-    """Regular expressions of the links to the target that run, and have brought something: what they carry is written
-    at their sources, whether a plan refused them, was not asked for them, or goes from elsewhere.
+async def _brought_to(sites: Sites, site: str, cluster: Cluster) -> list[Link]:
+    """The links to this end of the move that run, and have brought something: what they carry is written at their
+    sources, whether a plan refused them, was not asked for them, or goes from elsewhere.
     """
-    site = sites.link.target.name
-    others = [
-        one
-        for one in sites.links
-        if one.target.name == site and one.name != sites.link.name and not may_write_one_topic(sites.link, one)
-    ]
-    brings = await side_by_side(_brings(one, sites.target) for one in others)
-    return {topic for one, is_so in zip(others, brings, strict=True) if is_so for topic in target_topics_of(one)}
+    link = sites.link
+    others = [one for one in sites.links if one.target.name == site and one.name != link.name]
+    if site == link.target.name:
+        others = [one for one in others if not may_write_one_topic(link, one)]
+    brings = await side_by_side(_brings(one, cluster) for one in others)
+    return [one for one, is_so in zip(others, brings, strict=True) if is_so]
 
 
 async def _brings(link: Link, target: Cluster) -> bool:

@@ -9,6 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from broker.base.expressions import any_of
 from broker.client.cluster import Cluster
 from broker.client.errors import ClientError
 from broker.client.site_role import site_standing
@@ -101,6 +102,13 @@ class Freezing:
     def begun(self, target: SiteStanding, reason: str = "") -> SiteStanding:
         """What the target is to be at the end."""
         return target.opened(reason, self.target_topics, self.target_kept)
+
+    def kept_closed(self, topics: Iterable[str]) -> list[str]:
+        """Those that the target refuses at the end, by its role or by ACLs of a freeze."""
+        then = self.begun(self.target) if self.target is not None else SiteStanding()
+        denied = self.target_denials.closed if self.target_denials is not None else ()
+        is_kept = any_of(self.target_kept)
+        return [one for one in topics if then.refuses(one) or (one in denied and is_kept(one))]
 
     @property
     def opens_others(self) -> bool:

@@ -29,6 +29,7 @@ from mirror.offsets.operations import promote_link, resume_link
 from mirror.offsets.state import read_entries
 from tests.failover.freezing.test_acl_freeze import locked
 from tests.failover.machines import quick
+from tests.failover.observing.test_many_links import has_mirrored
 from tests.failover.site_stage import SiteStage, both_mirrored, refuses, two_links
 from tests.failover.stage import TOPIC, now_ms
 from tests.mirror.harness import eventually, make_topic, running
@@ -188,6 +189,48 @@ async def test_of_a_link_that_does_not_tell_the_topics_stay_closed_but_for_those
         every = Link("every", flights.source, nobody, (".*",))
         then = await sites.opened("flights", [flights, back, hotels, every])
         assert (then.role, then.topics) == (SiteRole.STANDBY, ("hotels",)), "and of `.*` nobody knows which went"
+
+
+def of_orders(sites: Lost, which: str) -> Link:
+    """A link of the orders: back along the move's way, or of a third site, which says nothing."""
+    east, west, north = (
+        sites.links["flights-back"].target,
+        sites.links["flights-back"].source,
+        Site("north", "127.0.0.1:9"),
+    )
+    ends = {"back": (west, east), "in": (north, east), "on": (east, north), "up": (north, west), "off": (west, north)}
+    return Link(f"orders-{which}", *ends[which], ("orders",))
+
+
+@pytest.mark.parametrize(
+    ("others", "closed_at_east", "expected"),
+    [
+        (["back"], (), ("orders",)),
+        (["in"], (), ()),
+        (["back", "in"], (), ()),
+        (["back", "on"], (), ()),
+        (["back", "up"], (), ()),
+        (["back", "off"], (), ()),
+        (["back"], ("hotels",), ()),
+    ],
+)
+async def test_what_a_third_site_has_or_the_target_takes_is_not_named_as_closed_at_both(
+    tmp_path: Path, others: list[str], closed_at_east: tuple[str, ...], expected: tuple[str, ...]
+) -> None:
+    """Its clients were at that site, and a thaw of the target was advised, beside it."""
+    async with lost(tmp_path) as sites:
+        flights, back = sites.links["east-west-flights"], sites.links["flights-back"]
+        west, links = sites.stage.target, [of_orders(sites, which) for which in others]
+        await make_topic(west, "orders", 1)
+        await set_site_role(west, SiteRole.STANDBY, "somebody", await site_standing(west), ["orders"])
+        for link in links:
+            if link.name in ("orders-back", "orders-in", "orders-up"):
+                await has_mirrored(link, west if link.target == west.site else sites.stage.source)
+        one = sites.back("flights", [flights, back, *links])
+        roles = await read_roles(one.link, one.source, one.target, whole_site=bool(closed_at_east))
+        freezing = await with_kept(replace(roles, target=replace(STANDBY, topics=closed_at_east)), one)
+        assert freezing.target_kept == ("orders",)
+        assert freezing.closed_at_both == expected
 
 
 async def test_a_damaged_state_of_another_link_keeps_its_topics_closed_and_stops_no_move(tmp_path: Path) -> None:
