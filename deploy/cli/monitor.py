@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import click
 
 from broker.base.address import Address
@@ -15,7 +17,7 @@ from failover.drilling.looks import drill_link
 from failover.observing.readers import Journals
 from mirror.heartbeat import HeartbeatWatch
 from mirror.link import Link
-from monitoring.metrics.readiness import Drill, Readiness
+from monitoring.metrics.readiness import Drills, Readiness
 from monitoring.metrics.service import MonitorSettings, run_monitor
 
 
@@ -31,30 +33,30 @@ def monitor_group() -> None:
 def monitor_run(context: AppContext, listen: Address, canary: bool) -> None:
     """Serve lag, canary and audit results, group-sync age, link state and drills on /metrics, until stopped."""
     heartbeats = HeartbeatWatch(SystemClock())
-    drill = _drills(context, heartbeats)
+    drills = _drills(context, heartbeats)
     face = context.monitor_face(listen)
-    settings = MonitorSettings(context.links(), face, audit_directory(context), canary, drill, heartbeats)
+    settings = MonitorSettings(context.links(), face, audit_directory(context), canary, drills, heartbeats)
     run_async(run_monitor(settings, ready=lambda url: click.echo(f"metrics on {url}", err=True)), service=True)
 
 
-def _drills(context: AppContext, heartbeats: HeartbeatWatch) -> Drill:
+def _drills(context: AppContext, heartbeats: HeartbeatWatch) -> Drills:
     """As `farshore drill`. It looks seldom: whether a heartbeat moves `heartbeats` know from who looks all the time.
-    Journals are read on from where the drill of any link before stopped.
+    The links of one round share what they read of journals. They do not have it until the next: it is all evidence of
+    all operations that the sites have, and a second of reading each minute.
     """
-    clock, journals = SystemClock(), Journals()
+    return lambda: partial(_drill, context, heartbeats, Journals())
 
-    async def drill(link: Link) -> Readiness:
-        note = audit_notes(context).get(link.name, AuditNote())
-        found = await drill_link(link, heartbeats, note, clock.now_ms, context.links(), journals)
-        return Readiness(
-            link.name,
-            found.at_ms,
-            counts_by_kind(found.findings),
-            None if found.loss is None else found.loss.offsets,
-            None if found.loss is None else found.loss.likely_offsets,
-            None if found.loss is None else found.loss.seen_seconds,
-            None if found.ends_age_ms is None else found.ends_age_ms / 1000,
-            None if found.loss is None else found.loss.unclear_offsets,
-        )
 
-    return drill
+async def _drill(context: AppContext, heartbeats: HeartbeatWatch, journals: Journals, link: Link) -> Readiness:
+    note = audit_notes(context).get(link.name, AuditNote())
+    found = await drill_link(link, heartbeats, note, SystemClock().now_ms, context.links(), journals)
+    return Readiness(
+        link.name,
+        found.at_ms,
+        counts_by_kind(found.findings),
+        None if found.loss is None else found.loss.offsets,
+        None if found.loss is None else found.loss.likely_offsets,
+        None if found.loss is None else found.loss.seen_seconds,
+        None if found.ends_age_ms is None else found.ends_age_ms / 1000,
+        None if found.loss is None else found.loss.unclear_offsets,
+    )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from prometheus_client.core import GaugeMetricFamily
@@ -33,6 +33,8 @@ class Readiness:
 
 Drill = Callable[[Link], Awaitable[Readiness]]
 """Looks at a link. Raises FarshoreError where it could not be judged at all."""
+Drills = Callable[[], Drill]
+"""The drill of one round of all links, which may keep what it has read for one of them for the others."""
 
 
 class ReadinessBoard:
@@ -51,14 +53,25 @@ class ReadinessBoard:
         return tuple(found[link] for link in sorted(found))
 
 
-async def drill_for_ever(link: Link, drill: Drill, board: ReadinessBoard) -> None:
-    """Again and again; what cannot be judged is not shown."""
+async def drill_for_ever(links: Sequence[Link], drills: Drills, board: ReadinessBoard) -> None:
+    """All links at once, again and again; what cannot be judged is not shown."""
     while True:
+        await _drill_all(links, drills(), board)
+        await asyncio.sleep(limits.DRILL_INTERVAL_MS / 1000)
+
+
+async def _drill_all(links: Sequence[Link], drill: Drill, board: ReadinessBoard) -> None:
+    """Each is shown when it was drilled. What `drill` keeps for them goes with it: nobody needs it until the next."""
+
+    async def drill_one(link: Link) -> None:
         try:
             board.post(link.name, await drill(link))
         except (FarshoreError, OSError):
             board.post(link.name, None)
-        await asyncio.sleep(limits.DRILL_INTERVAL_MS / 1000)
+
+    async with asyncio.TaskGroup() as group:
+        for link in links:
+            group.create_task(drill_one(link))
 
 
 class ReadinessCollector(Collector):

@@ -19,7 +19,7 @@ from monitoring.canary.run import new_run, now_ms
 from monitoring.canary.verdict import CanaryJudge
 from monitoring.metrics.canary import latency_histogram
 from monitoring.metrics.observation import Board
-from monitoring.metrics.readiness import Drill, ReadinessBoard, drill_for_ever
+from monitoring.metrics.readiness import Drills, ReadinessBoard, drill_for_ever
 from monitoring.metrics.server import metrics_server, registry_of
 from monitoring.metrics.watch import LinkWatch
 
@@ -32,7 +32,7 @@ class MonitorSettings:
     face: FaceSettings
     audit_directory: Path
     canary: bool = True
-    drill: Drill | None = None
+    drills: Drills | None = None
     """What a failover of a link would find; None: nobody asks."""
     heartbeats: HeartbeatWatch = field(default_factory=lambda: HeartbeatWatch(SystemClock()))
 
@@ -47,10 +47,10 @@ async def run_monitor(settings: MonitorSettings, ready: Callable[[str], None]) -
     async with metrics_server(settings.face, registry) as url:
         ready(url)
         async with asyncio.TaskGroup() as group:
+            if settings.drills is not None:
+                group.create_task(drill_for_ever(settings.links, settings.drills, readiness))
             for link in settings.links:
                 group.create_task(LinkWatch(link, board, SystemClock(), settings.heartbeats).run())
-                if settings.drill is not None:
-                    group.create_task(drill_for_ever(link, settings.drill, readiness))
             for link, judge in zip(settings.links, judges, strict=False):
                 group.create_task(_canary_for_ever(link, judge, latency))
 
