@@ -14,8 +14,11 @@ def untold_lines(plan: OperationPlan) -> Iterable[str]:
 
 
 def silent_lines(result: OperationResult) -> Iterable[str]:
-    """Of those that had told when the plan was made."""
-    return [f"{_untold(one, result.source)} any more, since the plan was made" for one in result.silent_at_fence]
+    """Of those that the plan did not have as unknown: they told then, or were not asked."""
+    return [
+        f"{_untold(one, result.source)} right before the fence; the plan did not have it as unknown"
+        for one in result.silent_at_fence
+    ]
 
 
 def _untold(one: Elsewhere, source: str) -> str:

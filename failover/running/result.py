@@ -93,7 +93,7 @@ class OperationResult:
     not_closed: str = ""
     """How a source stands that was to be closed, by its role or by ACLs, and of which it is not known that it is."""
     silent_at_fence: tuple[Elsewhere, ...] = ()
-    """Who told when the plan was made whether he has topics of it, and not any more right before the fence."""
+    """Who did not tell right before the fence whether he has topics of it, and was not unknown in the plan."""
     closed_at_both: tuple[str, ...] = ()
     """Topics that are none of the move's, as regular expressions, and that no client can write to at either site: the
     target was closed to more than was moved, and whose these are it does not know.

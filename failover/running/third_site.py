@@ -15,6 +15,7 @@ from failover.observing.elsewhere import look_elsewhere
 from failover.observing.sites import Sites
 from failover.observing.upstream import look_moving_in
 from failover.planning.plan import Elsewhere, OperationPlan, may_be_second
+from mirror.api import Link
 
 
 async def refuse_third_site(plan: OperationPlan, sites: Sites) -> tuple[Elsewhere, ...]:
@@ -23,13 +24,15 @@ async def refuse_third_site(plan: OperationPlan, sites: Sites) -> tuple[Elsewher
     this one's own first entry is written: then of two that begin at once one sees the other, or both do. Whoever did
     not tell when it was planned is not asked again: the plan said so, and the fence would wait for him.
 
-    -> who told then, and does not any more. Where the plan would have been refused for him, this is, too; but for a
-    source that ACLs close: those may be this operation's own by now.
+    -> who does not tell now, and was not unknown then: he told, or nothing led to him yet. Where the plan would have
+    been refused for him, this is, too; but for a source that ACLs close: those may be this operation's own by now.
     """
     link, seen = sites.link, plan.snapshot
     topics = {view.topic for view in seen.partitions}
-    found = await look_elsewhere(link, sites.links, topics, _untold_then(plan), readers=sites.readers)
-    if sites.source is not None and (seen.interrupted or not seen.is_promoted):  # groups that stayed follow a move
+    untold_then = _untold_then(plan, sites.links)
+    found = await look_elsewhere(link, sites.links, topics, untold_then, readers=sites.readers)
+    is_asked = sites.source is not None and not _is_source_untold(plan)
+    if is_asked and (seen.interrupted or not seen.is_promoted):  # groups that stayed follow a move
         found = (*found, *await look_moving_in(link, sites.links, topics, sites.readers))
     for one in found:
         if one.operation_id or one.is_active:
@@ -43,13 +46,12 @@ async def refuse_third_site(plan: OperationPlan, sites: Sites) -> tuple[Elsewher
                 subject=link.name,
                 operation_id=one.operation_id,
             )
-    untold_then = {one.site for one in plan.elsewhere if one.is_active is None}
     silent = tuple(one for one in found if one.is_active is None and one.site not in untold_then)
     if maybe := [one for one in silent if plan.freezing.was_left_by_role and may_be_second(one, seen, plan.freezing)]:
         source, site = link.source.name, maybe[0].site
         raise OperationUnderWay(
-            f"{site} said when the plan was made that it is not active for topics of {link.name}, and does not say so "
-            f"any more: {source} is a standby site, so that two might be; nothing more was changed",
+            f"right before the fence {site} does not say whether it is active for topics of {link.name}, which the "
+            f"plan did not have as unknown: {source} was left for good, so that two might be; nothing more was changed",
             hint=f"`farshore status --link {maybe[0].link}` has the reason; then look again with --dry-run",
             subject=link.name,
         )
@@ -64,7 +66,7 @@ async def active_by_now(plan: OperationPlan, sites: Sites) -> frozenset[str]:
     until_s = loop.time() + OTHERS_END_S
     topics = {view.topic for view in plan.snapshot.partitions} | sites.link.named_topics
     while True:
-        found = await _beside(sites, topics, _untold_then(plan))
+        found = await _beside(sites, topics, _untold_then(plan, sites.links))
         if not found or not all(one.operation_id for one in found) or loop.time() > until_s:
             return frozenset(one.site for one in found)
         await asyncio.sleep(DRAIN_POLL_S)
@@ -90,6 +92,15 @@ async def _beside(sites: Sites, topics: Collection[str], unasked: Collection[str
     return [one for one in found if one.operation_id or one.is_active is not False]
 
 
-def _untold_then(plan: OperationPlan) -> frozenset[str]:
-    source = plan.snapshot.source
-    return frozenset(one.site for one in plan.elsewhere if one.is_active is None and one.site != source)
+def _untold_then(plan: OperationPlan, links: Collection[Link]) -> frozenset[str]:
+    """Third sites that were asked what came to them, and did not tell. One of which only that was not known whether it
+    is active for what it brings to the source is none of those: it may have told the rest.
+    """
+    ends = {one.name: one.target.name for one in links}
+    untold = (one for one in plan.elsewhere if one.is_active is None and one.site != plan.snapshot.source)
+    return frozenset(one.site for one in untold if ends.get(one.link, one.site) == one.site)
+
+
+def _is_source_untold(plan: OperationPlan) -> bool:
+    """Whether the move's own source did not tell who brings topics of it there."""
+    return any(one.is_active is None and one.site == plan.snapshot.source for one in plan.elsewhere)

@@ -29,6 +29,7 @@ from failover.running.link_run import LinkMove
 from failover.running.result import OperationResult
 from failover.running.steps import Operation
 from failover.running.taking_up import begin, find_operation, resume
+from failover.running.third_site import refuse_third_site
 from mirror.api import promote_link
 from mirror.link import Link
 from tests.broker.running import running_server
@@ -195,9 +196,47 @@ async def test_one_that_fell_silent_stops_a_move_from_a_site_that_was_left_as_wh
         move = replace(move, sites=replace(move.sites, links=sites.declared()))
         planned = await sites.refusals("east-west")
         assert planned == (GateRefusal(RefusalReason.MAYBE_ELSEWHERE, "east-north", "north"),)
-        with pytest.raises(OperationUnderWay, match="north said when the plan was made"):
+        with pytest.raises(OperationUnderWay, match="the fence north does not say whether it is active for topics"):
             await begin([move], sites.intent("east-west"), "switchover-1", "tests", {})
         assert await sites.active() == set()
+
+
+async def test_whose_own_role_alone_was_not_known_is_asked_again_what_came_to_it(tmp_path: Path) -> None:
+    """North brings topics to east, and did not say whether it takes writes to them. What was moved there since the plan
+    was passed over, and that it says nothing any more, too.
+    """
+    async with mesh(tmp_path, "east-west", "east-north") as sites:
+        move = await sites.plan("east-west")
+        plan = replace(move.plan, elsewhere=(Elsewhere("north-east", "north", None),))
+        assert await refuse_third_site(plan, move.sites) == ()
+        sites.unreachable = ("north",)
+        silent = replace(move.sites, links=sites.declared())
+        assert await refuse_third_site(plan, silent) == (Elsewhere("east-north", "north", None),)
+        await promote_link(sites.links["east-north"], sites.clusters["north"], "failover-9")
+        await sites.only("north")
+        with pytest.raises(OperationUnderWay, match="another operation moved topics of east-west to north"):
+            await refuse_third_site(plan, move.sites)
+
+
+async def test_a_source_that_did_not_say_who_moves_there_is_not_waited_for_again_and_hides_no_third_site(
+    tmp_path: Path,
+) -> None:
+    calls = []
+
+    async def call(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        calls.append("east")
+        writer.close()
+
+    async with mesh(tmp_path, "east-west", "east-north") as sites:
+        move = await sites.plan("east-west")
+        plan = replace(move.plan, elsewhere=(Elsewhere("west-east", "east", None),))
+        other = await asyncio.start_server(call, "127.0.0.1", 0)
+        async with other:
+            east = Site("east", f"127.0.0.1:{other.sockets[0].getsockname()[1]}")
+            sites.unreachable = ("north",)
+            links = [replace(one, target=east) if one.target.name == "east" else one for one in sites.declared()]
+            silent = await refuse_third_site(plan, replace(move.sites, links=tuple(links)))
+        assert (silent, calls) == ((Elsewhere("east-north", "north", None),), [])
 
 
 @pytest.mark.parametrize("is_there", [True, False])
