@@ -46,7 +46,7 @@ async def change_denials(
     try:
         await freeze.close(denials, topics)
     except LockedOut as locked:
-        await freeze.unlock(locked)
+        await freeze.unlock(locked, topics)
         raise
     except (ClientError, FreezeNotAllowed) as error:
         if not closing.asked.sent:

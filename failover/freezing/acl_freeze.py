@@ -106,19 +106,19 @@ class AclFreeze:
                 return
             await retry.pause(_thaw_under_way(self.cluster.site, others))
 
-    async def unlock(self, locked: LockedOut) -> None:
-        """Take back what locks farshore itself out. Raises LockedOut where it is not known of every broker that it is,
-        or what the close has asked for may come yet.
+    async def unlock(self, locked: LockedOut, topics: Sequence[str]) -> None:
+        """Take back what locks farshore itself out, of a close of these topics. Raises LockedOut where it is not known
+        of every broker that it is, or what the close has asked for may come yet.
         """
         try:
             await self._undo(None, set())
         except (ClientError, FreezeNotAllowed) as error:
             text = f"{locked}; the ACLs are taken back, or are to be, and that is not known of every broker: {error}"
-            hint = f"{thaw_of(self.cluster)}, when its brokers answer; then: {locked.hint}"
+            hint = f"{thaw_of(self.cluster, topics)}, when its brokers answer; then: {locked.hint}"
             raise LockedOut(text, hint=hint) from error
         if self.closing.may_come:
             text = f"{locked}; the ACLs were taken back, but some {MAY_COME}"
-            hint = f"{role_of(self.cluster)}, {thaw_of(self.cluster)} takes them back; then: {locked.hint}"
+            hint = f"{role_of(self.cluster)}, {thaw_of(self.cluster, topics)} takes them back; then: {locked.hint}"
             raise LockedOut(text, hint=hint)
 
     async def undo(self, keep: Sequence[str] | None = None) -> None:

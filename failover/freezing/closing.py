@@ -12,10 +12,10 @@ from broker.client.acls import Asked, WriteDenial
 from broker.client.cluster import Cluster
 from broker.client.errors import ClientError
 from broker.client.site_role import site_standings
-from broker.wire.site_role import SiteStanding
+from broker.wire.site_role import EVERY_TOPIC, SiteStanding
 from failover.errors import FreezeNotAllowed
 from failover.freezing.acl_rights import look
-from failover.freezing.denials import Denials, is_named, names_of, without_marks
+from failover.freezing.denials import Denials, is_named, names_of, topic_options, without_marks
 from failover.limits import SOURCE_ROLE_S
 
 MAY_COME: Final = "were asked for, and may come yet"
@@ -63,7 +63,7 @@ async def standing_in_words(cluster: Cluster, topics: Sequence[str], why: str, c
     nothing: what the site does not say in time is told as unknown.
     """
     site, role = cluster.site.name, role_of(cluster)
-    takes_back = f"{role}, {thaw_of(cluster)} takes them back"
+    takes_back = f"{role}, {thaw_of(cluster, topics)} takes them back"
     if not closing.is_lock_out_known:
         takes_back = f"whether they deny farshore itself to write there, too, is not known; {takes_back}"
     try:
@@ -113,6 +113,8 @@ def role_of(cluster: Cluster) -> str:
     return f"`farshore site role --site {cluster.site.name}` says how it stands"
 
 
-def thaw_of(cluster: Cluster) -> str:
-    """The command that takes back what freezes have made there."""
-    return f"`farshore site thaw --site {cluster.site.name}`"
+def thaw_of(cluster: Cluster, topics: Sequence[str]) -> str:
+    """The command that takes back what freezes have made of these topics there (regular expressions; none: of all), and
+    nothing that others closed.
+    """
+    return f"`farshore site thaw --site {cluster.site.name} {topic_options(topics or (EVERY_TOPIC,))}`"

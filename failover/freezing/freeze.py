@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -177,9 +177,10 @@ class Freeze:
     def _still_frozen(self, because: BaseException, why: str, kind: type[StillFrozen] = StillFrozen) -> StillFrozen:
         site, said = self._link.source.name, str(because) or type(because).__name__
         at = f"--site {site}"
+        thaw = f"farshore site thaw {at} {self.topic_options}"
         return kind(
             f"{said}; writes at {site} may be frozen still: {why}",
-            hint=f"`farshore site role {at}`, then `farshore site thaw {at}`, or what the thaw_hook does",
+            hint=f"`farshore site role {at}`, then `{thaw}`, or what the thaw_hook does",
         )
 
     async def hand_over(self, going: Freezing, *, even_without_source: bool) -> SiteStanding | None:
@@ -238,19 +239,19 @@ class Freeze:
             async with timeout(SOURCE_ROLE_S) as limit:
                 await self._closed_for_good(self._denials_at(self._source, closing, limit), going)
         except LockedOut as locked:  # the way back comes before the closed door
-            self.not_closed = await self._unlocked(self._source, locked, closing)
+            self.not_closed = await self._unlocked(self._source, going.topics, locked, closing)
         except (ClientError, FreezeNotAllowed, TimeoutError) as error:
             why = str(error) or f"it did not say so within {SOURCE_ROLE_S:g} s"
             self.not_closed = await standing_in_words(self._source, going.topics, why, closing)
 
-    async def _unlocked(self, source: Cluster, locked: LockedOut, closing: Closing) -> str:
+    async def _unlocked(self, source: Cluster, topics: Sequence[str], locked: LockedOut, closing: Closing) -> str:
         try:
             async with timeout(SOURCE_ROLE_S) as limit:
-                await self._denials_at(source, closing, limit).unlock(locked)
+                await self._denials_at(source, closing, limit).unlock(locked, topics)
         except LockedOut as unsure:
             return f"{unsure} ({unsure.hint})"
         except TimeoutError:
-            return f"{locked}; that the ACLs were taken back no broker said in time: {thaw_of(source)}"
+            return f"{locked}; that the ACLs were taken back no broker said in time: {thaw_of(source, topics)}"
         return f"{source.site.name} was not closed to its clients: {locked}; the ACLs were taken back ({locked.hint})"
 
     async def _closed_for_good(self, denying: AclFreeze, going: Freezing) -> None:

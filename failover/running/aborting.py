@@ -14,6 +14,8 @@ from broker.base.time_limits import timeout
 from broker.client.cluster import Cluster
 from broker.client.errors import ClientError
 from broker.client.fanout import side_by_side
+from broker.client.topics import list_topics
+from broker.wire.site_role import EVERY_TOPIC, SiteStanding
 from failover.errors import (
     DenialsMayCome,
     FreezeNotAllowed,
@@ -25,6 +27,7 @@ from failover.errors import (
 )
 from failover.freezing.acl_rights import look, shown_and_hidden
 from failover.freezing.choice import read_roles
+from failover.freezing.denials import topic_options
 from failover.freezing.freeze import Freeze, refuse_late_changes
 from failover.freezing.hooks import Hooks
 from failover.journal.log import OperationJournal, claim
@@ -107,7 +110,7 @@ async def _findings(
         target = sites[0].link.target.name
         found.append(_stays(AbortKind.GROUPS_MOVED, target, f"farshore group list --site {target}"))
     if is_behind or OperationStep.FREEZE in begun:  # a failover freezes nothing, and its source may take writes
-        found.append(await _role_finding(log.operation_id, sites, is_behind=is_behind))
+        found.append(await _role_finding(log, sites, is_behind=is_behind))
     if late_denials(log):
         source = sites[0].link.source.name
         found.append(_stays(AbortKind.DENIALS_MAY_COME, source, f"farshore site role --site {source}"))
@@ -126,37 +129,55 @@ def _link_finding(log: OperationLog, name: str, run: LinkRun | None) -> AbortFin
     return AbortFinding(AbortKind.LINK_RUNS, name, stays=False)
 
 
-async def _role_finding(operation_id: str, each: Sequence[Sites], *, is_behind: bool) -> AbortFinding:
+async def _role_finding(log: OperationLog, each: Sequence[Sites], *, is_behind: bool) -> AbortFinding:
     """Behind the fence the source is not thawed: what it took would be carried nowhere; nor beside a third site that
-    is, or may be, the active one by now.
+    is, or may be, the active one by now. What is named to thaw it opens nothing that others closed there.
     """
-    sites = each[0]
+    sites, links = each[0], [one.link for one in each]
     name = sites.link.source.name
-    thaw = f"farshore site thaw --site {name}"
+    own = [EVERY_TOPIC] if intent_of(log).whole_site else dict.fromkeys(topic for one in links for topic in one.topics)
+    thaw = f"farshore site thaw --site {name} {topic_options(own)}"
     look_first = f"farshore site role --site {name}" if is_behind else thaw
-    try:
-        roles = await read_roles(sites.link, sites.source, sites.target)
-    except ClientError:
-        return _stays(AbortKind.SOURCE_UNKNOWN, name, look_first)
     if sites.source is None:
         return _stays(AbortKind.SOURCE_UNKNOWN, name, look_first)
-    role = roles.source
+    mirrored = await side_by_side(read_entries(one.link, one.target) for one in each)
+    known = {name for entries in mirrored for name in entries.mirrored_topics()}
+    try:
+        role = (await read_roles(sites.link, sites.source, sites.target)).source
+        by = await _refusing(role, sites.source, links, known)
+    except ClientError:
+        return _stays(AbortKind.SOURCE_UNKNOWN, name, look_first)
     if is_behind:
-        mirrored = await side_by_side(read_entries(one.link, one.target) for one in each)
-        known = {name for entries in mirrored for name in entries.mirrored_topics()}
-        is_closed, open_topics = await is_denied(sites.source, [one.link for one in each], known)
+        is_closed, open_topics = await is_denied(sites.source, links, known)
         if is_closed:
             return _stays(AbortKind.SOURCE_REFUSES_WRITES, name, thaw)
         if is_closed is None:
             return replace(_stays(AbortKind.SOURCE_UNKNOWN, name, look_first), open_topics=open_topics)
-    if role is not None and not role.takes_writes and (is_behind or role.reason != operation_id):
+    if by:
+        thaw = f"farshore site thaw --site {name} {topic_options(by)}"
+    if by and role is not None and (is_behind or role.reason != log.operation_id):
         return _stays(AbortKind.SOURCE_REFUSES_WRITES, name, thaw)
     if is_behind:
         return _stays(AbortKind.SOURCE_UNKNOWN if role is None else AbortKind.SOURCE_TAKES_WRITES, name, "")
-    is_open = role is not None and role.takes_writes  # None: it is frozen by its ACLs, or by a hook
+    is_open = role is not None and not by  # None: it is frozen by its ACLs, or by a hook
     if not is_open and await _may_be_elsewhere(each):
         return _stays(AbortKind.SOURCE_REFUSES_WRITES, name, thaw)
     return AbortFinding(AbortKind.SOURCE_THAWED, name, stays=False)
+
+
+async def _refusing(
+    role: SiteStanding | None, source: Cluster, links: Sequence[Link], mirrored: Collection[str]
+) -> tuple[str, ...]:
+    """By which expressions the source's role refuses writes to what the links carry, or have carried; none where it is
+    closed to other topics alone. Raises ClientError.
+    """
+    if role is None or role.takes_writes:
+        return ()
+    if not role.topics:
+        return (EVERY_TOPIC,)
+    names = [one for one in await list_topics(source) if any(link.selects_topic(one) for link in links)]
+    by = {*role.refusing({*names, *mirrored}), *(topic for link in links for topic in link.topics)}
+    return tuple(one for one in role.topics if one in by)
 
 
 async def _may_be_elsewhere(each: Sequence[Sites]) -> bool:

@@ -338,7 +338,7 @@ async def test_aborted_behind_the_fence_the_source_stays_closed_and_that_is_said
         async with machine(HEIR, stage.link) as sites:
             log = await stage.log(ID)
             found = await abort(log, sites, await plan_abort(log, sites), Hooks(), "an heir")
-        assert (AbortKind.SOURCE_REFUSES_WRITES, "east", "farshore site thaw --site east") in [
+        assert (AbortKind.SOURCE_REFUSES_WRITES, "east", f"farshore site thaw --site east --topic {TOPIC}") in [
             (one.kind, one.subject, one.command) for one in found
         ]
         assert site.east.acls == closed

@@ -40,7 +40,7 @@ async def test_denials_that_nobody_answered_are_told_as_what_may_come(
             await change_denials(cluster, role, [TOPIC], lambda _: None)
         assert f"ACLs that deny to write to {TOPIC} were asked for, and may come yet" in str(told.value)
         assert "`farshore site role --site east` says how it stands" in str(told.value)
-        assert "`farshore site thaw --site east` takes them back" in str(told.value)
+        assert f"`farshore site thaw --site east --topic {TOPIC}` takes them back" in str(told.value)
         there.east.land()
         assert there.east.acls > BEFORE
 
@@ -78,4 +78,4 @@ async def test_who_interrupts_it_is_told_what_is_not_known(
     assert "whether ACLs keep clients from writing at east is not known (it was interrupted)" in told
     assert f"ACLs that deny to write to {TOPIC} were asked for, and may come yet" in told
     assert "whether they deny farshore itself to write there, too, is not known" in told
-    assert "`farshore site thaw --site east` takes them back" in told
+    assert f"`farshore site thaw --site east --topic {TOPIC}` takes them back" in told

@@ -212,7 +212,7 @@ async def test_the_hint_of_a_lock_out_fits_the_file(tmp_path: Path) -> None:
                 await freeze.close(SiteDenials(principals, is_writable=True), [TOPIC])
             assert remedy in locked.value.hint
             assert "super.users" in locked.value.hint
-            await freeze.unlock(locked.value)
+            await freeze.unlock(locked.value, [TOPIC])
 
 
 @pytest.mark.parametrize(

@@ -63,7 +63,7 @@ async def test_what_was_asked_for_and_not_answered_is_told_as_what_may_come(
         assert told in result.not_closed
         assert "whether they deny farshore itself to write there, too, is not known" in result.not_closed
         assert "farshore site role --site east" in result.not_closed
-        assert "farshore site thaw --site east" in result.not_closed
+        assert f"farshore site thaw --site east --topic {TOPIC}" in result.not_closed
 
 
 async def test_what_comes_behind_a_thaw_is_known_as_a_freezes_and_taken_back_by_the_next(

@@ -143,7 +143,7 @@ async def test_what_may_come_behind_a_freeze_that_was_given_up_is_told(
             "come yet"
         )
         assert "farshore site role --site east" in told.value.hint
-        assert "farshore site thaw --site east" in told.value.hint
+        assert f"farshore site thaw --site east --topic {TOPIC}" in told.value.hint
         assert there.east.acls == BEFORE, "what is there is taken back"
         assert LATE_DENIALS_S <= clock.now_s - 1_000.0 < LATE_DENIALS_S + 1
         await clock.sleep(60)

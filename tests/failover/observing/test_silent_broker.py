@@ -137,7 +137,7 @@ async def test_a_close_by_hand_beside_it_does_not_leave_farshore_locked_out(
             async with impatient(there.stage.source) as cluster:
                 with pytest.raises(LockedOut, match="taken back") as told:
                     await change_denials(cluster, SiteRole.STANDBY, [TOPIC], lambda _: None)
-        assert "farshore site thaw --site east" in told.value.hint
+        assert "farshore site thaw --site east --topic " in told.value.hint
         assert there.east.acls == BEFORE
 
 

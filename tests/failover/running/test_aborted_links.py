@@ -9,7 +9,8 @@ import pytest
 
 from broker.client.cluster import Cluster
 from broker.client.site import Site
-from broker.client.site_role import site_standing
+from broker.client.site_role import set_site_role, site_standing
+from broker.wire.site_role import SiteRole
 from failover.freezing.hooks import Hooks
 from failover.running.aborting import AbortKind, abort, plan_abort
 from mirror.api import promote_link
@@ -58,7 +59,7 @@ async def test_a_link_that_another_operation_promoted_is_told_so_and_its_source_
             assert await abort(log, sites, planned, Hooks(), "an heir") == planned
         assert [(one.kind, one.stays, one.by, one.command) for one in planned] == [
             (AbortKind.LINK_PROMOTED_ELSEWHERE, True, "failover-7", "farshore operation show failover-7"),
-            (AbortKind.SOURCE_REFUSES_WRITES, True, "", "farshore site thaw --site east"),
+            (AbortKind.SOURCE_REFUSES_WRITES, True, "", f"farshore site thaw --site east --topic {TOPIC}"),
         ]
         standing = await site_standing(stage.source)
         assert standing is not None
@@ -82,7 +83,7 @@ async def test_a_source_whose_clients_a_third_site_took_over_meanwhile_is_not_op
             log = await stage.log(ID)
             planned = await plan_abort(log, sites)
             assert await abort(log, sites, planned, Hooks(), "an heir") == planned
-        assert (AbortKind.SOURCE_REFUSES_WRITES, True, "farshore site thaw --site east") in [
+        assert (AbortKind.SOURCE_REFUSES_WRITES, True, f"farshore site thaw --site east --topic {TOPIC}") in [
             (one.kind, one.stays, one.command) for one in planned
         ]
         standing = await site_standing(stage.source)
@@ -138,3 +139,23 @@ async def test_aborted_behind_the_fence_a_source_that_is_closed_in_part_is_told_
         (told,) = [one for one in found if one.subject == "east"]
         assert (told.kind, told.command) == (AbortKind.SOURCE_UNKNOWN, "farshore site role --site east")
         assert told.open_topics == ("trips",)
+
+
+async def test_a_source_that_is_closed_to_other_topics_alone_is_told_to_take_writes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was said to refuse them, and the command that was named opened the others, which may be another site's."""
+    quick(monkeypatch)
+    async with ready(tmp_path) as stage:
+        await die_in(stage, monkeypatch, "drain")
+        await promote_link(stage.link, stage.target, "failover-7")
+        known = await site_standing(stage.source)
+        await set_site_role(stage.source, SiteRole.STANDBY, "somebody", known, [TOPIC, "hotels"])
+        async with machine(HEIR, stage.link) as sites:
+            log = await stage.log(ID)
+            thaw = f"farshore site thaw --site east --topic {TOPIC}"
+            assert (await plan_abort(log, sites))[-1].command == thaw
+            known = await site_standing(stage.source)
+            await set_site_role(stage.source, SiteRole.STANDBY, "somebody", known, ["hotels"])
+            found = (await plan_abort(log, sites))[-1]
+        assert (found.kind, found.command) == (AbortKind.SOURCE_TAKES_WRITES, "")
