@@ -21,7 +21,7 @@ ClientError
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, Self
 
 from broker.base.errors import FarshoreError
 from broker.wire.errors import ErrorCode
@@ -29,6 +29,12 @@ from broker.wire.errors import ErrorCode
 
 class ClientError(FarshoreError):
     """Talking to a cluster failed."""
+
+    def again(self) -> Self:
+        """The same for another one who waited for it: each that is raised gets a traceback of its own."""
+        found = type(self).__new__(type(self), *self.args)
+        found.__dict__.update(self.__dict__)
+        return found
 
 
 class ConnectionLost(ClientError):

@@ -81,7 +81,7 @@ class OperationsReader:
             if self._read_whole > asked_behind:
                 return self._folding.operations()
             if self._failed is not None and self._failed[0] > asked_behind:
-                raise self._failed[1]
+                raise self._failed[1].again() from self._failed[1]
             self._reads_begun += 1
             try:
                 return await self._read(target)

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 import pytest
 
@@ -247,6 +248,8 @@ async def test_many_who_ask_at_once_are_told_by_two_reads_that_there_is_no_answe
     target.faults.asked.clear()
     told = await asyncio.gather(*(reader.read(target.here) for _ in range(20)), return_exceptions=True)
     assert [type(one) for one in told] == [KafkaError] * 20
+    assert len(set(map(id, told))) == len(set(map(id, (cast(KafkaError, one).__traceback__ for one in told)))) == 20
+    assert len(set(map(str, told))) == 1
     assert target.faults.asked[ApiKey.LIST_OFFSETS] <= 2 * 2, "a read asks for the end, and for the last stable offset"
     target.faults.heal()
     assert list(await reader.read(target.here)) == ["one"], "the next one is told anew"
