@@ -55,7 +55,7 @@ class Coming:
         log = beginning.log
         asked = beginning.detail if log is None else log.entries[0].detail
         self.away = away_of(asked)
-        self._reason: str = asked["intent"]["reason"]
+        self._reason: str = asked.get("intent", {}).get("reason", "")
         self._patience_s = patience_s
         self._exit_code = ExitCode.DONE
         self._switchover: Mapping[str, Any] | None = None
