@@ -153,10 +153,8 @@ def come_back_by(
     refuse(app, link, plan, log)
     show(plan, log)
     confirm_plan(None, yes, question=f"Come back to {link.source.name}?")
-    if not yes and run_async(look_at_one(app, link, folder, operation_id)) != (
-        plan,
-        log,
-    ):  # a person has read it meanwhile
+    is_as_shown = yes or run_async(look_at_one(app, link, folder, operation_id)) == (plan, log)
+    if not is_as_shown:  # a person has read it meanwhile
         raise CommandRefused("the plan holds no more; nothing was changed", AGAIN, ExitCode.REFUSED)
     coming = coming_back(app, link, plan, log, intent)
     try:
