@@ -134,7 +134,8 @@ async def _frozen(sites: Sites) -> Sequence[AbortFinding]:
     if denied is False and not by:
         return []
     by = link.topics if denied is not False else by
-    # The other site does not say that no client went there, and somebody has to. No more is opened than the link's.
+    # The other site does not say that no client went there, and somebody has to. A site that is closed as a whole is
+    # opened so, too, and with an expression that has more than the link's topics all of those.
     thaw = f"farshore site thaw --site {name} {topic_options(by)} --even-if-other-active"
     finding = _stays(AbortKind.SOURCE_REFUSES_WRITES, name, thaw)
     return [replace(finding, open_topics=open_topics)]
