@@ -10,7 +10,7 @@ from mirror.link import Link
 from mirror.offsets.doubt import in_words
 from mirror.offsets.entries import Gap, GapStatus
 from mirror.offsets.offset_map import OffsetMap
-from mirror.offsets.runs import next_taken
+from mirror.offsets.runs import next_landed, next_taken
 from mirror.offsets.state import LinkState
 
 
@@ -32,8 +32,9 @@ def translate_offset(
     """Translate an offset of the source's `topic`; `reverse`: the offset is one at the target.
 
     An offset without a record of its own (compacted, aborted, a marker) becomes that of the next mirrored record.
-    Raises OffsetNotMirrored, also of what was left at the source; OffsetDeclined while the partition stands where
-    offsets are in doubt; and the ClientError that kept the partition's log at the target from being read.
+    Raises OffsetNotMirrored, also of what was left at the source, or may be a link back's; OffsetDeclined while the
+    partition stands where offsets are in doubt; and the ClientError that kept the partition's log at the target from
+    being read.
     """
     gap = state.entries.in_doubt(asks_source=False).get((topic, partition))
     if isinstance(gap, Gap):
@@ -45,6 +46,7 @@ def translate_offset(
         raise state.unread[topic, partition]
     if not reverse:
         _refuse_left(link, state, topic, partition, offset)
+    _refuse_others(link, state, topic, partition, offset, reverse)
     offset_map = state.map
     translate = offset_map.to_source if reverse else offset_map.to_target
     found = translate(topic, partition, offset)
@@ -68,6 +70,31 @@ def _refuse_left(link: Link, state: LinkState, topic: str, partition: int, offse
             left = f"{gap.source_from} to {gap.source_to - 1} were left at {link.source.name} by a person"
             hint = f"`farshore stranded list --link {link.name}` has what was left; ask for {gap.source_to}, behind it"
             raise OffsetNotMirrored(f"{text} {left}", hint)
+
+
+def _refuse_others(link: Link, state: LinkState, topic: str, partition: int, offset: int, reverse: bool) -> None:
+    """In a topic that a link back carries, too, a record that this one did not bring may be at both sites all the same,
+    and far from the next one that it did.
+    """
+    backs = [back.name for back in link.reverse_links if back.selects_topic(topic)]
+    found = state.map.find(topic, partition)
+    if not backs or found is None or found.end is None or not found.intervals:
+        return
+    site, run, to = link.source, next_taken(found, offset), max(found.position, found.end.source_next)
+    if reverse:
+        site, run, to = link.target, next_landed(found, offset), found.end.target_next
+    first = None if run is None else run.target if reverse else run.source
+    if offset >= to or first == offset:
+        return
+    behind = "; and none behind that" if first is None else f"; the next that it brought is at {first}"
+    other = "" if reverse else " --reverse"
+    asked = (
+        f"farshore offsets translate --link {backs[0]} --topic {topic} --partition {partition} --offset {offset}{other}"
+    )
+    raise OffsetNotMirrored(
+        f"{link.name} brought no record at offset {offset} of {topic} partition {partition} at {site.name}{behind}",
+        f"it may be one that came, or went, by {backs[0]}: `{asked}`",
+    )
 
 
 def _not_mirrored(

@@ -28,7 +28,8 @@ def translate_command(
 ) -> None:
     """Translate an offset exactly, or say that it cannot be.
 
-    An offset without a record of its own (compacted, aborted, a marker) becomes that of the next mirrored record.
+    An offset without a record of its own (compacted, aborted, a marker) becomes that of the next mirrored record; in a
+    topic that a link back carries, too, it is refused, as what is there may be that link's.
     """
     link = context.link(link_name)
 

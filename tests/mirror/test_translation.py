@@ -95,3 +95,27 @@ def test_what_was_left_at_the_source_has_no_place_unless_it_was_brought_since() 
     with pytest.raises(OffsetNotMirrored, match=r"offset 15 .* is not at west: offsets 15 to 17 were left at east"):
         translate_offset(LINK, stands, "orders", 0, 15, reverse=False)
     assert translate_offset(LINK, state(left), "orders", 0, 15, reverse=False).target_offset == 5, "mirrored anew"
+
+
+@pytest.mark.parametrize(
+    ("offset", "reverse", "behind"),
+    [
+        (21, False, "the next that it brought is at 30"),
+        (12, True, "the next that it brought is at 14"),
+        (40, False, ""),
+    ],
+)
+def test_a_record_of_a_link_back_is_not_taken_for_the_next_one_of_the_link(
+    offset: int, reverse: bool, behind: str
+) -> None:
+    """It was told as far behind the place where it is."""
+    back = replace(LINK, name="west-east", source=LINK.target, target=LINK.source, topic_names="same")
+    link = replace(LINK, topic_names="same", reverse_links=(back,))
+    intervals = [Interval(10, 0), Interval(20, 14), Interval(30, 14)]
+    stands = replace(state(), map=OffsetMap({("orders", 0): PartitionMap(intervals, End(40, 24), 44)}))
+    with pytest.raises(OffsetNotMirrored, match=f"east-west brought no record at .*{behind}") as refused:
+        translate_offset(link, stands, "orders", 0, offset, reverse=reverse)
+    assert ("--link west-east" in refused.value.hint, "--reverse" in refused.value.hint) == (True, not reverse)
+    for here, there in ((10, 0), (19, 9), (30, 14), (39, 23), (44, 24)):
+        assert translate_offset(link, stands, "orders", 0, here, reverse=False).target_offset == there
+    assert translate_offset(link, stands, "orders", 0, 24, reverse=True).source_offset == 44
