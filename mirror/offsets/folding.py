@@ -120,6 +120,7 @@ class Folding:
                 self.checkpoints[entry.topic, entry.partition] = entry
                 self.written_at[entry.topic, entry.partition] = record.offset
             case Gap():
+                self.gaps.pop(gap_key(entry), None)  # in the order of their last writing, as compaction leaves them
                 self.gaps[gap_key(entry)] = entry
                 if entry.kind is GapKind.DELETED:
                     self.deleted_at[gap_key(entry)] = record.offset

@@ -170,8 +170,17 @@ class StateEntries:
         return {(g.topic, g.partition): g for g in self.gaps.values() if g.status is GapStatus.STOPPED}
 
     def left_at_source(self) -> list[Gap]:
-        """Stranded records that stay at the source alone, whether the link has gone on behind them yet or not."""
-        return [g for g in self.gaps.values() if g.kind is GapKind.STRANDED and g.status is not GapStatus.GONE]
+        """Stranded records that stay at the source alone, whether the link has gone on behind them yet or not. Those of
+        a topic that was made anew since went with it, and where a source was mirrored anew they were, too.
+        """
+        left = dict[tuple[str, int], list[Gap]]()
+        for gap in self.gaps.values():  # in the order of their writing: times are of several machines' clocks
+            where = gap.topic, gap.partition
+            if gap.kind is GapKind.STRANDED and gap.status is not GapStatus.GONE:
+                left.setdefault(where, []).append(gap)
+            elif gap.kind in (GapKind.RECREATED, GapKind.MIRRORED_ANEW) and gap.status is GapStatus.PASSED:
+                left.pop(where, None)
+        return [gap for gaps in left.values() for gap in gaps]
 
     def in_doubt(self, *, asks_source: bool) -> dict[Where, Gap | Hold]:
         """The partitions where an offset may mean another record than the mirrored one, and why (`doubt.py`).

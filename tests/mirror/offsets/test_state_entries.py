@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from broker.client.site import Site
 from mirror.heartbeat import Pulse, judge_heartbeat, weakest
 from mirror.link import Link
-from mirror.offsets.entries import LinkRun, Owner, RunState, Writer
+from mirror.offsets.acceptance import gap_key
+from mirror.offsets.entries import Gap, GapKind, GapStatus, LinkRun, Owner, RunState, Writer
 from mirror.offsets.group_entries import GroupSyncs, GroupSyncTimes
 from mirror.offsets.state_entries import StateEntries, join_units
 from mirror.offsets.topic_entries import TopicPause
@@ -82,3 +85,21 @@ def test_units_of_which_an_operation_changed_some_are_apart() -> None:
     assert not join_units(LINK, {0: part(0, promoted), 1: part(1, later), 2: part(2, promoted)}).units_apart
     assert join_units(LINK, {0: part(0, promoted), 1: part(1, resumed), 2: part(2, promoted)}).units_apart
     assert join_units(LINK, {0: part(0, promoted), 1: part(1), 2: part(2, promoted)}).units_apart
+
+
+@pytest.mark.parametrize("kind", [GapKind.RECREATED, GapKind.MIRRORED_ANEW])
+def test_what_was_left_of_a_topic_that_was_made_anew_since_is_left_no_more(kind: GapKind) -> None:
+    """A switchover said of records of the old topic that they stay at the source, and that nobody had replayed them."""
+
+    def gap(kind: GapKind, partition: int, source_from: int, status: GapStatus) -> Gap:
+        return Gap("flights", partition, kind, source_from, source_from + 5, 9, status, 1, "")
+
+    old = [gap(GapKind.STRANDED, partition, 7, GapStatus.PASSED) for partition in (0, 1)]
+    new = gap(GapKind.STRANDED, 0, 30, GapStatus.ACCEPTED)
+
+    def left(*gaps: Gap) -> list[Gap]:
+        return StateEntries(LINK, exists=True, gaps={gap_key(one): one for one in gaps}).left_at_source()
+
+    assert left(*old, gap(kind, 0, 12, GapStatus.ACCEPTED)) == old, "the link has yet to begin with the new one"
+    assert left(*old, gap(kind, 0, 12, GapStatus.PASSED)) == old[1:]
+    assert left(*old, gap(kind, 0, 12, GapStatus.PASSED), new) == [old[1], new]
