@@ -9,9 +9,10 @@ from mirror.findings import resume_command
 from mirror.link import Link
 from mirror.offsets.doubt import in_words
 from mirror.offsets.entries import Gap, GapStatus
-from mirror.offsets.offset_map import OffsetMap
+from mirror.offsets.offset_map import OffsetMap, PartitionMap
 from mirror.offsets.runs import next_landed, next_taken
 from mirror.offsets.state import LinkState
+from mirror.offsets.state_entries import StateEntries
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,10 +45,14 @@ def translate_offset(
         raise OffsetDeclined(f"{text}: an offset may mean another record now than the one that was mirrored", hint)
     if (topic, partition) in state.unread:
         raise state.unread[topic, partition]
-    if not reverse:
-        _refuse_left(link, state, topic, partition, offset)
-    _refuse_others(link, state, topic, partition, offset, reverse)
     offset_map = state.map
+    known = offset_map.find(topic, partition)
+    first = _first_brought(known, offset, reverse) if known is not None else None
+    if first != offset:
+        if not reverse:
+            _refuse_left(link, state.entries, topic, partition, offset)
+        if known is not None:
+            _refuse_others(link, known, first, topic, partition, offset, reverse)
     translate = offset_map.to_source if reverse else offset_map.to_target
     found = translate(topic, partition, offset)
     if found is None:
@@ -56,15 +61,15 @@ def translate_offset(
     return Translation(link.name, topic, link.target_topic(topic), partition, source_offset, target_offset)
 
 
-def _refuse_left(link: Link, state: LinkState, topic: str, partition: int, offset: int) -> None:
-    """Unlike what was never there to be mirrored, a record that was left is missed at the target; unless it was brought
-    since, from a source that is mirrored anew.
-    """
-    found = state.map.find(topic, partition)
-    run = next_taken(found, offset) if found is not None else None
-    if run is not None and run.source <= offset:
-        return
-    for gap in state.entries.left_at_source():
+def _first_brought(known: PartitionMap, offset: int, reverse: bool) -> int | None:
+    """Where the first record at or behind the offset stands that the link brought; None: it brought none of them."""
+    run = next_landed(known, offset) if reverse else next_taken(known, offset)
+    return None if run is None else run.target if reverse else run.source
+
+
+def _refuse_left(link: Link, entries: StateEntries, topic: str, partition: int, offset: int) -> None:
+    """Unlike what was never there to be mirrored, a record that was left is missed at the target."""
+    for gap in entries.left_at_source():
         if (gap.topic, gap.partition) == (topic, partition) and gap.source_from <= offset < gap.source_to:
             text = f"offset {offset} of {topic} partition {partition} is not at {link.target.name}: offsets"
             left = f"{gap.source_from} to {gap.source_to - 1} were left at {link.source.name} by a person"
@@ -72,19 +77,19 @@ def _refuse_left(link: Link, state: LinkState, topic: str, partition: int, offse
             raise OffsetNotMirrored(f"{text} {left}", hint)
 
 
-def _refuse_others(link: Link, state: LinkState, topic: str, partition: int, offset: int, reverse: bool) -> None:
+def _refuse_others(
+    link: Link, known: PartitionMap, first: int | None, topic: str, partition: int, offset: int, reverse: bool
+) -> None:
     """In a topic that a link back carries, too, a record that this one did not bring may be at both sites all the same,
-    and far from the next one that it did.
+    and far from the `first` one behind it that it did.
     """
     backs = [back.name for back in link.reverse_links if back.selects_topic(topic)]
-    found = state.map.find(topic, partition)
-    if not backs or found is None or found.end is None or not found.intervals:
+    if not backs or known.end is None or not known.intervals:
         return
-    site, run, to = link.source, next_taken(found, offset), max(found.position, found.end.source_next)
+    site, to = link.source, max(known.position, known.end.source_next)
     if reverse:
-        site, run, to = link.target, next_landed(found, offset), found.end.target_next
-    first = None if run is None else run.target if reverse else run.source
-    if offset >= to or first == offset:
+        site, to = link.target, known.end.target_next
+    if offset >= to:
         return
     behind = "; and none behind that" if first is None else f"; the next that it brought is at {first}"
     other = "" if reverse else " --reverse"
