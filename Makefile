@@ -152,21 +152,27 @@ test: setup
 	  trap 'rm -rf "$$TMPDIR"' EXIT
 	fi
 	echo "test: $(words $(lanes)) lanes, $(SIDE_BY_SIDE) at a time; what one has to say is shown when it ends, the first in some minutes" >&2
-	$(again) --no-print-directory --keep-going --output-sync=target --jobs $(SIDE_BY_SIDE) $(lanes:%=lane-%)
+	rm -rf $(lane_caches)
+	$(again) --no-print-directory --keep-going --output-sync=target --jobs $(SIDE_BY_SIDE) SECOND_GO=1 $(lanes:%=lane-%)
+	$(BIN)/python -m tests.second_go $(lane_caches)
 
 # Not by its name: with --dry-run, a recipe that has that is run.
 again := $(MAKE)
 SIDE_BY_SIDE := 8
+lane_caches := .cache/pytest
 timed = TIMEFORMAT="$@: %0R s, of a processor %0U and %0S s"; time
+# In `make test` tests that failed have a second go behind all lanes, alone: pytest notes which. Any other end fails here.
+pytest_lane = $(timed) $(PYTEST) -m "not slow" -o cache_dir=$(lane_caches)/$@ $(1) || \
+  [[ $$? == 1 && -n "$(SECOND_GO)" && -s $(lane_caches)/$@/v/cache/lastfailed ]]
 
 .PHONY: $(lanes:%=lane-%)
 $(patsubst %,lane-%,$(filter-out $(bare),$(lanes))): | tools
 lane-lint: setup
 	@$(check)
 lane-rest: setup
-	@$(timed) $(PYTEST) -m "not slow" $(foreach lane,$(LANES),$(patsubst %,--ignore=%,$($(lane))))
+	@$(call pytest_lane,$(foreach lane,$(LANES),$(patsubst %,--ignore=%,$($(lane)))))
 $(LANES:%=lane-%): lane-%: setup
-	@$(timed) $(PYTEST) -m "not slow" $($*)
+	@$(call pytest_lane,$($*))
 
 # The tests that need nothing but Python: no Java, no servers of others.
 unit: setup
