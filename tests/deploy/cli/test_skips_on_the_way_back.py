@@ -29,6 +29,8 @@ from failover.planning.intent import Intent
 from failover.planning.staying import NONE_AWAY
 from failover.running.steps import Operation
 from mirror.link import Link
+from mirror.offsets.group_entries import GroupAction
+from mirror.offsets.state import read_entries
 from tests.failover.failback.returning import ID, group_at_east, ready
 from tests.failover.failback.stage import Lost
 from tests.failover.machines import HEIR, machine
@@ -55,9 +57,12 @@ class File:
         return True
 
 
-async def is_carried_on(lost: Lost) -> bool:
-    """To the first record behind both that the group has not read."""
-    return await group_at_east(lost) > 53
+async def is_seen(lost: Lost) -> bool:
+    """By a pass of the link back, which carries it on to the first record behind both that the group has not read; or
+    that had already seen it there when the group was set back: then it stands where somebody put it.
+    """
+    (group,) = (await read_entries(lost.back, lost.stage.source)).groups.by_group.values()
+    return await group_at_east(lost) > 53 or GroupAction.SKIP_SET_BACK in group.waiting.values()
 
 
 async def test_a_group_that_a_reader_at_the_old_source_puts_forward_again_is_refused_by_name(
@@ -71,7 +76,7 @@ async def test_a_group_that_a_reader_at_the_old_source_puts_forward_again_is_ref
     async def switch_over(lost: Lost, journal: OperationJournal) -> SwitchoverEnd:
         if not moved:
             await commit_offsets(lost.stage.source, GROUP, {PARTITIONS[0]: CommittedOffset(53)})
-            await eventually(lambda: is_carried_on(lost), "a pass of the link back")
+            await eventually(lambda: is_seen(lost), "a pass of the link back")
         app = cast(AppContext, File(lost))
         moved.append(await way_back._switch_over(app, lost.there, lost.back, journal, NONE_AWAY))
         if (refused := moved[-1].refused) is not None:
@@ -89,7 +94,7 @@ async def test_a_group_that_a_reader_at_the_old_source_puts_forward_again_is_ref
 
     async with ready(tmp_path, monkeypatch) as lost, machine(HEIR, lost.there) as (sites,):
         reads_next = await lost.stage.next_record(lost.stage.target, PARTITIONS[0])
-        with pytest.raises(SkipsMore, match=rf"{GROUP} on {TOPIC}-0 \(at most 19\)") as refused:
+        with pytest.raises(SkipsMore, match=rf"{GROUP} on {TOPIC}-0 \(at most (14|19)\)") as refused:
             await come(sites)
         assert refused.value.hint.endswith("then the same command goes on, and sets them back")
         assert moved[0].exit_code is ExitCode.REFUSED
