@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from broker.client.site_role import site_standing
-from failover.errors import OperationUnderWay
+from failover.errors import NotDrained, OperationUnderWay
 from failover.freezing.hooks import Hooks
 from failover.journal.standing import OperationState, standing_of
 from failover.planning.intent import Intent
@@ -75,7 +75,8 @@ async def test_no_two_are_verified_and_no_site_is_left_closed(
         moved = [one for one in found if not isinstance(one, BaseException)]
         refused = [one for one in found if isinstance(one, BaseException)]
         assert len(moved) <= 1
-        assert all(isinstance(one, OperationUnderWay) for one in refused), refused
+        # On a busy machine the later one may give up behind its drain: before the fence, with nothing changed.
+        assert all(isinstance(one, OperationUnderWay | NotDrained) for one in refused), refused
         standing = [await site_standing(site) for site in (stage.source, stage.target)]
         active = [one for one in standing if one is not None and one.takes_writes]
         assert len(active) == 2 - len(moved), standing
