@@ -137,7 +137,7 @@ class NotMovable(GateRefused):
         self.groups = tuple(groups)
         super().__init__(
             f"it is not known where {', '.join(groups)} would go on at the target; nothing was changed",
-            hint=f"see `farshore group describe`; to go on without: {leave_options(groups)}",
+            hint=f"to go on, and leave what is unknown of them as it is there: {leave_options(groups)}",
         )
 
 

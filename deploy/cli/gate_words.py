@@ -173,7 +173,8 @@ _REASONS: dict[RefusalReason, tuple[str, str]] = {
     ),
     RefusalReason.GROUP_NOT_MOVABLE: (
         "it is not known where the group {subject} would go on at the target",
-        "see `farshore group describe`; to go on and leave what is unknown of it as it is, add --leave-group {subject}",
+        "`farshore group describe --site {target} --group {subject}` has where it stands there; to go on, and leave "
+        "what is unknown of it as it is, add --leave-group {subject}",
     ),
     RefusalReason.GROUP_WENT_ON: (
         "since the plan was made the group {subject} went on at the target, or that lost what it reads next: "
@@ -223,6 +224,13 @@ _LEFT_BY_NAME = (
     RefusalReason.PARTITION_UNANSWERED,
     RefusalReason.GROUP_UNANSWERED,
 )
+_CONSENTED = (
+    RefusalReason.SOURCE_ANSWERS,
+    RefusalReason.SOURCE_PARTLY_THERE,
+    RefusalReason.SOURCE_SEEN_BY_WORKER,
+    RefusalReason.SOURCE_REPLACED,
+    RefusalReason.DATA_LOSS_NOT_ALLOWED,
+)
 _IN_USE = (RefusalReason.GROUP_ACTIVE_AT_TARGET, RefusalReason.GROUP_OF_OTHER_TYPE)
 
 
@@ -257,15 +265,19 @@ def refusal_of(plan: OperationPlan) -> GateRefused | None:
 def refused_by(
     refusals: Sequence[GateRefusal], source: str, target: str, reasons: Sequence[tuple[str, str]] = ()
 ) -> GateRefused:
-    """As `refusal_of`, of at least one: where the first may be left by name, with every name that may be. `reasons`: of
-    each, where they are not those of `reason_of`.
+    """As `refusal_of`, of at least one: where the first goes by consent, or may be left by name, with every option that
+    the others want. `reasons`: of each, where they are not those of `reason_of`.
     """
     told = reasons or [reason_of(refusal, source, target) for refusal in refusals]
     left = [refusal for refusal in refusals if refusal.reason in _LEFT_BY_NAME]
     hint = told[0][1]
+    places = [one.subject for one in left if one.reason is RefusalReason.PARTITION_UNANSWERED]
+    groups = [one.subject for one in left if one.reason is not RefusalReason.PARTITION_UNANSWERED]
+    options = f"{leave_partition_options(places)} {leave_options(groups)}".strip()
     if refusals[0].reason in _LEFT_BY_NAME and len(left) > 1:
-        places = [one.subject for one in left if one.reason is RefusalReason.PARTITION_UNANSWERED]
-        groups = [one.subject for one in left if one.reason is not RefusalReason.PARTITION_UNANSWERED]
-        options = f"{leave_partition_options(places)} {leave_options(groups)}".strip()
         hint = f"to go on and leave what is unknown of them as it is: {options}"
+    elif refusals[0].reason in _CONSENTED:  # or the next try would be refused for the rest
+        is_lossy = any(one.reason is RefusalReason.DATA_LOSS_NOT_ALLOWED for one in refusals[1:])
+        if rest := f"{'--allow-data-loss ' if is_lossy else ''}{options}".strip():
+            hint = f"{hint}; a failover that goes on then wants {rest}, too"
     return GateRefused("; ".join(message for message, _ in told), hint=hint)

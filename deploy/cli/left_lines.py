@@ -8,7 +8,7 @@ from deploy.cli.tables import counted
 from failover.journal.standing import OperationStanding
 from failover.journal.values import Event, OperationLog
 from failover.planning.left import LeftPartition
-from failover.planning.moves import MoveKind
+from failover.planning.moves import GroupMove, MoveKind
 from failover.planning.plan import OperationPlan
 from failover.planning.staying import StayingLink
 from failover.running.result import OperationResult
@@ -102,9 +102,15 @@ def groups_unknown(result: OperationResult) -> tuple[str, ...]:
 def groups_not_moved(result: OperationResult) -> tuple[str, ...]:
     """Those that stand where they stood, and should not: nobody consented to that."""
     places = {(one.subject, one.partition) for one in result.differences if one.kind is DifferenceKind.GROUP_NOT_MOVED}
-    unknown = [move for move in result.moves if move.kind is MoveKind.UNKNOWN]
-    found = {move.group for move in unknown if (f"{move.group} on {move.topic}", move.partition) in places}
+    found = {
+        move.group for move in unknown_moves(result) if (f"{move.group} on {move.topic}", move.partition) in places
+    }
     return tuple(sorted(found))
+
+
+def unknown_moves(result: OperationResult) -> tuple[GroupMove, ...]:
+    """Of which it is not known where the group goes on."""
+    return tuple(move for move in result.moves if move.kind is MoveKind.UNKNOWN)
 
 
 def _left(left: LeftPartition, target: str) -> str:

@@ -14,8 +14,9 @@ from broker.base.errors import FarshoreError
 from broker.client.cluster import Cluster
 from broker.client.fanout import both
 from broker.client.topics import list_topics
-from deploy.cli.left_lines import groups_not_moved, groups_to_move, groups_unknown
+from deploy.cli.left_lines import groups_not_moved, groups_to_move, groups_unknown, unknown_moves
 from deploy.cli.terminal import AppContext
+from failover.errors import leave_options
 from failover.failback.looking import find_link_back
 from failover.freezing.denials import topic_options
 from failover.observing.contact import SiteFinding
@@ -107,7 +108,7 @@ def next_steps(
     here, there = link.source.name, link.target.name
     if not result.verified:
         return tuple(_not_verified(result, link))
-    steps = [*_starting(result, link, staying)]
+    steps = [*_starting(result, link, staying, is_two_way=bool(back))]
     if result.is_unwatched:
         what = f"when {here} answers again, before a producer reaches it: what only it has"
         steps.append(NextStep(what, f"farshore stranded list --link {link.name}"))
@@ -145,8 +146,10 @@ def next_steps(
     return tuple(steps)
 
 
-def _starting(result: OperationResult, link: Link, staying: Sequence[str]) -> Iterable[NextStep]:
-    """Up to the start of applications at the target, with those that are not to start with the others."""
+def _starting(result: OperationResult, link: Link, staying: Sequence[str], *, is_two_way: bool) -> Iterable[NextStep]:
+    """Up to the start of applications at the target, with those that are not to start with the others. `is_two_way`: a
+    link brings back what is written there.
+    """
     here, there = link.source.name, link.target.name
     if result.stranded or result.is_source_open:
         what = f"stop what writes at {here}: it would bring more of what is only there, behind what the mirror carried"
@@ -157,9 +160,11 @@ def _starting(result: OperationResult, link: Link, staying: Sequence[str]) -> It
     if result.source_readers:
         yield NextStep(f"stop what reads at {here}")
     if result.late_commits:
-        groups = " ".join(f"--group {shlex.quote(one)}" for one in sorted({late.group for late in result.late_commits}))
+        named = _group_options({late.group for late in result.late_commits})
+        if beyond := _read_beyond(result) if is_two_way else ():
+            named += f" {leave_options(beyond)}"
         what = f"stop what reads at {here} as these groups without joining them; then, before it starts at {there}"
-        yield NextStep(what, f"farshore {result.operation.value} --link {link.name} {groups}{_consent(result)}")
+        yield NextStep(what, f"farshore {result.operation.value} --link {link.name} {named}{_consent(result)}")
     yield from held_rights(link)
     but = f"; but not what reads or writes along {', '.join(staying)}: that stays at {here}" if staying else ""
     yield NextStep(f"start producers and consumers at {there}: {link.target.bootstrap_servers}{but}")
@@ -203,41 +208,67 @@ def _consent(result: OperationResult) -> str:
     return f" --allow-data-loss{LEAVES_SOURCE.get(result.source_finding, '')}"
 
 
-def _consent_by_then(result: OperationResult) -> str:
-    """As `_consent`, of one that waits for the source to tell more: it answers by then, in part or wholly."""
-    if result.operation is Operation.SWITCHOVER:
-        return ""
-    return " --allow-data-loss --even-if-source-answers --even-if-source-partly-there"
-
-
 def _groups_behind(result: OperationResult, link: Link) -> Iterable[NextStep]:
     """Those that are not to start with the others, and how they follow."""
     there, consent = link.target.name, _consent(result)
     if result.not_named:
-        named = " ".join(f"--group {shlex.quote(group)}" for group in result.not_named)
         what = f"but not these groups, which were not asked for: before they start at {there}"
-        yield NextStep(what, f"farshore {result.operation.value} --link {link.name} {named}{consent}")
-    if unknown := groups_unknown(result):
-        named = " ".join(f"--group {shlex.quote(group)}" for group in unknown)
+        command = f"farshore {result.operation.value} --link {link.name} {_group_options(result.not_named)}{consent}"
+        yield NextStep(what, command)
+    yield from _groups_unknown(result, link)
+    if left := groups_to_move(result):
+        what = f"but not these groups: first, when what did not answer at {there} does again"
+        yield NextStep(what, f"farshore failover --link {link.name} {_group_options(left)}{consent}")
+
+
+def _groups_unknown(result: OperationResult, link: Link) -> Iterable[NextStep]:
+    """Those that were left by consent. Of a source that told where they stand there asking again says no more."""
+    here, there = link.source.name, link.target.name
+    unknown, told = groups_unknown(result), set[str]()
+    if result.source_finding is SiteFinding.ALIVE:
+        moves = unknown_moves(result)
+        told = {move.group for move in moves} - {move.group for move in moves if move.source_offset is None}
+    if later := [group for group in unknown if group not in told]:
         what = (
             f"but not these groups, of which it is not known where they go on: before they start at {there}, when "
-            f"{link.source.name} tells that (a failover with --to-datetime sets them to a time)"
+            f"{here} tells that (a failover with --to-datetime sets them to a time)"
         )
-        consent_then = _consent_by_then(result)
-        yield NextStep(what, f"farshore {result.operation.value} --link {link.name} {named}{consent_then}")
-    if left := groups_to_move(result):
-        named = " ".join(f"--group {shlex.quote(group)}" for group in left)
-        what = f"but not these groups: first, when what did not answer at {there} does again"
-        yield NextStep(what, f"farshore failover --link {link.name} {named}{consent}")
+        consent = ""  # it answers by then, in part or wholly
+        if result.operation is Operation.FAILOVER:
+            consent = " --allow-data-loss --even-if-source-answers --even-if-source-partly-there"
+        yield NextStep(what, f"farshore {result.operation.value} --link {link.name} {_group_options(later)}{consent}")
+    for group in (one for one in unknown if one in told):
+        where = f"group {group} with them: where it stands at {here} is no place at {there}, which lacks records"
+        what = (
+            f"but not {where}; started as it stands there, it reads again what it read at {here} since it was carried"
+        )
+        yield NextStep(what, f"farshore group describe --link {link.name} --group {shlex.quote(group)}")
+
+
+def _read_beyond(result: OperationResult) -> tuple[str, ...]:
+    """Groups that committed behind the fence where the target lacks records: there no offset of it means the same,
+    where others write behind what it has.
+    """
+    ends = {(loss.topic, loss.partition): loss.first_offset for loss in result.losses if not loss.is_none}
+    ends |= {(one.topic, one.partition): one.first_offset for one in result.stranded}
+    found = set[str]()
+    for late in result.late_commits:
+        end = ends.get((late.topic, late.partition))
+        if end is not None and late.found_offset is not None and late.found_offset > end:
+            found.add(late.group)
+    return tuple(sorted(found))
+
+
+def _group_options(groups: Iterable[str]) -> str:
+    return " ".join(f"--group {shlex.quote(group)}" for group in sorted(groups))
 
 
 def _not_verified(result: OperationResult, link: Link) -> Iterable[NextStep]:
     """Groups that were not moved are moved alone: the others stand where they are to, and may read on by now."""
     if unmoved := groups_not_moved(result):
-        named = " ".join(f"--group {shlex.quote(group)}" for group in unmoved)
-        consent = _consent(result)
+        named = _group_options(unmoved)
         what = f"these groups were not moved: before they start at {link.target.name}, when nothing keeps them any more"
-        yield NextStep(what, f"farshore {result.operation.value} --link {link.name} {named}{consent}")
+        yield NextStep(what, f"farshore {result.operation.value} --link {link.name} {named}{_consent(result)}")
     if any(one.kind is not DifferenceKind.GROUP_NOT_MOVED for one in result.differences) or not unmoved:
         yield NextStep("it was not verified: when what was found is seen to, run the same command again")
 

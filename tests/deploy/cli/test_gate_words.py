@@ -63,3 +63,14 @@ def test_of_several_links_every_group_that_may_be_left_is_named() -> None:
     found = [GateRefusal(RefusalReason.GROUP_UNANSWERED, group, "no coordinator") for group in ("analysts", "b g")]
     refused = refused_by(found, "east", "west")
     assert str(refused.hint).endswith("as it is: --leave-group analysts --leave-group 'b g'")
+
+
+def test_the_hint_of_a_consent_names_those_that_the_other_refusals_want() -> None:
+    found = [
+        GateRefusal(RefusalReason.SOURCE_ANSWERS, "east"),
+        GateRefusal(RefusalReason.DATA_LOSS_NOT_ALLOWED, "east"),
+        GateRefusal(RefusalReason.GROUP_NOT_MOVABLE, "b g"),
+    ]
+    more = str(refused_by(found, "east", "west").hint).partition("; ")[2]
+    assert more == "a failover that goes on then wants --allow-data-loss --leave-group 'b g', too"
+    assert ";" not in str(refused_by(found[:1], "east", "west").hint)

@@ -11,7 +11,7 @@ from broker.client.site import Site
 from deploy.cli.failover_tables import summary
 from deploy.cli.late_lines import late_commits_line, read_on_line, stranded_line, unwatched_line
 from deploy.cli.next_steps import back_at_once, for_refused, merged, name_back, next_steps
-from failover.losses.statements import Certainty, LossTotal
+from failover.losses.statements import Certainty, LossTotal, PartitionLoss
 from failover.losses.stranded import StrandedRange
 from failover.observing.contact import SiteFinding
 from failover.planning.intent import Intent
@@ -246,6 +246,28 @@ def test_whom_a_consent_left_as_nobody_knew_where_he_goes_on_is_named_with_a_com
         f"farshore failover --link there --group b {by_then}",
         "farshore failover --link there --group c --allow-data-loss",
     ]
+
+
+def test_of_a_source_that_told_where_a_group_stands_nothing_more_is_waited_for() -> None:
+    """The command that was named asked it again, and was refused as the first one had been."""
+    unknown = GroupMove("b c", "flights", 0, "flights", MoveKind.UNKNOWN, 8, None, "", stood_at=3)
+    left = replace(LOST, left_groups=("b c",), moves=(unknown,), source_finding=SiteFinding.ALIVE, verified=True)
+    told = [command for command in commands(left, BACK) if "--group" in command]
+    assert told == ["group describe --link there --group 'b c'"]
+    untold = replace(left, moves=(unknown, replace(unknown, partition=1, source_offset=None)))
+    assert any("when east tells that" in step.what for step in next_steps(untold, LINK, (BACK,), {}))
+
+
+def test_who_read_on_in_what_the_target_lacks_is_moved_as_far_as_it_has_that() -> None:
+    """Where others write behind what the target has, the command that was named was refused."""
+    loss = PartitionLoss("flights", 0, Certainty.EXACT, 4, 4, 6, 10)
+    late = (LateCommit("a", "flights", 0, 3, 8), LateCommit("b", "flights", 0, 3, 5))
+    read_on = replace(LOST, losses=(loss,), late_commits=late)
+    named = "failover --link there --group a --group b"
+    assert commands(read_on, BACK)[0] == f"{named} --leave-group a --allow-data-loss"
+    assert commands(read_on)[0] == f"{named} --allow-data-loss", "what is at the target ends where nobody writes"
+    stranded = StrandedRange("flights", 0, 4, 10, 4)
+    assert "--leave-group a --leave-group b" in commands(replace(read_on, stranded=(stranded,)), BACK)[1]
 
 
 @pytest.mark.parametrize(
