@@ -21,7 +21,7 @@ from deploy.cli.deciding import are_clients_at_target, steps_behind_resume
 from deploy.cli.failover_tables import tell_next
 from deploy.cli.next_steps import look_at_links_back
 from deploy.cli.parameters import GapOption, PartitionName, StartOption, StartTime
-from deploy.cli.resuming import Resuming, amid_no_operation, note_partings
+from deploy.cli.resuming import Resuming, amid_no_operation, note_partings, tell_nothing_to_do
 from deploy.cli.rights import rights_command
 from deploy.cli.status import tell_next_steps
 from deploy.cli.stranded_ways import StrandedWay, TailsGoing, stranded_in_the_way, tell_tails
@@ -142,7 +142,7 @@ def resume_command(
         adopt_target(link, plan, entries.run, dry_run=dry_run, yes=yes, output=output)
         return
     if plan is ResumeBlocker.MAY_RUN_ALREADY:
-        click.echo(f"link {link.name} may run already: there is nothing to resume", err=True)
+        tell_nothing_to_do(link, f"link {link.name} may run already: there is nothing to resume", dry_run=dry_run)
         if output != Output.TABLE:
             emit({"link": link.name, "blocker": plan}, output)
         return
@@ -311,7 +311,7 @@ def retry_command(context: AppContext, link_name: str | None, dry_run: bool, yes
     link = context.link(link_name)
     entries, plan = run_async(with_both_sites(link, partial(_plan_retry, link)))
     if plan is ResumeBlocker.NOTHING_HELD:
-        click.echo(f"link {link.name} holds nothing: there is nothing to try again", err=True)
+        tell_nothing_to_do(link, f"link {link.name} holds nothing: there is nothing to try again", dry_run=dry_run)
         return
     if plan is ResumeBlocker.PROMOTED:
         raise _not_promoted(link)

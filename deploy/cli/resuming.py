@@ -80,6 +80,20 @@ async def amid_no_operation(link: Link, source: Cluster | None, target: Cluster)
     refuse_amid(link.name, await load_operations(target), now_ms)
 
 
+def tell_nothing_to_do(link: Link, text: str, *, dry_run: bool) -> None:
+    """Of a link that runs. Raises OperationUnderWay, NewerVersion where an operation is about to fence it that has not
+    ended: who lets it run means to stay, and that may have closed the source to its clients.
+    """
+
+    async def refuse_amid_move() -> None:
+        async with Cluster(link.target, client_id="farshore-cli") as target:
+            refuse_amid(link.name, await load_operations(target), target.clock.now_ms())
+
+    if not dry_run:
+        run_async(refuse_amid_move())
+    click.echo(text, err=True)
+
+
 def note_partings(link: Link) -> None:
     """Say where the link is going to stop at once: its source is not what was mirrored any more; and what its target
     lacks of its own that it does not bring.

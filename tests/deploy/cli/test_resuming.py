@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
 
 from deploy.cli.resuming import Resuming, amid_no_operation
+from deploy.cli.terminal import ExitCode
 from failover.errors import FailoverError, OperationUnderWay, WorldChanged
 from failover.failback.stranding import look_for_stranded
 from failover.freezing.hooks import Hooks
@@ -14,6 +16,8 @@ from failover.running.taking_up import resume
 from mirror.offsets.entries import LinkRun
 from mirror.offsets.operations import pause_link, promote_link, resume_link
 from mirror.offsets.state import read_entries
+from tests.chaos_runs.warm_commands import Said, warm_commands
+from tests.deploy.cli.test_failover import CONFIG
 from tests.failover.failback.stage import Lost, lost_and_back
 from tests.failover.machines import HEIR, machine, quick
 from tests.failover.running.test_taking_up import ID, die_in, ready
@@ -109,3 +113,27 @@ async def test_a_link_of_an_operation_that_has_not_ended_is_not_let_run(
         async with machine(HEIR, stage.link) as sites:
             await resume(await stage.log(ID), sites, Hooks(), "an heir")
         await Resuming(stage.link, stood, "resume-2").resume((), (), stage.source, stage.target)
+
+
+@pytest.mark.parametrize("verb", ["resume", "retry"])
+async def test_nor_is_it_said_to_run_as_it_should_where_the_operation_died_before_its_fence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verb: str
+) -> None:
+    """It ended with 0, and the source stayed closed to its clients."""
+    quick(monkeypatch)
+    async with ready(tmp_path) as stage:
+        east, west = stage.link.source.bootstrap_servers, stage.link.target.bootstrap_servers
+        config = CONFIG.format(east=east, west=west).replace('"east-west"', f'"{stage.link.name}"')
+        (tmp_path / "farshore.toml").write_text(config)
+
+        async def run(option: str = "--yes") -> Said:
+            arguments = ["--config", str(tmp_path / "farshore.toml"), "link", verb, option]
+            return await asyncio.to_thread(warm_commands().run, arguments, tmp_path)
+
+        before = await run()
+        assert (before.code, "there is nothing to" in before.err) == (ExitCode.DONE, True), before.err
+        await die_in(stage, monkeypatch, "drain")
+        said = await run()
+        assert said.code == ExitCode.REFUSED, said.err
+        assert f"{ID} moves {stage.link.name}: " in " ".join(said.err.split())
+        assert (await run("--dry-run")).code == ExitCode.DONE
