@@ -25,6 +25,7 @@ from failover.failback.plan import FailbackPlan
 from failover.failback.stranding import Report
 from failover.failback.way_back import CameBack, Hands, SwitchoverEnd, WayBack
 from failover.journal.log import OperationJournal, load_operations
+from failover.journal.standing import intent_of
 from failover.journal.values import OperationLog
 from failover.observing.observe import observe
 from failover.observing.sites import Sites
@@ -55,7 +56,7 @@ class Coming:
         log = beginning.log
         asked = beginning.detail if log is None else log.entries[0].detail
         self.away = away_of(asked)
-        self._reason: str = asked.get("intent", {}).get("reason", "")
+        self._reason: str = asked["intent"]["reason"] if log is None else intent_of(log).reason
         self._patience_s = patience_s
         self._exit_code = ExitCode.DONE
         self._switchover: Mapping[str, Any] | None = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,12 +12,16 @@ import pytest
 from broker.client.site import Site
 from deploy.cli.failback_words import refuse, show, steps_at_end
 from deploy.cli.terminal import CommandRefused
-from deploy.cli.way_back import is_taken_up
+from deploy.cli.way_back import Coming, is_taken_up
+from deploy.config import FileContext
+from failover.errors import JournalDamaged
+from failover.failback.operation import Beginning
 from failover.failback.plan import BackLink, StandsStill, nothing_left, plan_failback
 from failover.failback.stranding import Stranded
-from failover.journal.values import OperationLog
+from failover.journal.values import GENESIS_HASH, Event, JournalEntry, OperationLog
 from mirror.api import LinkCondition, LinkRun, RunState
 from mirror.link import Link
+from tests.deploy.cli.test_failover import CONFIG
 
 NO_APP: Any = None
 """Only what a file lacks is said by what it has."""
@@ -80,3 +85,17 @@ def test_a_plan_tells_the_topics_that_stay_paused(capsys: pytest.CaptureFixture[
     plan = replace(nothing_left(Stranded("east-west", "east", "west", 0, ()), ["back"]), stays_paused=("a",))
     show(plan, None)
     assert "paused along east-west, and stay so: a" in " ".join(capsys.readouterr().err.split())
+
+
+@pytest.mark.parametrize("intent", [None, 7, "x", ["x"]])
+def test_a_failback_whose_intent_is_no_object_is_damaged_and_not_gone_on_with(intent: object, tmp_path: Path) -> None:
+    """It ended in a traceback."""
+    (tmp_path / "farshore.toml").write_text(CONFIG.format(east="127.0.0.1:9", west="127.0.0.1:8"))
+    app = FileContext(tmp_path / "farshore.toml")
+    link = app.link("east-west")
+    plan = nothing_left(Stranded(link.name, "east", "west", 0, ()), [link.name])
+    first = JournalEntry(0, 1, "failback-1", Event.PLANNED, {"intent": intent, "who": "ann"}, GENESIS_HASH)
+    log = OperationLog("failback-1", (first,))
+    with pytest.raises(JournalDamaged, match="what failback-1 was asked for cannot be read") as told:
+        Coming(app, link, plan, Beginning(log.operation_id, "ben", {}, log), 1.0)
+    assert "farshore switchover" in told.value.hint

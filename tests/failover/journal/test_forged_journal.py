@@ -101,6 +101,10 @@ FORGED: dict[str, list[RecordOf]] = {
     "no link": chained((Event.PLANNED, BEGUN), (Event.LINK_GIVEN_UP, b'{"why":"x"}')),
     "no results": chained((Event.PLANNED, BEGUN), (Event.FINISHED, END.replace(b"[]", b"[7]"))),
     "no object": chained((Event.PLANNED, b"7")),
+    **{
+        f"an intent that is {value}": chained((Event.PLANNED, json.dumps({"intent": value, "who": "ann"}).encode()))
+        for value in (None, 7, "x", ["x"])
+    },
     "names that are none": chained((Event.PLANNED, BEGUN.replace(b'["east-west"]', b"7"))),
     **{f"{name} that are none": forged_intent(name, 7) for name in (*NAMES, *TEXTS, *FLAGS)},
     **{f"no name in {name}": forged_intent(name, [7]) for name in NAMES},
