@@ -168,8 +168,8 @@ _REASONS: dict[RefusalReason, tuple[str, str]] = {
     RefusalReason.NO_CONSENT: ("nobody consented to moving {subject}", "add --yes to go on"),
     RefusalReason.GROUP_NOT_FOUND: (
         "no site that answers knows a committed offset of the group {subject} in a mirrored topic",
-        "correct the name: `farshore group list --site SITE` has those of a site; one that only a lost source knew "
-        "cannot be moved: leave it out",
+        "correct the name: `farshore group list --site SITE` has those of a site; or leave it out: of one that reads "
+        "only what these links do not carry, or that only a lost source knew, nothing is to be moved",
     ),
     RefusalReason.GROUP_NOT_MOVABLE: (
         "it is not known where the group {subject} would go on at the target",

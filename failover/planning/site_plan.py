@@ -266,7 +266,7 @@ def _groups(intent: Intent, going: Sequence[LinkMove], moves: Sequence[LinkMove]
             unanswered = {group.group for group in plan.snapshot.groups if group.unanswered}
             for group in sorted({one.group for one in plan.moves if one.kind is MoveKind.UNKNOWN} | unanswered):
                 yield Stay(StayKind.GROUP, group, StayReason.LEFT, link)
-        elif not plan.snapshot.is_promoted or plan.snapshot.is_untold or plan.snapshot.moved_back_by:
+        elif intent.groups or not plan.snapshot.is_promoted or plan.snapshot.is_untold or plan.snapshot.moved_back_by:
             for group in sorted(one.group for one in plan.snapshot.groups):
                 said.add(group)
                 yield Stay(StayKind.GROUP, group, StayReason.IN_PART if group in moved else StayReason.LINK_STAYS, link)

@@ -74,3 +74,8 @@ def test_the_hint_of_a_consent_names_those_that_the_other_refusals_want() -> Non
     more = str(refused_by(found, "east", "west").hint).partition("; ")[2]
     assert more == "a failover that goes on then wants --allow-data-loss --leave-group 'b g', too"
     assert ";" not in str(refused_by(found[:1], "east", "west").hint)
+
+
+def test_of_a_group_whose_name_is_right_and_that_reads_other_topics_no_other_name_is_asked_for() -> None:
+    hint = str(refused_by([GateRefusal(RefusalReason.GROUP_NOT_FOUND, "g")], "east", "west").hint)
+    assert "or leave it out: of one that reads only what these links do not carry" in hint

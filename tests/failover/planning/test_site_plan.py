@@ -182,6 +182,19 @@ def test_a_group_that_is_missing_everywhere_refuses_and_one_that_a_link_knows_do
     assert (plan.moving, plan.refusals) == ((), (GateRefusal(RefusalReason.GROUP_NOT_FOUND, "nope"),))
 
 
+def test_of_a_second_wave_that_is_refused_no_group_that_has_offsets_is_said_to_have_none() -> None:
+    """The first wave's, named again, was told beside the one that reads nothing which is mirrored."""
+    asked = ("analysts", "bill-2")
+    moved = replace(OF_FLIGHTS, link_state="promoted", operation_id="one", asked_groups=asked)
+    others = replace(OF_ORDERS, groups=(), asked_groups=asked)
+    plan = plan_site(replace(INTENT, groups=asked), planned(moved, others), {}, LINKS, NAMES)
+    assert plan.refusals == (GateRefusal(RefusalReason.GROUP_NOT_FOUND, "bill-2"),)
+    assert [stay for stay in plan.stays if stay.kind is StayKind.GROUP and stay.subject in asked] == [
+        Stay(StayKind.GROUP, "analysts", StayReason.LINK_STAYS, "flights"),
+        Stay(StayKind.GROUP, "bill-2", StayReason.NO_OFFSETS),
+    ]
+
+
 def test_a_partition_that_is_missing_everywhere_refuses_and_one_that_a_link_has_does_not() -> None:
     def planned_with(*names: str) -> SitePlan:
         told = [
