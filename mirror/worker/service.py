@@ -203,7 +203,7 @@ async def _sessions(declared: Current[Link], settings: WorkerSettings, tell: Eve
         async with asyncio.TaskGroup() as tasks:
             session = tasks.create_task(_run_session(declared, settings, tell, restarts, attempts, place))
         error = session.result()
-        if clock.monotonic() - started > limits.healthy_after_ms / 1000:
+        if has_lasted := clock.monotonic() - started > limits.healthy_after_ms / 1000:
             pause_ms, restarts, fence_wait_ms = limits.restart_backoff_ms, Restarts(), limits.fence_reason_wait_ms
         if isinstance(error, LinkFenced):
             error = await _reason_of_fence(link, error, settings, fence_wait_ms)
@@ -214,6 +214,7 @@ async def _sessions(declared: Current[Link], settings: WorkerSettings, tell: Eve
             place.meter.failed_sessions = 0  # the state that says so was read
             tell(Event.PAUSED, reason=str(error), hint=error.hint)
             await until_resumed(link, settings.clock, limits.paused_poll_ms)
+            restarts = Restarts()  # what ended those before is long over
             continue
         if isinstance(error, FINAL_ERRORS):
             raise error
@@ -222,7 +223,7 @@ async def _sessions(declared: Current[Link], settings: WorkerSettings, tell: Eve
             tell(Event.RENEWED, reason=str(error))
             continue
         place.meter.ended(failed=not isinstance(error, UnitNotHeld))
-        lived_s = 0.0 if place.opened_s is None else clock.monotonic() - place.opened_s
+        lived_s = 0.0 if place.opened_s is None or has_lasted else clock.monotonic() - place.opened_s
         restarts = restarts.after(error, round(lived_s * 1000))
         tell(Event.RESTARTING, error=type(error).__name__, detail=str(error), pause_ms=pause_ms)
         await clock.sleep(pause_ms / 1000)

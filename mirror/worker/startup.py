@@ -15,7 +15,7 @@ from broker.client.fanout import both
 from broker.wire.vocabulary import TopicPartition
 from mirror.coordinator.model import Permit
 from mirror.errors import LinkInvalid
-from mirror.limits import HEARTBEAT_INTERVAL_MS
+from mirror.limits import HEARTBEAT_INTERVAL_MS, RESTARTS_IN_A_LOOP
 from mirror.link import Link
 from mirror.offsets.acceptance import decisions
 from mirror.offsets.cutting import refuse_other_cut
@@ -52,23 +52,28 @@ DEFAULT_MAX_MESSAGE_BYTES = 1_048_588
 
 @dataclass(frozen=True, slots=True)
 class Restarts:
-    """Sessions in a row that ended by an error before they had lasted, and why the last one did. `lived_ms`: how long
-    the longest of those lived that were opened, 0 where none was.
+    """Sessions in a row that ended by an error before they had lasted, and why the last one did. So many were `opened`;
+    `lived_ms`: how long the longest of those lived, 0 where none was.
     """
 
     count: int = 0
     reason: str = ""
     lived_ms: int = 0
+    opened: int = 0
 
     def after(self, error: Exception, lived_ms: int) -> Restarts:
-        """With one more, which lived so long from when it was opened (0: it was not)."""
-        return Restarts(self.count + 1, f"{type(error).__name__}: {error}", max(self.lived_ms, lived_ms))
+        """With one more, which lived so long from when it was opened (0: it was not, or it had lasted)."""
+        longest_ms, opened = max(self.lived_ms, lived_ms), self.opened + bool(lived_ms)
+        return Restarts(self.count + 1, f"{type(error).__name__}: {error}", longest_ms, opened)
+
+    @property
+    def end_with_opening(self) -> bool:
+        """Whether the next one that is opened is none of these: they could not be, but for one, which is no loop."""
+        return self.opened < RESTARTS_IN_A_LOOP
 
     def outlived_after_ms(self, limits: WorkerLimits) -> int:
-        """How long a session lives from when it was opened that is none of these. Where none of them was opened, what
-        kept them from that is over.
-        """
-        if not self.lived_ms:
+        """How long a session lives from when it was opened that is none of these."""
+        if self.end_with_opening:
             return 0
         return min(max(2 * self.lived_ms, 2 * limits.heartbeat_interval_ms), limits.healthy_after_ms)
 
@@ -163,6 +168,7 @@ async def open_link(
         gone = await review_deletions(link, (source, target), entries, topics.seen)
     await state_log.settle()
     owner = replace(owner, at_ms=target.clock.now_ms())
+    owner = replace(owner, restarts=0, restart_reason="") if restarts.end_with_opening else owner
     written = state_log.append([owner, *changes, *gone.changes, *holds.begin(entries.holds)])
     asked = both(passage.refuse_rivals(target), max_message_bytes(target, topics.mirrored))
     _, (_, limits) = await both(written, asked)

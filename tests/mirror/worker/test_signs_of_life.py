@@ -18,7 +18,7 @@ from mirror.coordinator.current import Current
 from mirror.coordinator.model import Meter
 from mirror.errors import LinkPromoted
 from mirror.heartbeat import HeartbeatWatch, judge_heartbeat
-from mirror.limits import HEARTBEAT_MAX_AGE_MS
+from mirror.limits import HEARTBEAT_MAX_AGE_MS, RESTARTS_IN_A_LOOP
 from mirror.link import Link
 from mirror.link_finding import LinkFindingKind, start_step
 from mirror.offsets.entries import Owner, RunState
@@ -183,11 +183,36 @@ def test_a_session_lasts_when_it_has_outlived_those_that_failed() -> None:
     limits = WorkerLimits()
     never_opened = Restarts(7, "ClientError: east does not answer")
     assert never_opened.outlived_after_ms(limits) == 0, "one that was opened is none of these"
-    assert Restarts(2, "", 3_000).outlived_after_ms(limits) == limits.heartbeat_interval_ms * 2
-    assert Restarts(2, "", 8_000).outlived_after_ms(limits) == 16_000
-    assert Restarts(2, "", 29_000).outlived_after_ms(limits) == limits.healthy_after_ms
-    assert never_opened.after(KeyError("x"), 12_000) == Restarts(8, "KeyError: 'x'", 12_000)
-    assert Restarts(1, "", 12_000).after(KeyError("x"), 0).lived_ms == 12_000, "the longest"
+    assert Restarts(2, "", 3_000, 2).outlived_after_ms(limits) == limits.heartbeat_interval_ms * 2
+    assert Restarts(2, "", 8_000, 2).outlived_after_ms(limits) == 16_000
+    assert Restarts(2, "", 29_000, 2).outlived_after_ms(limits) == limits.healthy_after_ms
+    assert never_opened.after(KeyError("x"), 12_000) == Restarts(8, "KeyError: 'x'", 12_000, 1)
+    after_it = Restarts(1, "", 12_000, 1).after(KeyError("x"), 0)
+    assert (after_it.lived_ms, after_it.opened) == (12_000, 1), "the longest"
+
+
+def test_one_session_that_fell_and_those_that_could_not_be_opened_behind_it_are_no_loop() -> None:
+    """It was `restarting` for 30 s more: the one that fell as its site was lost was to be outlived."""
+    error, limits = KeyError("x"), WorkerLimits()
+    lost = Restarts().after(error, 15_000).after(error, 0).after(error, 0)
+    assert (lost.count, lost.end_with_opening, lost.outlived_after_ms(limits)) == (3, True, 0)
+    assert lost.after(error, 1_000).outlived_after_ms(limits) == limits.healthy_after_ms
+
+
+async def test_a_site_that_was_away_leaves_nothing_that_restarts_when_it_is_back(tmp_path: Path) -> None:
+    port = free_port()
+    async with running_broker(tmp_path / "east") as east, AsyncExitStack() as stack:
+        west = await stack.enter_async_context(running_broker(tmp_path / "west", listen_port=port))
+        link = link_between(east, west, [f"nothing-{uuid.uuid4().hex[:8]}"])
+        async with running(link) as told:
+            await told.wait_for(Event.STARTED)
+            await stack.aclose()
+            await told.wait_for(Event.RESTARTING, RESTARTS_IN_A_LOOP)
+            async with running_broker(tmp_path / "west", listen_port=port), Cluster(link.target) as target:
+                await told.wait_for(Event.STARTED, 2)
+                owner = await owner_of(link, target)
+                assert (owner.restarts, owner.restart_reason) == (0, "")
+                assert (await status_of(link)).condition is LinkCondition.RUNNING
 
 
 async def test_a_link_that_restarts_in_a_loop_says_why_until_a_session_lasts(brokers: tuple[str, str]) -> None:
