@@ -35,7 +35,7 @@ from deploy.cli.terminal import (
     run_async,
     yes_option,
 )
-from deploy.cli.waits import told_if_long
+from deploy.cli.waits import tell_watch, told_if_long
 from failover.failback.aborting import abort_failback, plan_failback_abort
 from failover.failback.operation import link_back_of
 from failover.journal.hearing import Hearing, is_carried_on, is_doubtful, is_heard
@@ -53,6 +53,7 @@ from failover.journal.standing import (
 from failover.journal.values import OperationLog, as_told
 from failover.limits import HEARTBEAT_S
 from failover.observing.contact import CLIENT_ID
+from failover.observing.sites import Watch
 from failover.planning.links import this_process
 from failover.running.aborting import AbortFinding, AbortKind, abort, plan_abort
 from failover.running.taking_up import refuse_ended
@@ -260,8 +261,10 @@ async def _watched(sites: Sequence[Site]) -> Answers:
 
 
 async def _judged(doubtful: Mapping[str, Found]) -> dict[str, Found]:
-    clock = SystemClock()
-    until_s = clock.monotonic() + 2 * HEARTBEAT_S
+    clock, watched_s = SystemClock(), 2 * HEARTBEAT_S
+    for name, one in doubtful.items():
+        tell_watch(Watch(name, one.standing().who, watched_s))
+    until_s = clock.monotonic() + watched_s
     judged = {name: replace(one, state=OperationState.CUT_SHORT) for name, one in doubtful.items()}
     silent = dict(doubtful)
     while silent and clock.monotonic() < until_s:

@@ -154,8 +154,9 @@ def test_a_switchover_that_is_killed_while_it_drains_is_aborted(own_shell: Shell
 
 @pytest.mark.parametrize("off_by_ms", [-3_600_000, 3_600_000])
 async def test_a_list_takes_no_living_one_for_silent_and_no_dead_one_for_living_by_a_clock_that_is_off(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, off_by_ms: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], off_by_ms: int
 ) -> None:
+    """Nor does it take six seconds without a word."""
     quick(monkeypatch)
     monkeypatch.setattr("failover.journal.log.HEARTBEAT_S", 0.3)
     monkeypatch.setattr("failover.running.draining.QUIET_S", 30.0)
@@ -170,6 +171,7 @@ async def test_a_list_takes_no_living_one_for_silent_and_no_dead_one_for_living_
             return found
 
         assert (await listed()).standing().state is OperationState.UNDER_WAY
+        assert f"watching for 6 s whether a victim still carries {ID} on" in " ".join(capsys.readouterr().err.split())
         monkeypatch.setattr("failover.journal.log.HEARTBEAT_S", 30.0)
 
         async def is_dead() -> bool:
