@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import partial
-from typing import Final
+from itertools import compress
+from typing import Final, NamedTuple
 
 from broker.client.acl_bindings import describe_acls
 from broker.client.acls import writable_topics
@@ -18,7 +19,14 @@ from broker.wire.vocabulary import BROKER_RESOURCE, EVERY_RESOURCE, AclPattern, 
 ALLOW_EVERYONE: Final = "allow.everyone.if.no.acl.found"
 
 
-async def open_without_acls(cluster: Cluster, topics: Iterable[str]) -> tuple[str, ...]:
+class OpenTopics(NamedTuple):
+    """That no ACL is about, and that everybody may use by that: `is_known`, or may for all that is known."""
+
+    names: tuple[str, ...] = ()
+    is_known: bool = False
+
+
+async def open_without_acls(cluster: Cluster, topics: Iterable[str]) -> OpenTopics:
     """Those of these topics that no ACL is about, and that everybody may use by that, or may for all that is known: of
     such a one the first ACL, whatever it denies and to whom, takes every right on it from all but super users. What
     this client itself may not write to is not open to everybody. Raises KafkaError as `describe_acls`, ClientError.
@@ -28,15 +36,17 @@ async def open_without_acls(cluster: Cluster, topics: Iterable[str]) -> tuple[st
     exact = {acl.resource_name for acl in acls if acl.pattern_type == AclPattern.LITERAL}
     prefixes = tuple({acl.resource_name for acl in acls if acl.pattern_type == AclPattern.PREFIXED})
     if EVERY_RESOURCE in exact:
-        return ()
+        return OpenTopics()
     without = [name for name in names if name not in exact and not name.startswith(prefixes)]
-    if not without or await everybody_may_without_acls(cluster) is False:
-        return ()
+    everybody_may = await _everybody_may(cluster) if without else False
+    if everybody_may is False:
+        return OpenTopics()
     writable = await writable_topics(cluster, without)
-    return tuple(name for name in without if any(name in said for said in writable.values()))
+    is_open = [any(name in said for said in writable.values()) for name in without]
+    return OpenTopics(tuple(compress(without, is_open)), everybody_may is True)
 
 
-async def everybody_may_without_acls(cluster: Cluster) -> bool | None:
+async def _everybody_may(cluster: Cluster) -> bool | None:
     """Whether everybody may do everything with what no ACL is about, at one broker at least. None: that is not known.
     Apache Kafka's brokers say that the authorizer's setting is there, and not what it is; where it is not, nobody may.
     """

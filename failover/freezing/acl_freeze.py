@@ -12,7 +12,7 @@ from broker.client.acls import WriteDenial, await_denials, create_denials, delet
 from broker.client.cluster import Cluster
 from broker.client.errors import ClientError
 from broker.client.site import Site
-from broker.client.without_acls import open_without_acls
+from broker.client.without_acls import OpenTopics, open_without_acls
 from failover.errors import FreezeNotAllowed, LockedOut
 from failover.freezing.acl_rights import first_acl, locked_out, look, named_topics
 from failover.freezing.closing import MAY_COME, Closing, role_of, thaw_of
@@ -32,7 +32,7 @@ class Closed(NamedTuple):
     """The topics that a freeze closed, and those that it left open, as its ACLs would be the first about them."""
 
     topics: tuple[str, ...]
-    left_open: tuple[str, ...]
+    left_open: OpenTopics
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,9 +61,9 @@ class AclFreeze:
         names = await named_topics(cluster, topics, denials.hidden)
         found = await look(cluster)
         open_ones = await open_without_acls(cluster, names)
-        if open_ones and not leaves_open:
-            raise await first_acl(cluster, open_ones)
-        names = [name for name in names if name not in open_ones]
+        if open_ones.names and not leaves_open:
+            raise first_acl(cluster.site, open_ones)
+        names = [name for name in names if name not in open_ones.names]
         held = found.to_hold(names, denials.principals)
         await create_denials(cluster, self._marks(held), self.renew)
         try:

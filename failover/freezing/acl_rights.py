@@ -11,7 +11,7 @@ from broker.client.errors import KafkaError
 from broker.client.security.settings import Mechanism
 from broker.client.site import Site
 from broker.client.topics import list_each_topic
-from broker.client.without_acls import ALLOW_EVERYONE, everybody_may_without_acls, open_without_acls
+from broker.client.without_acls import ALLOW_EVERYONE, OpenTopics, open_without_acls
 from broker.wire.errors import ErrorCode
 from broker.wire.vocabulary import CLUSTER_OPERATIONS, EVERYBODY, AclOperation
 from failover.errors import FreezeNotAllowed, LockedOut
@@ -45,10 +45,10 @@ async def denials_to_make(
     writable = await writable_topics(cluster, names)
     principals = cluster.site.freeze_principals
     open_ones = await open_without_acls(cluster, names | hidden)
-    if open_ones and not leaves_open:
-        raise await first_acl(cluster, open_ones)
+    if open_ones.names and not leaves_open:
+        raise first_acl(cluster.site, open_ones)
     hidden_ones, is_writable = tuple(sorted(hidden)), any(writable.values())
-    denials = SiteDenials(principals, found.marked, is_writable, found.topics, hidden_ones, open_ones)
+    denials = SiteDenials(principals, found.marked, is_writable, found.topics, hidden_ones, open_ones.names)
     if denials.is_writable and EVERYBODY in denials.principals and not operations >= CLUSTER_OPERATIONS:
         raise locked_out(cluster.site)
     return denials
@@ -61,13 +61,14 @@ async def refuse_first_acls(cluster: Cluster, topics: Sequence[str], known: Coll
     if not cluster.site.freeze_principals:
         return
     await look(cluster)
-    if found := await open_without_acls(cluster, await named_topics(cluster, topics, known)):
-        raise await first_acl(cluster, found)
+    found = await open_without_acls(cluster, await named_topics(cluster, topics, known))
+    if found.names:
+        raise first_acl(cluster.site, found)
 
 
-async def first_acl(cluster: Cluster, topics: Sequence[str]) -> FirstAcl:
-    """Of these topics, as `open_without_acls` finds them."""
-    site, is_known = cluster.site, await everybody_may_without_acls(cluster)
+def first_acl(site: Site, found: OpenTopics) -> FirstAcl:
+    """Of topics that were found open at it. Pure."""
+    topics, is_known = found
     told = ", ".join(topics[:TOPICS_SHOWN]) + (f" and {n} more" if (n := len(topics) - TOPICS_SHOWN) > 0 else "")
     because = "is true" if is_known else "is set, and whether to true is not shown"
     or_else = "" if is_known else f" (if {ALLOW_EVERYONE} is false there: a super user, as nobody else may now)"

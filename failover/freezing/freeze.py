@@ -258,11 +258,11 @@ class Freeze:
         assert going.source_denials is not None, "it is closed by them"
         closed = await denying.close(going.source_denials, going.topics, leaves_open=True)
         await replace(denying, closing=Closing()).undo(going.topics)
-        if closed.left_open:
-            error = await first_acl(denying.cluster, closed.left_open)
-            self.not_closed = f"{', '.join(closed.left_open)} stays open at {self._link.source.name}: {error}; then "
+        if left_open := closed.left_open.names:
+            error = first_acl(denying.cluster.site, closed.left_open)
+            self.not_closed = f"{', '.join(left_open)} stays open at {self._link.source.name}: {error}; then "
             self.not_closed += f"`farshore site standby --site {self._link.source.name}` closes it ({error.hint})"
-        if closed.topics or not closed.left_open:
+        if closed.topics or not left_open:
             self.denied_principals = going.source_denials.principals
 
     def _denials_at(self, source: Cluster, closing: Closing, limit: asyncio.Timeout | None = None) -> AclFreeze:

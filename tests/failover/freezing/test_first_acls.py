@@ -10,13 +10,17 @@ from typing import Any, NoReturn
 
 import pytest
 
+from broker.broker import Broker
 from broker.client.acl_bindings import Acl, create_acls
 from broker.client.acls import topic_operations
 from broker.client.cluster import Cluster
 from broker.client.security.settings import Mechanism, Sasl, Secret, Security
 from broker.client.site import Site
-from broker.client.without_acls import open_without_acls
+from broker.client.without_acls import OpenTopics, open_without_acls
+from broker.handlers.handler import RequestContext
+from broker.handlers.table import LOGIN_HANDLERS
 from broker.server import Server
+from broker.wire.api import ApiKey
 from broker.wire.site_role import SiteRole
 from broker.wire.vocabulary import EVERYBODY, AclOperation, AclPattern, AclPermission, AclResource
 from deploy.cli.freezing_lines import freezing_lines
@@ -24,8 +28,8 @@ from deploy.cli.site_denials import change_denials
 from failover.drilling.drill import AuditNote
 from failover.drilling.looks import drill_link
 from failover.errors import LockedOut
-from failover.freezing.acl_freeze import AclFreeze
-from failover.freezing.acl_rights import FirstAcl, denials_to_make
+from failover.freezing.acl_freeze import AclFreeze, Closed
+from failover.freezing.acl_rights import FirstAcl, denials_to_make, refuse_first_acls
 from failover.freezing.denials import SiteDenials
 from failover.freezing.hooks import Hooks
 from failover.journal.log import OperationJournal, load_operations
@@ -180,7 +184,7 @@ async def test_a_close_by_hand_is_refused_and_one_that_leaves_them_open_closes_t
         assert denials is not None
         assert denials.left_open == (TOPIC,)
         closed = await AclFreeze(east, "one").close(denials, [], leaves_open=True)
-        assert closed == (("trips",), (TOPIC,))
+        assert closed == Closed(("trips",), OpenTopics((TOPIC,), is_known=True))
         assert {name for name, *_ in await acls_of(east) - before} == {"trips"}
         assert await there.may("batch") == await there.may("batch", "trips")
         assert AclOperation.WRITE not in await there.may("shop", "trips")
@@ -234,7 +238,9 @@ async def test_an_acl_of_whatever_it_is_about_a_topic_ends_that_everybody_may(
     async with open_site(tmp_path, "User:shop") as there, Cluster(there.site()) as east:
         await make_topic(east, TOPIC)
         assert await create_acls(east, [acl]) == {}
-        assert await open_without_acls(east, [TOPIC]) == ((TOPIC,) if is_open else ())
+        assert await open_without_acls(east, [TOPIC]) == (
+            OpenTopics((TOPIC,), is_known=True) if is_open else OpenTopics()
+        )
         is_everybodys = "*" in acl.principal and not acl.is_denial
         assert (AclOperation.WRITE in await there.may("batch")) == (is_open or is_everybodys)
 
@@ -245,5 +251,22 @@ async def test_where_only_super_users_may_use_what_no_acl_is_about_nothing_is_ta
         there = Open(server, tmp_path / "secret", ("User:shop",))
         async with Cluster(there.site()) as east:
             await make_topic(east, TOPIC)
-            assert await open_without_acls(east, [TOPIC]) == ()
+            assert await open_without_acls(east, [TOPIC]) == OpenTopics()
             assert await denials_to_make(east, [TOPIC]) == SiteDenials(("User:shop",), is_writable=True)
+
+
+async def test_the_brokers_are_asked_once_what_everybody_may(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They were asked again for the refusal, which could say otherwise than what it was made from."""
+    asked, handler = list[object](), LOGIN_HANDLERS[ApiKey.DESCRIBE_CONFIGS]
+
+    async def handle(served: Broker, request: object, context: RequestContext) -> object:
+        asked.append(request)
+        return await handler.handle(served, request, context)
+
+    table = {**LOGIN_HANDLERS, ApiKey.DESCRIBE_CONFIGS: replace(handler, handle=handle)}
+    monkeypatch.setattr("broker.login_connection.LOGIN_HANDLERS", table)
+    async with open_site(tmp_path, "User:shop") as there, Cluster(there.site()) as east:
+        await make_topic(east, TOPIC)
+        with pytest.raises(FirstAcl, match="is true"):
+            await refuse_first_acls(east, [TOPIC])
+        assert len(asked) == 1
