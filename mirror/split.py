@@ -167,8 +167,7 @@ async def look_for_split(
     since = _since_promotion(state, run, partitions, await load_observation(link, target), source.clock.now_ms())
     least = max((each.end_seen for each in since.values()), key=list(EndSeen).index, default=EndSeen.TOLD)
     mirrors = {registered.producer_id for registered in await registered_at(source)}
-    older = dict[TopicPartition, int]()
-    at_source, not_read = await _local_writes(source, since, mirrors, older)
+    at_source, not_read, older = await _local_writes(source, since, mirrors)
     tails = await _tails(source, since, mirrors, older)
     untold = [where for where in sorted(state.entries.checkpoints) if where[0] in hidden]
     not_read += tuple(NotRead(*where, source.site.name, str(hidden[where[0]])) for where in untold)
@@ -247,7 +246,8 @@ async def _at_target(
             end = state.map.mirrored_end(*where)
             starts[TopicPartition(name, where.partition)] = end.target_next if end else 0
     mirrors = {registered.producer_id for registered in await registered_at(target)}
-    return await _local_writes(target, {where: _Since(start) for where, start in starts.items()}, mirrors)
+    written = await _local_writes(target, {where: _Since(start) for where, start in starts.items()}, mirrors)
+    return written.found, written.not_read
 
 
 async def _tails(
@@ -279,20 +279,24 @@ async def _first_own(
     return {}
 
 
-async def _local_writes(
-    cluster: Cluster,
-    since: Mapping[TopicPartition, _Since],
-    mirrors: Container[int],
-    older: dict[TopicPartition, int] | None = None,
-) -> tuple[tuple[LocalWrites, ...], tuple[NotRead, ...]]:
-    """By partition, as far as it can be read in SPLIT_COUNT_MS; and where nothing was found, and not all was read.
-    `older` gets the first offset of what came before the promotion by its own time.
+class _Written(NamedTuple):
+    """By partition what was found, as far as it can be read in SPLIT_COUNT_MS; and where nothing was, and not all was
+    read. `older`: the first offset of what came before the promotion by its own time.
     """
+
+    found: tuple[LocalWrites, ...]
+    not_read: tuple[NotRead, ...]
+    older: Mapping[TopicPartition, int]
+
+
+async def _local_writes(cluster: Cluster, since: Mapping[TopicPartition, _Since], mirrors: Container[int]) -> _Written:
+    """Raises ClientError where the ends of the logs are not told."""
     ends = await log_end_offsets(cluster, since, IsolationLevel.READ_COMMITTED)
     grown = {where: each for where, each in sorted(since.items()) if ends[where] > each.start}
     found: dict[TopicPartition, LocalWrites] = {}
     whole: set[TopicPartition] = set()
     failed: dict[TopicPartition, str] = {}
+    older: dict[TopicPartition, int] = {}
     with suppress(TimeoutError):
         async with timeout(SPLIT_COUNT_MS / 1000):
             for where, (start, before_ms, *_) in grown.items():
@@ -303,8 +307,7 @@ async def _local_writes(
                         if header.producer_id in mirrors:
                             continue
                         if before_ms[0] <= header.max_timestamp < before_ms[1]:
-                            if older is not None:
-                                older.setdefault(where, max(start, header.base_offset))
+                            older.setdefault(where, max(start, header.base_offset))
                         else:
                             found[where] = _with_batch(found.get(where), where, start, header, batch)
                     whole.add(where)
@@ -312,12 +315,11 @@ async def _local_writes(
                     failed[where] = str(error)
     site, left = cluster.site.name, [where for where in grown if where not in whole | found.keys()]
     not_read = tuple(NotRead(*where, site, failed.get(where, "")) for where in left)
-    return tuple(
-        LocalWrites(
-            *at, writes.first_offset, writes.records, writes.first_timestamp_ms, at in whole, since[at].end_seen
-        )
-        for at, writes in found.items()
-    ), not_read
+    writes = tuple(
+        LocalWrites(*at, one.first_offset, one.records, one.first_timestamp_ms, at in whole, since[at].end_seen)
+        for at, one in found.items()
+    )
+    return _Written(writes, not_read, older)
 
 
 def _with_batch(

@@ -23,15 +23,15 @@ from failover.observing.sites import Sites
 from mirror.api import Link, MirrorError, may_carry_on, may_write_one_topic, promotion_of, read_entries
 
 
-async def with_kept(freezing: Freezing, sites: Sites) -> Freezing:
-    """What stays closed at the target, where more than the move's own would be opened; and which links carry what would
-    stop at the source beside that. Raises ClientError for the former.
-    """
-    from_source = [
-        one for one in sites.links if one.source.name == sites.link.source.name and one.name != sites.link.name
-    ]
+def with_beside(freezing: Freezing, link: Link, links: Sequence[Link]) -> Freezing:
+    """Which of all `links` carry what would stop at the source beside the move's own. Pure."""
+    from_source = [one for one in links if one.source.name == link.source.name and one.name != link.name]
     beside = [one.name for one in from_source if any(map(one.selects_topic, freezing.others))]
-    freezing = replace(freezing, beside=tuple(beside))
+    return replace(freezing, beside=tuple(beside))
+
+
+async def with_kept(freezing: Freezing, sites: Sites) -> Freezing:
+    """What stays closed at the target, where more than the move's own would be opened. Raises ClientError."""
     if not freezing.opens_others:
         return freezing
     target = sites.link.target.name

@@ -17,7 +17,7 @@ from broker.client.errors import ClientError
 from broker.client.fanout import both, side_by_side
 from broker.client.groups import list_groups
 from broker.client.topics import list_topics
-from failover.freezing.away import with_kept
+from failover.freezing.away import with_beside, with_kept
 from failover.freezing.choice import Freezing, read_roles, with_denials
 from failover.freezing.hooks import Hooks
 from failover.journal.standing import is_verified, under_way
@@ -228,7 +228,7 @@ async def plan_link(intent: Intent, sites: Sites, hooks: Hooks) -> LinkMove:
         roles = await read_roles(sites.link, sites.source, sites.target, whole_site=intent.whole_site)
         roles, named = replace(roles, freezes=intent.freezes), sites.link.named_topics
         freezing = await with_denials(roles, sites.source, sites.target, named)
-        freezing = await with_kept(freezing, sites)
+        freezing = await with_kept(with_beside(freezing, sites.link, sites.links), sites)
         (sites, snapshot), others = await both(_look_compared(sites, Sites.look), others_beside(sites))
         lacks = await _lacks(sites)
         snapshot = replace(await mark_interrupted(snapshot, sites), lacked=await count_lacked(sites, lacks))
@@ -330,4 +330,4 @@ async def _freezing_source(sites: Sites, hooks: Hooks, mirrored: Collection[str]
     roles = await read_roles(sites.link, sites.source, sites.target, whole_site=whole_site, even_without_source=True)
     freezing = replace(roles, freezes=True, hooks=replace(hooks, freeze=(), thaw=()))
     denied = await with_denials(freezing, sites.source, sites.target, mirrored, even_without_source=True)
-    return await with_kept(denied, sites)
+    return await with_kept(with_beside(denied, sites.link, sites.links), sites)
