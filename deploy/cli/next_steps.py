@@ -115,8 +115,8 @@ def next_steps(
     lost = result.operation is Operation.FAILOVER
     if lost:
         steps += _closing(result, link, is_own_source=is_own_source)
-    if lost:
         what = f"when {here} is back, before a producer is: what only it has"
+        what = f"what only {here} has, which answers" if _answered(result) else what
         steps.append(NextStep(what, f"farshore stranded list --link {link.name}"))
     carried = f"{'then, ' if lost else ''}so that {here} gets what is written at {there}"
     names = [one.name for one in back]
@@ -187,18 +187,26 @@ def held_rights(link: Link) -> Iterable[NextStep]:
         yield NextStep(what, f"farshore acls apply --link {link.name} --promote")
 
 
+def _answered(result: OperationResult) -> bool:
+    """Whether all of the source that was left did, up to the end: it is there, and not to be waited for."""
+    return result.source_finding is SiteFinding.ALIVE and not result.is_unwatched
+
+
 def _closing(result: OperationResult, link: Link, *, is_own_source: bool) -> Iterable[NextStep]:
-    """How a lost source is to refuse writes when it is back. Brokers that nothing says to be farshore's own may refuse
-    nobody, unless the site has `freeze_principals`.
+    """How a source that was left is to refuse writes, if it is lost when it is back. Brokers that nothing says to be
+    farshore's own may refuse nobody, unless the site has `freeze_principals`.
     """
+    is_there = _answered(result)
     here, is_closed = link.source.name, result.source_role is not None or bool(result.denied_principals)
     standby = f"farshore site standby --site {here}"
     standby += "".join(f" --topic {shlex.quote(topic)}" for topic in result.moved_topics)
     if result.takes_writes and (is_own_source or link.source.freeze_principals):
-        yield NextStep(f"as soon as {here} answers, and before a producer reaches it", standby)
+        when = f"as soon as {here} answers, and before a producer reaches it"
+        yield NextStep(f"before a producer reaches {here}, which answers" if is_there else when, standby)
     elif result.takes_writes and not is_closed:
-        what = f"keep producers away from {here} when it is back: nothing in farshore.toml closes it to them (are its "
-        yield NextStep(f"{what}brokers farshore's own, `{standby}` does, as soon as it answers)")
+        away, does = (", which answers", "does") if is_there else (" when it is back", "does, as soon as it answers")
+        what = f"keep producers away from {here}{away}: nothing in farshore.toml closes it to them (are its brokers "
+        yield NextStep(f"{what}farshore's own, `{standby}` {does})")
 
 
 def _consent(result: OperationResult) -> str:

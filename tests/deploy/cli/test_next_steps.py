@@ -77,6 +77,26 @@ def test_a_lost_source_that_nothing_is_known_to_close_is_kept_from_producers_by_
     assert not any("as soon as" in step.what or "keep producers" in step.what for step in stands_by)
 
 
+def test_a_source_that_answers_is_not_spoken_of_as_if_it_was_away() -> None:
+    """What only it has can be listed now, and the wait for it to be back had no end."""
+    there = replace(LOST, source_finding=SiteFinding.ALIVE, is_source_open=True, takes_writes=True)
+    by_acls = replace(LINK, source=replace(LINK.source, freeze_principals=("User:*",)))
+    told = {step.command: step.what for step in next_steps(there, by_acls, (BACK,), {})}
+    assert told["farshore site standby --site east"] == "before a producer reaches east, which answers"
+    assert told["farshore stranded list --link there"] == "what only east has, which answers"
+    keep = next_steps(there, LINK, (BACK,), {})[2]
+    assert keep.what == (
+        "keep producers away from east, which answers: nothing in farshore.toml closes it to them (are its brokers "
+        "farshore's own, `farshore site standby --site east` does)"
+    )
+    for away in (
+        replace(there, is_unwatched=True),
+        replace(there, source_finding=SiteFinding.PARTLY_THERE),
+        replace(there, source_finding=SiteFinding.UNREACHABLE, seen_by=("there",)),
+    ):
+        assert any("when east is back, before" in step.what for step in next_steps(away, LINK, (BACK,), {}))
+
+
 def test_rights_that_were_held_back_are_given_before_applications_start() -> None:
     link = replace(LINK, sync_acls=True)
     for result in (MOVED, LOST):
