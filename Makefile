@@ -190,7 +190,8 @@ simulation: setup
 # only a long search sees. Some thirty minutes of one core.
 worlds: setup
 	@FARSHORE_WORLDS=all $(PYTEST) --timeout 7200 tests/mirror/simulation $(addprefix tests/broker/,simulation replication/simulation \
-	  coordination/simulation controller/test_cluster_of_brokers.py wire/test_oracles.py) tests/mirror/offsets \
+	  coordination/simulation controller/test_cluster_of_brokers.py groups/test_one_reader.py \
+	  $(patsubst %,wire/test_%.py,codec oracles records)) tests/mirror/offsets \
 	  tests/failover/running/test_moved_worlds.py $(patsubst %,tests/failover/failback/test_%.py,older_worlds rounds) \
 	  $(patsubst %,tests/mirror/worker/test_%.py,acceptance honest_pairings)
 

@@ -17,6 +17,7 @@ from broker.wire.vocabulary import GroupState
 from tests.broker.clock import ManualClock
 from tests.broker.coordinator_host import Host, start
 from tests.broker.groups.readers import GROUP, ClassicReader, ConsumerReader, Reader, slots_of_topics
+from tests.worlds import first_worlds
 
 TOPICS = ("flights", "weather")
 SUBSCRIPTIONS = st.sampled_from([TOPICS[:1], TOPICS[1:], TOPICS, TOPICS])
@@ -248,7 +249,7 @@ class OneReaderEager(OneReader):
 
 for machine in (OneReader, OneReaderEager):
     machine.TestCase.settings = settings(
-        max_examples=30, stateful_step_count=30, suppress_health_check=list(HealthCheck)
+        max_examples=first_worlds(10, of=30), stateful_step_count=30, suppress_health_check=list(HealthCheck)
     )
 TestOneReader = OneReader.TestCase
 TestOneReaderEager = OneReaderEager.TestCase

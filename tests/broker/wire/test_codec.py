@@ -33,10 +33,11 @@ from broker.wire.messages.produce import (
 )
 from broker.wire.schema import Message
 from tests.broker.wire.strategies import plain, project, structs, versions_of
+from tests.worlds import first_worlds
 
 MESSAGES = [cls for api in API.values() for cls in (api.request, api.response)]
 CASES = [(cls, version) for cls in MESSAGES for version in versions_of(cls)]
-FUZZ = settings(max_examples=300, suppress_health_check=list(HealthCheck))
+FUZZ = settings(max_examples=first_worlds(80, of=300), suppress_health_check=list(HealthCheck))
 
 
 def _read(cls: type[Message], version: int, data: bytes) -> None:

@@ -27,6 +27,7 @@ from broker.wire.records import (
     encode_batch,
 )
 from broker.wire.varint import SMALL_VARINTS, read_varint, varint
+from tests.worlds import first_worlds
 
 CODECS = list(Compression)
 BUILT_IN = (Compression.NONE, Compression.GZIP)
@@ -200,7 +201,7 @@ def test_varint_limits() -> None:
             read_varint(endless, 0)
 
 
-@settings(max_examples=400)
+@settings(max_examples=first_worlds(100, of=400))
 @given(st.data())
 def test_damaged_records_raise_nothing_but_corrupt_batch(data: st.DataObject) -> None:
     """With a right CRC, as a malicious producer would send them."""
@@ -220,7 +221,7 @@ def test_damaged_records_raise_nothing_but_corrupt_batch(data: st.DataObject) ->
     assert len(records) == peek(batch).record_count
 
 
-@settings(max_examples=400)
+@settings(max_examples=first_worlds(100, of=400))
 @given(st.sampled_from(CODECS), st.integers(-2, 50), st.binary(max_size=120))
 def test_random_records_raise_nothing_but_corrupt_batch(codec: Compression, count: int, body: bytes) -> None:
     batch = encode_batch([Record(0, 0, None, None)])[:HEADER_BYTES] + body
