@@ -110,6 +110,8 @@ def spark(options: Sequence[str], folder: Path) -> None:
         rows = started.createDataFrame([(1, "a", b"x"), (2, "b", b"y")], ["number", "text", "value"])
         sums = started.range(100).selectExpr("id % 10 AS number", "id").groupBy("number").sum("id")
         rows.join(sums, "number", "outer").orderBy("number").collect()
+        rows.join(sums, "number").localCheckpoint().write.parquet(str(folder / "rows"))
+        started.read.parquet(str(folder / "rows")).groupBy("text").agg({"number": "max"}).collect()
 
 
 def main(kafka_versions: Sequence[str]) -> None:
