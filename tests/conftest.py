@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
-from monitoring.audit.session import SparkSettings, spark_session
 from tests.classes import SPARK, kept_classes
 from tests.rubbish import look_for_garbage_rarely
 
@@ -26,6 +25,11 @@ SPARK_JARS = Path(__file__).resolve().parents[1] / ".cache" / "spark" / version(
 settings.register_profile("default", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
+def pytest_configure() -> None:
+    """What is imported while tests are collected stays: looking through it is a sixth of what collecting takes."""
+    look_for_garbage_rarely()
+
+
 def pytest_collection_finish() -> None:
     """Otherwise `closed_files` alone would look through every collected test once per module."""
     look_for_garbage_rarely()
@@ -37,6 +41,9 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 
     With the Kafka connector where it was fetched; tests of pure DataFrame functions do without.
     """
+    # Loaded here, as most runs of tests have no use for PySpark and all that it loads.
+    from monitoring.audit.session import SparkSettings, spark_session
+
     jars = tuple(sorted(str(jar) for jar in SPARK_JARS.glob("*.jar")))
     options = {"spark.sql.shuffle.partitions": "2", **INTERPRETED} | ({} if jars else {"spark.jars.packages": ""})
     log_file = tmp_path_factory.mktemp("spark") / "spark.log"

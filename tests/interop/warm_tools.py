@@ -15,10 +15,9 @@ import tempfile
 import threading
 from collections.abc import Sequence
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Final, NamedTuple
-
-import pyspark
 
 from tests.interop.starting import start_process
 
@@ -108,4 +107,7 @@ def warm_tools(java: tuple[str, ...], class_path: str) -> WarmTools:
 
 
 def _spark_jars() -> Path:
-    return Path(pyspark.__file__).parent / "jars"
+    spark = find_spec("pyspark")
+    assert spark is not None
+    assert spark.origin is not None
+    return Path(spark.origin).parent / "jars"
