@@ -3,29 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, nullcontext
 from typing import TypeVar
 
 import click
 
 from broker.client.cluster import Cluster
 from broker.client.errors import ClusterUnreachable
+from deploy.cli.waits import told_if_long
 from mirror.link import Link
 
 T = TypeVar("T")
 
 
-async def with_both_sites(link: Link, job: Callable[[Cluster | None, Cluster], Awaitable[T]]) -> T:
+async def with_both_sites(
+    link: Link, job: Callable[[Cluster | None, Cluster], Awaitable[T]], *, is_told: bool = False
+) -> T:
     """Run `job` with source and target. Raises ClientError where the target does not answer.
 
-    A source that is lost is when a person asks: `job` gets None for it.
+    A source that is lost is when a person asks: `job` gets None for it. `is_told`: that they are called, where it takes
+    long.
     """
-    async with Cluster(link.target, client_id="farshore-cli") as target, AsyncExitStack() as stack:
-        source: Cluster | None = None
-        try:
-            source = await stack.enter_async_context(Cluster(link.source, client_id="farshore-cli"))
-        except ClusterUnreachable:
-            source = None
+    async with AsyncExitStack() as stack:
+        async with told_if_long(f"calling {link.source.name} and {link.target.name}") if is_told else nullcontext():
+            target = await stack.enter_async_context(Cluster(link.target, client_id="farshore-cli"))
+            source: Cluster | None = None
+            try:
+                source = await stack.enter_async_context(Cluster(link.source, client_id="farshore-cli"))
+            except ClusterUnreachable:
+                source = None
         return await job(source, target)
 
 

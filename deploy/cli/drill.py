@@ -19,6 +19,7 @@ from deploy.cli.lines import filled, next_line
 from deploy.cli.loss_lines import is_nothing_likely
 from deploy.cli.stay_lines import tell_stays
 from deploy.cli.terminal import AppContext, ExitCode, Output, audit_directory, emit, output_option, run_async
+from deploy.cli.waits import told_if_long
 from failover.drilling.drill import AuditNote, LinkDrill
 from failover.drilling.looks import drill_link
 from failover.losses.statements import LossTotal, sum_losses, total_loss, with_unasked
@@ -78,14 +79,24 @@ def drill(
     ]
     if not links:
         raise click.UsageError("there is no such link in the file: farshore link list")
-    drills = run_async(drill_links(links, audit_notes(context), context.links()))
+    is_of_site = source_name is not None and target_name is not None and link_name is None
+    drills, names = run_async(_look(context, links, source_name if is_of_site else None))
     stays = None
-    if source_name is not None and target_name is not None and link_name is None:
-        names = run_async(_names_at(context.site(source_name)))
+    if source_name is not None and target_name is not None and names is not None:
         stays = list(beside((source_name, target_name), links, context.links(), names))
         stays += list(with_links_stays([one for found in drills for one in found.stays], links, stays))
     _show(drills, stays, output)
     raise SystemExit(ExitCode.DONE if all(found.is_ready for found in drills) else ExitCode.FINDINGS)
+
+
+async def _look(
+    context: AppContext, links: Sequence[Link], source_name: str | None
+) -> tuple[list[LinkDrill], SourceNames | None]:
+    """The drills, and what the source has that is named, if one is."""
+    sites = dict.fromkeys(name for link in links for name in (link.source.name, link.target.name))
+    async with told_if_long(f"calling {' and '.join(sites)}"):
+        drills = await drill_links(links, audit_notes(context), context.links())
+        return drills, await _names_at(context.site(source_name)) if source_name is not None else None
 
 
 async def drill_links(links: Sequence[Link], audits: dict[str, AuditNote], declared: Sequence[Link]) -> list[LinkDrill]:

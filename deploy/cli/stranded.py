@@ -34,6 +34,7 @@ from deploy.cli.terminal import (
     run_async,
     yes_option,
 )
+from deploy.cli.waits import told_if_long
 from failover.failback.export import MANIFEST, Manifest, export_stranded, read_manifest
 from failover.failback.replay import Replayed, check_left, replay
 from failover.failback.stranding import Stranded, check_settled, count_in, leave_at_source, read_stranded
@@ -141,7 +142,7 @@ def export(link: Link, folder: Path, *, left: bool) -> Manifest:
             )
         return await export_stranded(reader, tails, folder, target.clock.now_ms())
 
-    return run_async(with_both_sites(link, job))
+    return run_async(with_both_sites(link, job, is_told=True))
 
 
 @stranded_group.command("leave")
@@ -274,7 +275,7 @@ def look(link: Link, within_s: float | None = None) -> Stranded:
     async def job(source: Cluster | None, target: Cluster) -> Stranded:
         return (await read_shown(link, source, target, within_s))[1]
 
-    return run_async(with_both_sites(link, job))
+    return run_async(with_both_sites(link, job, is_told=True))
 
 
 def with_lacks(link: Link, found: Stranded) -> Stranded:
@@ -286,7 +287,11 @@ def with_lacks(link: Link, found: Stranded) -> Stranded:
         lacks = await target_lacks(await complete_link(link, source, target), source, target)
         return replace(found, target_lacks=lacks)
 
-    return run_async(with_both_sites(link, job))
+    async def compare() -> Stranded:
+        async with told_if_long(f"comparing what {link.source.name} and {link.target.name} have"):
+            return await with_both_sites(link, job)
+
+    return run_async(compare())
 
 
 async def read_shown(

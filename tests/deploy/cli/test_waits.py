@@ -50,6 +50,10 @@ async def test_what_takes_no_time_is_not_told(is_terminal: bool) -> None:
         ("failback --from east --to west --dry-run", WHAT),
         ("operation resume switchover-1 --yes", "calling west"),
         ("operation list", "calling west"),
+        ("switchover --dry-run", WHAT),
+        ("stranded list", WHAT),
+        ("stranded export --to saved", WHAT),
+        ("drill", WHAT),
     ],
 )
 def test_who_calls_sites_that_say_nothing_says_whom(tmp_path: Path, command: str, what: str) -> None:
