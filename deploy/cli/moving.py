@@ -26,7 +26,7 @@ from deploy.cli.loss_lines import growth_line
 from deploy.cli.next_steps import NextStep, back_at_once, for_refused, for_source_alone, merged, steps_after
 from deploy.cli.refusals import refusals_of
 from deploy.cli.terminal import AppContext, ExitCode
-from deploy.cli.unknown_groups import refuse_unknown_groups, refuse_unknown_topics
+from deploy.cli.unknown_groups import refuse_unknown_groups, refuse_unknown_partitions, refuse_unknown_topics
 from deploy.cli.waits import told_if_long
 from failover.errors import GateRefused, OperationUnderWay, SkipsMore, WorldChanged
 from failover.failback.foreseen import SkipsLost
@@ -75,7 +75,9 @@ async def decide(
             sites = sites if applied is None else applied.as_found(sites)
             looking = _look_beside if only_plans else _look_alone
             looked, not_alone = await looking(app, intent, sites)
-        refuse_unknown_topics(intent, names, [move.plan for move in looked.looked_at])
+        plans = [move.plan for move in looked.looked_at]
+        refuse_unknown_topics(intent, names, plans)
+        refuse_unknown_partitions(looked.refusals, names, plans)
         await refuse_unknown_groups(looked.refusals, sites[0].source, sites[0].target)
         if applied is not None:
             _check(applied, looked, output)

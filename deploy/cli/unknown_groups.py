@@ -1,4 +1,4 @@
-"""Names that nobody knows, of groups and of topics: typing errors, where the sites say what they have."""
+"""Names that nobody knows, of groups, partitions and topics: typing errors, where the sites say what they have."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from broker.client.cluster import Cluster
 from broker.client.errors import ClientError
 from broker.client.fanout import both
 from broker.client.groups import list_groups
+from deploy.cli.gate_words import reason_of
 from deploy.cli.terminal import CommandRefused, ExitCode
 from failover.limits import SOURCE_ROLE_S
 from failover.planning.gates import GateRefusal, RefusalReason
@@ -37,6 +38,24 @@ async def refuse_unknown_groups(refusals: Iterable[GateRefusal], source: Cluster
                 ExitCode.USAGE,
                 unknown,
             )
+
+
+def refuse_unknown_partitions(
+    refusals: Iterable[GateRefusal], links: Sequence[str], plans: Sequence[OperationPlan]
+) -> None:
+    """Raises CommandRefused (exit 2) where no link carries a partition that is to be left: that is asked of the target,
+    and of a lost source nothing. It is left to the gates where the target did not tell of a link. `links`, `plans`: as
+    of `refuse_unknown_topics`.
+    """
+    missing = [one for one in refusals if one.reason is RefusalReason.PARTITION_NOT_FOUND]
+    if not missing or len(plans) < len(links) or not all(plan.snapshot.partitions for plan in plans):
+        return
+    raise CommandRefused(
+        f"there is no mirrored partition {', '.join(one.subject for one in missing)}",
+        reason_of(missing[0], plans[0].snapshot.source, plans[0].snapshot.target)[1],
+        ExitCode.USAGE,
+        missing,
+    )
 
 
 def refuse_unknown_topics(intent: Intent, links: Sequence[str], plans: Sequence[OperationPlan]) -> None:

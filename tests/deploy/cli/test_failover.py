@@ -265,7 +265,7 @@ def test_a_no_at_the_terminal_changes_nothing(shell: Shell) -> None:
     assert shell.operations == before
 
 
-def test_the_name_of_a_group_that_nobody_knows_is_a_wrong_use_and_an_empty_one_is(shell: Shell) -> None:
+def test_the_name_of_a_group_or_partition_that_nobody_knows_is_a_wrong_use_and_an_empty_one_is(shell: Shell) -> None:
     before = shell.operations
     for option in ("--group", "--leave-group", "--set-back"):
         for more in ("--yes", "--dry-run"):
@@ -274,6 +274,13 @@ def test_the_name_of_a_group_that_nobody_knows_is_a_wrong_use_and_an_empty_one_i
             assert "farshore group list" in wrong.stderr
             (refusal,) = json.loads(wrong.stdout)["refusals"]
             assert (refusal["reason"], refusal["subject"]) == ("group_not_found", "nope")
+    for more in ("--yes", "--dry-run"):
+        lost = "failover --allow-data-loss --even-if-source-answers --leave-partition flights:99"
+        wrong = shell.run(f"{lost} {more} -o json", ExitCode.USAGE)
+        assert "no mirrored partition flights:99" in wrong.stderr
+        assert "farshore status --all" in wrong.stderr
+        (refusal,) = json.loads(wrong.stdout)["refusals"]
+        assert (refusal["reason"], refusal["subject"]) == ("partition_not_found", "flights:99")
     shell.run("switchover --group one --set-back other --yes", ExitCode.USAGE)
     for option in ("--group", "--leave-group"):
         wrong = shell.run(f"switchover {option}= --yes", ExitCode.USAGE)
