@@ -310,13 +310,16 @@ async def _find(context: AppContext, operation_id: str) -> Found:
 async def _wait(context: AppContext, operation_id: str, timeout_ms: int | None) -> Found:
     clock, hearing = SystemClock(), Hearing()
     deadline_s = None if timeout_ms is None else clock.monotonic() + timeout_ms / 1000
-    found, is_silent = await _find(context, operation_id), False
+    found, is_silent, is_told = await _find(context, operation_id), False, False
     while True:
         state = None if is_silent else hearing.look(found.log, now_ms(), clock.monotonic())
         if state is not None:
             return replace(found, state=state)
         if deadline_s is not None and clock.monotonic() >= deadline_s:
             return replace(found, state=OperationState.UNDER_WAY)
+        if not is_told:
+            _tell_wait(found.standing())
+            is_told = True
         await clock.sleep(LOOK_AGAIN_S)
         again = await _look_again(found)
         if isinstance(again, FarshoreError):
@@ -327,6 +330,12 @@ async def _wait(context: AppContext, operation_id: str, timeout_ms: int | None) 
             click.echo(f"note: {found.site.name} tells again", err=True)
         is_silent = isinstance(again, FarshoreError)
         found = found if isinstance(again, FarshoreError) else again
+
+
+def _tell_wait(standing: OperationStanding) -> None:
+    """On stderr: it may take as long as the operation does."""
+    step = f", in step {standing.step}" if standing.step else ""
+    click.echo(filled(f"waiting for the end of {standing.operation_id}; last heard of {standing.who}{step}"), err=True)
 
 
 async def _look_again(found: Found) -> Found | FarshoreError:
