@@ -5,11 +5,22 @@ Certificates and keys travel in the options, not as files: Spark's executors may
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Final
 
 from broker.client.errors import SecretUnreadable, SecurityInvalid
 from broker.client.security.keystores import authorities_pem, own_pair
-from broker.client.security.settings import KerberosIdentity, Mechanism, Sasl, Secret, Security, Tls, TlsVersion
+from broker.client.security.settings import (
+    AwsIdentity,
+    KerberosIdentity,
+    Mechanism,
+    Sasl,
+    Secret,
+    Security,
+    Tls,
+    TlsVersion,
+    TokenEndpoint,
+)
 from monitoring.errors import AuditError
 
 REDACTED: Final = {
@@ -21,16 +32,18 @@ _MODULES: Final = {
     Mechanism.PLAIN: "plain.PlainLoginModule",
     Mechanism.SCRAM_SHA_256: "scram.ScramLoginModule",
     Mechanism.SCRAM_SHA_512: "scram.ScramLoginModule",
+    Mechanism.OAUTHBEARER: "oauthbearer.OAuthBearerLoginModule",
 }
+_GETS_TOKENS: Final = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginCallbackHandler"
 _PROTOCOLS: Final = {TlsVersion.TLS_1_2: "TLSv1.3,TLSv1.2", TlsVersion.TLS_1_3: "TLSv1.3"}
 
 
 def require_reachable(site: str, security: Security) -> None:
     """Raise AuditError where Spark's Kafka client cannot log in to a site as farshore does."""
-    if security.sasl is not None and security.sasl.mechanism not in (*_MODULES, Mechanism.GSSAPI):
+    if security.sasl is not None and isinstance(security.sasl.secret, AwsIdentity):
         raise AuditError(
-            f"the audit cannot log in to site {site} by {security.sasl.mechanism} yet",
-            "audit it by SCRAM, Kerberos or a certificate, in a configuration file of its own",
+            f"the audit cannot log in to site {site} by IAM of AWS: Kafka's own client has no such login",
+            "audit it by SCRAM, a token of an issuer, Kerberos or a certificate, in a configuration file of its own",
         )
 
 
@@ -40,9 +53,7 @@ def kafka_options(security: Security) -> dict[str, str]:
     if security.tls is not None:
         options |= _tls_options(security.tls)
     if security.sasl is not None:
-        options |= {"sasl.mechanism": security.sasl.mechanism.value, "sasl.jaas.config": _jaas(security.sasl)}
-        if isinstance(security.sasl.secret, KerberosIdentity):
-            options["sasl.kerberos.service.name"] = security.sasl.secret.service_name
+        options |= _login_options(security.sasl)
     return {f"kafka.{name}": value for name, value in options.items()}
 
 
@@ -64,12 +75,56 @@ def _tls_options(tls: Tls) -> dict[str, str]:
     return options
 
 
+def _login_options(sasl: Sasl) -> dict[str, str]:
+    options = {"sasl.mechanism": sasl.mechanism.value, "sasl.jaas.config": _jaas(sasl)}
+    if isinstance(sasl.secret, KerberosIdentity):
+        return options | {"sasl.kerberos.service.name": sasl.secret.service_name}
+    if sasl.mechanism is not Mechanism.OAUTHBEARER:
+        return options
+    return options | {
+        "sasl.login.callback.handler.class": _GETS_TOKENS,
+        "sasl.oauthbearer.token.endpoint.url": _token_url(sasl.secret),
+        # As RFC 6749, 2.3.1, has it, and farshore's own client: a colon in the id would end it otherwise.
+        "sasl.oauthbearer.header.urlencode": "true",
+    }
+
+
 def _jaas(sasl: Sasl) -> str:
     if isinstance(sasl.secret, KerberosIdentity):
         return _kerberos_jaas(sasl.secret)
-    assert isinstance(sasl.secret, Secret), "require_reachable"
-    login = f"username={_quoted(sasl.username)} password={_quoted(_secret(sasl.secret))}"
-    return f"org.apache.kafka.common.security.{_MODULES[sasl.mechanism]} required {login};"
+    assert not isinstance(sasl.secret, AwsIdentity), "require_reachable"
+    if isinstance(sasl.secret, TokenEndpoint):
+        login = _client_credentials(sasl.secret)
+    elif sasl.mechanism is Mechanism.OAUTHBEARER:
+        login = ""
+    else:
+        login = f" username={_quoted(sasl.username)} password={_quoted(_secret(sasl.secret))}"
+    return f"org.apache.kafka.common.security.{_MODULES[sasl.mechanism]} required{login};"
+
+
+def _client_credentials(endpoint: TokenEndpoint) -> str:
+    """Whom the endpoint's certificate is signed by stands there, too: what is said of the brokers is not for it."""
+    words = {"clientId": endpoint.client_id, "clientSecret": _secret(endpoint.client_secret)}
+    if endpoint.scope is not None:
+        words["scope"] = endpoint.scope
+    words |= _tls_options(Tls(endpoint.ca_file))
+    return "".join(f" {name}={_quoted(value)}" for name, value in words.items())
+
+
+def _token_url(secret: object) -> str:
+    """Of a file, too, which each of Spark's executors reads: it has to be at the same path there."""
+    if isinstance(secret, TokenEndpoint):
+        return secret.url
+    assert isinstance(secret, Secret)
+    assert isinstance(secret.file, Path), "a token stands in a file"
+    _secret(secret)
+    url = secret.file.absolute().as_uri()
+    if "%" in url:
+        raise AuditError(
+            f"Kafka's client for Java cannot read {secret}: its path has letters that an address has not",
+            "name it by a path of letters and digits of ASCII, as by a symbolic link",
+        )
+    return url
 
 
 def _kerberos_jaas(identity: KerberosIdentity) -> str:
@@ -87,7 +142,8 @@ def _kerberos_jaas(identity: KerberosIdentity) -> str:
 
 
 def _quoted(text: str) -> str:
-    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    """A line does not end within quotes."""
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
     return f'"{escaped}"'
 
 

@@ -28,11 +28,13 @@ _LOGIN_MODULES = {
 
 
 class LockedKafkaServer(KafkaServer):
-    """TLS asks for a client's certificate, LOCKED is TLS with a login, WORDS a login alone, also by signed tokens."""
+    """TLS asks for a client's certificate, LOCKED is TLS with a login, WORDS a login alone, also by signed tokens, BOTH
+    a client's certificate and such a token.
+    """
 
     def __init__(self, version: str, folder: Path, overrides: Mapping[str, str] | None = None) -> None:
         super().__init__(version, folder, overrides)
-        self.ports = {name: free_port() for name in ("TLS", "LOCKED", "WORDS")}
+        self.ports = {name: free_port() for name in ("TLS", "LOCKED", "WORDS", "BOTH")}
         self.authority = Authority(folder / "ca")
         self.client: KeyPair = self.authority.sign("client")
         self.keys = f"file://{write_keys(folder / 'jwks.json', rsa_key('rsa-1'), ec_key('ec-1'))}"
@@ -58,7 +60,7 @@ class LockedKafkaServer(KafkaServer):
             "listeners": f"{open_ones['listeners']},{locked}",
             "advertised.listeners": f"{open_ones['advertised.listeners']},{locked}",
             "listener.security.protocol.map": (
-                "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,TLS:SSL,LOCKED:SASL_SSL,WORDS:SASL_PLAINTEXT"
+                "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,TLS:SSL,LOCKED:SASL_SSL,WORDS:SASL_PLAINTEXT,BOTH:SASL_SSL"
             ),
             "inter.broker.listener.name": "PLAINTEXT",
             # Two live for the whole run: records twice a second that say nothing are a third of what one at rest costs.
@@ -68,11 +70,15 @@ class LockedKafkaServer(KafkaServer):
             "ssl.truststore.type": "PEM",
             "ssl.truststore.location": str(self.authority.certificate),
             "listener.name.tls.ssl.client.auth": "required",
+            "listener.name.both.ssl.client.auth": "required",
             "listener.name.locked.sasl.enabled.mechanisms": mechanisms,
             "listener.name.words.sasl.enabled.mechanisms": mechanisms,
+            "listener.name.both.sasl.enabled.mechanisms": "OAUTHBEARER",
+            "listener.name.both.oauthbearer.sasl.jaas.config": _LOGIN_MODULES["oauthbearer"],
             "listener.name.locked.connections.max.reauth.ms": str(REAUTHENTICATE_MS),
             # LOCKED takes tokens that nobody signed, as Kafka does for trials.
             "listener.name.words.oauthbearer.sasl.server.callback.handler.class": _CHECKS_TOKENS,
+            "listener.name.both.oauthbearer.sasl.server.callback.handler.class": _CHECKS_TOKENS,
             "sasl.oauthbearer.jwks.endpoint.url": self.keys,
             "sasl.oauthbearer.expected.issuer": ISSUER,
             "sasl.oauthbearer.expected.audience": AUDIENCE,

@@ -19,18 +19,22 @@ from broker.client.limits import ClientLimits
 from broker.client.log import append
 from broker.client.offsets import log_end_offsets
 from broker.client.scan import OffsetSpan, scan_records
-from broker.client.security.settings import Mechanism, Sasl, Secret, Security, Tls
+from broker.client.security.settings import Mechanism, Sasl, Secret, Security, Tls, TokenEndpoint
 from broker.client.site import Site
 from broker.client.topics import NewTopic, create_topics
 from broker.wire.records import Record, encode_batch
 from broker.wire.vocabulary import TopicPartition
 from deploy.client_properties import security_of_properties
+from monitoring.audit.locked import kafka_options
 from tests.classes import CACHE
 from tests.forking import FARSHORE, start_farshore
 from tests.interop.brokers import KEEPS_ALL
 from tests.interop.locked import BETWEEN_RECORDS_S, PASSWORD, REAUTHENTICATE_MS, USER, LockedKafkaServer
 from tests.interop.servers import ROOT, run_java, wait_until
 from tests.interop.test_switchover import RECORDS, Cli, carried_over, fill
+from tests.issuer import a_token as a_signed_token
+from tests.token_endpoint import SECRET as CLIENT_SECRET
+from tests.token_endpoint import Endpoint, endpoint, given_out
 
 QUICK = ClientLimits(bootstrap_timeout_ms=500)
 
@@ -177,6 +181,21 @@ async def test_what_kafkas_tools_are_told_farshore_is_told_too(
     assert topic[-40:] in listed.split()
 
 
+async def test_java_takes_the_token_of_a_file_as_the_audit_tells_it(
+    locked: LockedKafkaServer, topic: str, tmp_path: Path
+) -> None:
+    site = Site("east", locked.at("WORDS"), security=Security(None, login(tmp_path, Mechanism.OAUTHBEARER, TOKEN)))
+    assert await written_and_read(site, topic[-40:], 0) == (1, [b"0"])
+    options = kafka_options(site.security)
+    made = tmp_path / "audit.properties"
+    made.write_text("".join(f"{name.removeprefix('kafka.')}={value}\n" for name, value in options.items()))
+    allowed = f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls={options['kafka.sasl.oauthbearer.token.endpoint.url']}"
+    tool = ("org.apache.kafka.tools.TopicCommand", "--bootstrap-server", locked.at("WORDS"), "--list")
+    words = (*tool, "--command-config", str(made))
+    listed = await asyncio.to_thread(run_java, locked.version, *words, options=[allowed])
+    assert topic[-40:] in listed.split()
+
+
 STORE_PASSWORD = "canary-secret-9Rz"
 EAST_PROPERTIES = """\
 security.protocol=SASL_SSL
@@ -194,18 +213,40 @@ properties_file = "secret-east.properties"
 [sites.west]
 bootstrap_servers = "{west}"
 [sites.west.security]
-protocol = "SSL"
+protocol = "SASL_SSL"
 ca_file = "{ca}"
 ca_password_file = "secret-store"
 certificate_file = "{certificate}"
 key_password_command = ["cat", "{folder}/secret-store"]
+mechanism = "OAUTHBEARER"
+token_endpoint = "{endpoint.url}"
+token_ca_file = "{endpoint.ca_file}"
+token_scope = "{endpoint.scope}"
+client_id = "{endpoint.client_id}"
+password_file = "secret"
 """
 
 
+AS_JAVA_ASKS = base64.b64encode(b"far%3Ashore:hunter2+%26%25").decode()
+TOKEN = a_signed_token(exp=int(time.time()) + 3600)
+
+
 @pytest.fixture
-def cli(kafka_39: LockedKafkaServer, kafka_43: LockedKafkaServer, topic: str, tmp_path: Path) -> Iterator[Cli]:
-    """A link from a locked Kafka 3.9, by a file of properties, to a locked Kafka 4.3, by stores of PKCS #12, with a
-    mirror that runs as long as the test.
+def issuer(kafka_43: LockedKafkaServer, tmp_path: Path) -> Iterator[tuple[TokenEndpoint, type[Endpoint]]]:
+    with endpoint(kafka_43.authority, tmp_path, 200, given_out(TOKEN)) as access:
+        yield access
+
+
+@pytest.fixture
+def cli(
+    kafka_39: LockedKafkaServer,
+    kafka_43: LockedKafkaServer,
+    issuer: tuple[TokenEndpoint, type[Endpoint]],
+    topic: str,
+    tmp_path: Path,
+) -> Iterator[Cli]:
+    """A link from a locked Kafka 3.9, by a file of properties, to a locked Kafka 4.3, by stores of PKCS #12 and a
+    token of an endpoint, with a mirror that runs as long as the test.
     """
     name, group = topic.lower()[-40:], f"group-{topic.lower()[-6:]}"
     asyncio.run(fill(kafka_39.bootstrap, name, group))
@@ -214,7 +255,12 @@ def cli(kafka_39: LockedKafkaServer, kafka_43: LockedKafkaServer, topic: str, tm
     (tmp_path / "secret-store").write_text(STORE_PASSWORD)
     stores = (kafka_43.authority.pkcs12(STORE_PASSWORD), kafka_43.client.pkcs12(STORE_PASSWORD))
     file = SITES.format(
-        east=kafka_39.at("LOCKED"), west=kafka_43.at("TLS"), ca=stores[0], certificate=stores[1], folder=tmp_path
+        east=kafka_39.at("LOCKED"),
+        west=kafka_43.at("BOTH"),
+        ca=stores[0],
+        certificate=stores[1],
+        folder=tmp_path,
+        endpoint=issuer[0],
     )
     link = f'[[links]]\nname = "{name}"\nsource = "east"\ntarget = "west"\ntopics = ["{name}"]\ngroups = ["{group}"]\n'
     (tmp_path / "farshore.toml").write_text(file + link)
@@ -228,7 +274,9 @@ def cli(kafka_39: LockedKafkaServer, kafka_43: LockedKafkaServer, topic: str, tm
         mirror.wait(60)
 
 
-def test_a_link_between_locked_clusters_is_switched_over(cli: Cli, kafka_43: LockedKafkaServer) -> None:
+def test_a_link_between_locked_clusters_is_switched_over(
+    cli: Cli, kafka_43: LockedKafkaServer, issuer: tuple[TokenEndpoint, type[Endpoint]]
+) -> None:
     """Over sessions that end every three seconds; and no face of it shows a secret."""
     secret = cli.folder / "secret-east.properties"
     as_it_was = secret.read_text()
@@ -250,6 +298,7 @@ def test_a_link_between_locked_clusters_is_switched_over(cli: Cli, kafka_43: Loc
         f"audit run --output-dir {cli.folder / 'audit'}{jars}{logged} --conf spark.eventLog.compress=false"
     )
     assert audited["source"]["protocol"] == "SASL_SSL"
+    assert (f"Basic {AS_JAVA_ASKS}", {"grant_type": ["client_credentials"], "scope": ["kafka"]}) in issuer[1].asked
     assert audited["source_records"] >= RECORDS
     result = cli.json("switchover --yes")
     assert result["verified"] is True
@@ -260,4 +309,5 @@ def test_a_link_between_locked_clusters_is_switched_over(cli: Cli, kafka_43: Loc
     assert {"mirror.log", "farshore.toml"} <= {file.name for file in files}
     assert any("KafkaRelation(" in file.read_text(errors="replace") for file in files if events in file.parents)
     key = max(kafka_43.client.key.read_text().splitlines(), key=len)
-    assert not [text for text in shown if any(secret in text for secret in (PASSWORD, STORE_PASSWORD, key))]
+    secrets = (PASSWORD, STORE_PASSWORD, key, TOKEN, CLIENT_SECRET.split()[0], AS_JAVA_ASKS)
+    assert not [text for text in shown if any(secret in text for secret in secrets)]

@@ -10,10 +10,12 @@ import pytest
 from broker.base.documents import to_document
 from broker.client.security.settings import (
     PLAINTEXT,
+    AwsIdentity,
     KerberosIdentity,
     Mechanism,
     Sasl,
     Secret,
+    SecretSource,
     Security,
     Tls,
     TlsVersion,
@@ -87,10 +89,52 @@ def test_what_cannot_be_read_is_an_error_of_the_audit(tmp_path: Path) -> None:
         assert caught.value.hint
 
 
+HANDLER = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginCallbackHandler"
+
+
+def by_token(secret: SecretSource) -> Security:
+    return Security(None, Sasl(Mechanism.OAUTHBEARER, "", secret))
+
+
+def test_java_reads_a_token_where_farshore_does(tmp_path: Path) -> None:
+    token = Secret(file=file(tmp_path, "token", "a.b.c"))
+    assert kafka_options(by_token(token)) == {
+        "kafka.security.protocol": "SASL_PLAINTEXT",
+        "kafka.sasl.mechanism": "OAUTHBEARER",
+        "kafka.sasl.jaas.config": ("org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required;"),
+        "kafka.sasl.login.callback.handler.class": HANDLER,
+        "kafka.sasl.oauthbearer.token.endpoint.url": f"file://{tmp_path}/token",
+        "kafka.sasl.oauthbearer.header.urlencode": "true",
+    }
+    odd = Secret(file=file(tmp_path, "of east", "a.b.c"))
+    for unreadable, why in ((Secret(file=tmp_path / "nowhere"), "nowhere cannot be read"), (odd, "of east")):
+        with pytest.raises(AuditError, match=why) as caught:
+            kafka_options(by_token(unreadable))
+        assert caught.value.hint
+
+
+def test_java_asks_a_token_endpoint_by_itself(tmp_path: Path) -> None:
+    """And trusts there whom farshore does, whatever is trusted at the brokers."""
+    secret, ca = Secret(file=file(tmp_path, "secret", 'hunter2"')), Authority(tmp_path).certificate
+    options = kafka_options(by_token(TokenEndpoint("https://login.example/token", "far:shore", secret, "kafka", ca)))
+    certificates = ca.read_text().replace("\n", "\\n")
+    assert options["kafka.sasl.oauthbearer.token.endpoint.url"] == "https://login.example/token"
+    assert options["kafka.sasl.jaas.config"] == (
+        'org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required clientId="far:shore"'
+        ' clientSecret="hunter2\\"" scope="kafka" ssl.enabled.protocols="TLSv1.3,TLSv1.2" ssl.truststore.type="PEM"'
+        f' ssl.truststore.certificates="{certificates}";'
+    )
+    assert [name for name, value in options.items() if "hunter2" in value] == ["kafka.sasl.jaas.config"]
+    without = kafka_options(by_token(TokenEndpoint("https://login.example/token", "farshore", secret)))
+    assert "truststore" not in without["kafka.sasl.jaas.config"]
+    assert "scope" not in without["kafka.sasl.jaas.config"]
+
+
 def test_a_login_that_sparks_client_has_not_is_refused_before_it_starts() -> None:
-    token = TokenEndpoint("https://login.example", "farshore", Secret(environment="P"))
-    with pytest.raises(AuditError, match="site east by OAUTHBEARER"):
-        require_reachable("east", Security(None, Sasl(Mechanism.OAUTHBEARER, "", token)))
+    with pytest.raises(AuditError, match="site east by IAM of AWS") as caught:
+        require_reachable("east", by_token(AwsIdentity("eu-west-1")))
+    assert caught.value.hint
+    require_reachable("east", by_token(TokenEndpoint("https://login.example", "farshore", Secret(environment="P"))))
 
 
 def by_ticket(identity: KerberosIdentity) -> Security:
@@ -119,9 +163,18 @@ def test_java_logs_in_by_a_ticket_as_farshore_does(tmp_path: Path) -> None:
     require_reachable("east", by_ticket(identity))
 
 
-@pytest.mark.parametrize("identity", [KerberosIdentity("kafka"), KerberosIdentity("kafka", "me", Path("/etc/keytab"))])
-def test_the_child_is_told_of_tickets_as_tickets(identity: KerberosIdentity, tmp_path: Path) -> None:
-    site = FrozenSite("east", "kafka-1:9093", None, {}, by_ticket(identity))
+@pytest.mark.parametrize(
+    "security",
+    [
+        by_ticket(KerberosIdentity("kafka")),
+        by_ticket(KerberosIdentity("kafka", "me", Path("/etc/keytab"))),
+        by_token(Secret(file=Path("/etc/token"))),
+        by_token(TokenEndpoint("https://login.example", "farshore", Secret(environment="P"))),
+        by_token(TokenEndpoint("https://login.example", "me", Secret(command=("p",)), "kafka", Path("/etc/ca"))),
+    ],
+)
+def test_the_child_is_told_of_tickets_and_tokens_as_what_they_are(security: Security, tmp_path: Path) -> None:
+    site = FrozenSite("east", "kafka-1:9093", None, {}, security)
     link = FrozenLink("east-west", site, site, 0, ())
     asked = ChildRequest("run", link, "local", (), tmp_path, tmp_path / "log", "farshore audit run")
     assert REQUEST.validate_json(REQUEST.dump_json(asked)) == asked

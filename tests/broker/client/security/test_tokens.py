@@ -3,41 +3,15 @@
 from __future__ import annotations
 
 import base64
-import json
-import ssl
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
-from typing import ClassVar
-from urllib.parse import parse_qs
 
 import pytest
 
 from broker.client.errors import SecretUnreadable
-from broker.client.security.settings import Secret, TokenEndpoint
+from broker.client.security.settings import TokenEndpoint
 from broker.client.security.tokens import read_secret
 from tests.certificates import Authority
-
-CLIENT, SECRET = "far:shore", "hunter2 &%"
-
-
-class _Endpoint(BaseHTTPRequestHandler):
-    answer: ClassVar[tuple[int, bytes]]
-    asked: ClassVar[list[tuple[str, dict[str, list[str]]]]]
-
-    def do_POST(self) -> None:
-        body = self.rfile.read(int(self.headers["Content-Length"])).decode()
-        self.asked.append((self.headers["Authorization"], parse_qs(body)))
-        status, text = self.answer
-        self.send_response(status)
-        self.send_header("Location", "https://127.0.0.1:1/elsewhere")
-        self.end_headers()
-        self.wfile.write(text)
-
-    def log_message(self, *_: object) -> None:
-        """Tests say what they want to say."""
+from tests.token_endpoint import CLIENT, endpoint, given_out
 
 
 @pytest.fixture(scope="module")
@@ -45,33 +19,8 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
     return Authority(tmp_path_factory.mktemp("ca"))
 
 
-@contextmanager
-def endpoint(
-    authority: Authority, folder: Path, status: int, text: bytes
-) -> Iterator[tuple[TokenEndpoint, type[_Endpoint]]]:
-    class Handler(_Endpoint):
-        answer = (status, text)
-        asked: ClassVar = []
-
-    pair = authority.sign("endpoint")
-    (folder / "secret").write_text(SECRET)
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    context.load_cert_chain(pair.certificate, pair.key)
-    with HTTPServer(("127.0.0.1", 0), Handler) as server:
-        server.socket = context.wrap_socket(server.socket, server_side=True)
-        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-        thread.start()
-        try:
-            url = f"https://127.0.0.1:{server.server_port}/token"
-            yield TokenEndpoint(url, CLIENT, Secret(file=folder / "secret"), "kafka", authority.certificate), Handler
-        finally:
-            server.shutdown()
-            thread.join()
-
-
 def test_client_credentials_get_a_token(authority: Authority, tmp_path: Path) -> None:
-    given = json.dumps({"access_token": "a.b.c", "token_type": "Bearer", "expires_in": 60}).encode()
-    with endpoint(authority, tmp_path, 200, given) as (access, handler):
+    with endpoint(authority, tmp_path, 200, given_out("a.b.c")) as (access, handler):
         assert read_secret(access) == "a.b.c"
     ((login, form),) = handler.asked
     assert base64.b64decode(login.removeprefix("Basic ")) == b"far%3Ashore:hunter2%20%26%25"
