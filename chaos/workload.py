@@ -1,6 +1,7 @@
 """The load of a chaos run: numbered records written at the source, and read at the target as they come.
 
-Unmodified aiokafka clients, straight to each site: only the mirror's own way to the source goes through the fault.
+Unmodified aiokafka clients, whose login by Kerberos alone is ours, straight to each site: only the mirror's own way to
+the source goes through the fault.
 """
 
 from __future__ import annotations

@@ -6,8 +6,12 @@ import asyncio
 from typing import Any
 
 from aiokafka.abc import AbstractTokenProvider
+from aiokafka.conn import AIOKafkaConnection
+from aiokafka.errors import KafkaConnectionError
 
-from broker.client.errors import SecurityInvalid
+from broker.client.errors import ClientError
+from broker.client.security.kerberos import require_library
+from broker.client.security.login import Exchange, exchange_of
 from broker.client.security.settings import KerberosIdentity, Mechanism, Sasl, SecretSource
 from broker.client.security.tls import context_of
 from broker.client.security.tokens import read_secret
@@ -22,6 +26,44 @@ class _Token(AbstractTokenProvider):  # type: ignore[misc]  # aiokafka has no ty
         return await asyncio.to_thread(read_secret, self._secret)
 
 
+class _Tickets:
+    """As whom its connections log in by Kerberos."""
+
+    def __init__(self, site: str, sasl: Sasl) -> None:
+        self._site, self._sasl = site, sasl
+
+    def authenticator(self, host: str, port: int) -> _Authenticator:
+        return _Authenticator(self._sasl, f"site {self._site} at {host}:{port}", host)
+
+
+class _Authenticator:
+    """Of one connection, as aiokafka asks one. It takes any error but its own for a bug, and ends a producer by it."""
+
+    def __init__(self, sasl: Sasl, where: str, host: str) -> None:
+        self._sasl, self._where, self._host = sasl, where, host
+        self._exchange: Exchange | None = None
+
+    async def step(self, challenge: bytes | None) -> tuple[bytes, bool] | None:
+        """What to send, and that it is answered; None: both sides know each other."""
+        try:
+            token = await self._token(challenge)
+        except ClientError as error:
+            raise KafkaConnectionError(str(error)) from error
+        return None if token is None else (token, True)
+
+    async def _token(self, challenge: bytes | None) -> bytes | None:
+        if self._exchange is None:
+            self._exchange = await asyncio.to_thread(exchange_of, self._sasl, self._where, self._host)
+            return await asyncio.to_thread(self._exchange.begin)
+        return await asyncio.to_thread(self._exchange.step, bytes(challenge or b""))
+
+
+def _by_tickets(connection: Any) -> _Authenticator:
+    """In place of aiokafka's own authenticator: that takes whatever ticket the process has, and no keytab."""
+    tickets: _Tickets = connection._sasl_kerberos_domain_name
+    return tickets.authenticator(connection.host, connection.port)
+
+
 async def client_options(site: Site) -> dict[str, Any]:
     """Its servers, and its security as it is now. Raises SecretUnreadable, SecurityInvalid."""
     security = site.security
@@ -33,11 +75,10 @@ async def client_options(site: Site) -> dict[str, Any]:
 
 async def _login_options(site: str, sasl: Sasl) -> dict[str, Any]:
     if isinstance(sasl.secret, KerberosIdentity):
-        # Its own way takes whatever ticket the process has, and waits for the KDC with all else standing still.
-        raise SecurityInvalid(
-            f"aiokafka, by which the canary and chaos runs reach site {site}, cannot log in by {sasl.mechanism}",
-            "run them with a configuration file in which the site has a listener for another mechanism",
-        )
+        require_library(sasl.secret, f"site {site}")
+        AIOKafkaConnection.authenticator_gssapi = _by_tickets
+        # aiokafka hands it to each of its connections, and has no other place for whose login it is.
+        return {"sasl_mechanism": sasl.mechanism.value, "sasl_kerberos_domain_name": _Tickets(site, sasl)}
     options: dict[str, Any] = {"sasl_mechanism": sasl.mechanism.value}
     if sasl.mechanism is Mechanism.OAUTHBEARER:
         return options | {"sasl_oauth_token_provider": _Token(sasl.secret)}

@@ -8,7 +8,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+from aiokafka import TopicPartition as AiokafkaPartition
+from aiokafka.errors import KafkaConnectionError
 
+from broker.client.applications import client_options
 from broker.client.cluster import Cluster
 from broker.client.errors import AuthenticationFailed, SecretUnreadable
 from broker.client.security.settings import KerberosIdentity, Mechanism, Sasl, Security, Tls
@@ -94,6 +98,40 @@ async def test_kafkas_own_file_is_taken_and_what_the_audit_makes_of_it_is_taken_
     words = (*tool, "--command-config", str(made))
     listed = await asyncio.to_thread(run_java, kafka.version, *words, options=java_options(kafka.kdc))
     assert topic[-40:] in listed.split()
+
+
+async def seen_by_an_application(site: Site, topic: str) -> list[bytes]:
+    """All records of its first partition, with one more that it wrote."""
+    producer = AIOKafkaProducer(**await client_options(site))
+    try:
+        await producer.start()
+        last = await producer.send_and_wait(topic, b"of an application", partition=0)
+    finally:
+        await producer.stop()
+    consumer = AIOKafkaConsumer(**await client_options(site), enable_auto_commit=False)
+    try:
+        await consumer.start()
+        consumer.assign([where := AiokafkaPartition(topic, 0)])
+        consumer.seek(where, 0)
+        return [(await consumer.getone()).value for _ in range(last.offset + 1)]
+    finally:
+        await consumer.stop()
+
+
+async def test_applications_log_in_by_the_keytab_or_the_cache_of_each_site(
+    kafka: KerberosKafkaServer, kdc: Kdc, topic: str
+) -> None:
+    """As the canary and chaos runs do: two identities in one process, and trouble that the client bears."""
+    name = topic[-40:]
+    locked = security(by_keytab(kdc, "farshore"), Tls(kafka.authority.certificate))
+    east = Site("east", kafka.at("LOCKED"), security=locked)
+    west = Site("west", kafka.at("WORDS"), security=security(KerberosIdentity(SERVICE, "short")))
+    assert await written_and_read(east, name, 0) == (1, [b"0"])
+    assert await seen_by_an_application(east, name) == [b"0", b"of an application"]
+    with pytest.raises(KafkaConnectionError, match="Unable to bootstrap"):
+        await seen_by_an_application(west, name)
+    await asyncio.to_thread(kdc.tool, "kinit", "-k", "-t", str(kdc.keytab("short")), "short")
+    assert await seen_by_an_application(west, name) == [b"0", *[b"of an application"] * 2]
 
 
 async def refusal(kafka: KerberosKafkaServer, identity: KerberosIdentity) -> str:

@@ -115,10 +115,7 @@ class Attempt:
 def kerberos_client(identity: KerberosIdentity, where: str, host: str) -> GssapiClient:
     """With tickets as they are now. A KDC may be asked: it blocks, as what it returns does. Raises SecretUnreadable."""
     attempt = Attempt(identity, where, host)
-    try:
-        import gssapi
-    except ImportError:
-        raise attempt.refused("Kerberos needs packages that are not installed", EXTRA) from None
+    gssapi = _library(attempt)
     try:
         identity.require_keytab()  # of one that is not there the library says that there is no cache
     except SecretUnreadable as error:
@@ -127,6 +124,19 @@ def kerberos_client(identity: KerberosIdentity, where: str, host: str) -> Gssapi
         return GssapiClient(_Context(attempt, gssapi))
     except gssapi.exceptions.GSSError as error:
         raise _failed(attempt, error) from None
+
+
+def require_library(identity: KerberosIdentity, where: str) -> None:
+    """Raises SecretUnreadable where the extra is not installed."""
+    _library(Attempt(identity, where, ""))
+
+
+def _library(attempt: Attempt) -> Any:
+    try:
+        import gssapi
+    except ImportError:
+        raise attempt.refused("Kerberos needs packages that are not installed", EXTRA) from None
+    return gssapi
 
 
 def _store(identity: KerberosIdentity) -> dict[str, str] | None:
