@@ -11,7 +11,7 @@ from aiokafka.errors import KafkaConnectionError
 
 from broker.client.errors import ClientError
 from broker.client.security.kerberos import require_library
-from broker.client.security.login import Exchange, exchange_of
+from broker.client.security.login import ThreadedExchange
 from broker.client.security.settings import KerberosIdentity, Mechanism, Sasl, SecretSource
 from broker.client.security.tls import context_of
 from broker.client.security.tokens import read_secret
@@ -40,8 +40,7 @@ class _Authenticator:
     """Of one connection, as aiokafka asks one. It takes any error but its own for a bug, and ends a producer by it."""
 
     def __init__(self, sasl: Sasl, where: str, host: str) -> None:
-        self._sasl, self._where, self._host = sasl, where, host
-        self._exchange: Exchange | None = None
+        self._exchange = ThreadedExchange(sasl, where, host)
 
     async def step(self, challenge: bytes | None) -> tuple[bytes, bool] | None:
         """What to send, and that it is answered; None: both sides know each other."""
@@ -52,10 +51,10 @@ class _Authenticator:
         return None if token is None else (token, True)
 
     async def _token(self, challenge: bytes | None) -> bytes | None:
-        if self._exchange is None:
-            self._exchange = await asyncio.to_thread(exchange_of, self._sasl, self._where, self._host)
-            return await asyncio.to_thread(self._exchange.begin)
-        return await asyncio.to_thread(self._exchange.step, bytes(challenge or b""))
+        if challenge is not None:
+            return await self._exchange.step(bytes(challenge))
+        await self._exchange.prepare()
+        return await self._exchange.begin()
 
 
 def _by_tickets(connection: Any) -> _Authenticator:

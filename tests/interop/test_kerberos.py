@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +16,7 @@ from aiokafka.errors import KafkaConnectionError
 from broker.client.applications import client_options
 from broker.client.cluster import Cluster
 from broker.client.errors import AuthenticationFailed, SecretUnreadable
+from broker.client.security import login
 from broker.client.security.settings import KerberosIdentity, Mechanism, Sasl, Security, Tls
 from broker.client.site import Site
 from deploy.client_properties import security_of_properties
@@ -174,3 +176,17 @@ async def test_a_broker_that_cannot_read_the_ticket_is_the_one_to_look_at(kafka:
         async with Cluster(Site("east", kafka.at("WORDS"), security=security(identity))):
             pass
     assert "the broker's keytab" in caught.value.hint
+
+
+async def test_a_kdc_that_says_nothing_is_not_waited_for(
+    kafka: KerberosKafkaServer, kdc: Kdc, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keytab = tmp_path / "farshore.keytab"  # for another one there may be tickets
+    keytab.write_bytes(kdc.keytab("farshore").read_bytes())
+    identity = KerberosIdentity(SERVICE, "farshore", keytab)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        config = tmp_path / "krb5.conf"
+        config.write_text(kdc.config.read_text().replace(f":{kdc.port}", f":{silent.getsockname()[1]}"))
+        monkeypatch.setenv("KRB5_CONFIG", str(config))
+        monkeypatch.setattr(login, "KDC_TIMEOUT_S", 0.5)
+        assert "the KDC does not answer (not within 0.5 s)" in await refusal(kafka, identity)

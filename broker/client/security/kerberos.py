@@ -131,6 +131,10 @@ def require_library(identity: KerberosIdentity, where: str) -> None:
     _library(Attempt(identity, where, ""))
 
 
+def kdc_silent(identity: KerberosIdentity, where: str, host: str, limit_s: float) -> SecretUnreadable:
+    return Attempt(identity, where, host).failed(_FIRST_CODE + _Code.NO_KDC, f"not within {limit_s:g} s")
+
+
 def _library(attempt: Attempt) -> Any:
     try:
         import gssapi

@@ -6,10 +6,11 @@ import asyncio
 import secrets
 from collections.abc import Awaitable, Callable
 from math import inf
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeVar
 
 from broker.client.errors import AuthenticationFailed
-from broker.client.security.kerberos import kerberos_client
+from broker.client.security.kerberos import kdc_silent, kerberos_client
+from broker.client.security.patience import call_within
 from broker.client.security.scram import HASHES, ScramClient
 from broker.client.security.settings import KerberosIdentity, Mechanism, Sasl
 from broker.client.security.tokens import read_secret
@@ -21,11 +22,14 @@ from broker.wire.schema import Message
 AGAIN_AT: Final = 0.85
 """Of a session's lifetime, as Kafka's own clients."""
 NONCE_BYTES: Final = 24
+KDC_TIMEOUT_S: Final = 10.0
+"""For each of the two tickets of a login, its own and the broker's: the library itself waits for 25 s and more."""
 _TICKET_REFUSED: Final = (
     "the KDC gave the ticket, so look at the broker's log: the broker's keytab may have an old key, its clock differ, "
     "or its sasl.kerberos.principal.to.local.rules not take this principal"
 )
 
+_Result = TypeVar("_Result")
 Ask = Callable[[Message, int | None], Awaitable[Any]]
 """Sends a request, in a version of its own or None, and returns its response."""
 
@@ -69,6 +73,37 @@ def exchange_of(sasl: Sasl, where: str, host: str) -> Exchange:
     return _OneMessage(f"n,,\x01auth=Bearer {secret}\x01\x01".encode(), goodbye=b"\x01")
 
 
+class ThreadedExchange:
+    """One exchange, whose every part blocks: in threads. `where` and `host` as in `exchange_of`."""
+
+    def __init__(self, sasl: Sasl, where: str, host: str) -> None:
+        self._sasl, self._where, self._host = sasl, where, host
+        self._exchange: Exchange | None = None
+
+    async def prepare(self) -> None:
+        """Raises SecretUnreadable, SecurityInvalid."""
+        self._exchange = await self._call(lambda: exchange_of(self._sasl, self._where, self._host))
+
+    async def begin(self) -> bytes:
+        return await self._call(self._prepared.begin)
+
+    async def step(self, challenge: bytes) -> bytes | None:
+        return await self._call(lambda: self._prepared.step(challenge))
+
+    @property
+    def _prepared(self) -> Exchange:
+        assert self._exchange is not None, "prepare comes first"
+        return self._exchange
+
+    async def _call(self, call: Callable[[], _Result]) -> _Result:
+        if not isinstance(self._sasl.secret, KerberosIdentity):
+            return await asyncio.to_thread(call)
+        try:
+            return await call_within(KDC_TIMEOUT_S, call)
+        except TimeoutError:
+            raise kdc_silent(self._sasl.secret, self._where, self._host, KDC_TIMEOUT_S) from None
+
+
 class Login:
     """Of one connection, to `host` by its own name. `now_s` is the loop's time."""
 
@@ -86,7 +121,8 @@ class Login:
     async def perform(self) -> None:
         """Nothing else may be under way on the connection. Raises AuthenticationFailed, ClientError."""
         began_s = self._now_s()
-        exchange = await asyncio.to_thread(exchange_of, self._sasl, self._where, self._host)
+        exchange = ThreadedExchange(self._sasl, self._where, self._host)
+        await exchange.prepare()
         try:
             lifetime_ms = await self._exchange(exchange)
         except AuthenticationFailed as failed:
@@ -94,7 +130,7 @@ class Login:
             raise AuthenticationFailed(text, failed.hint) from failed
         self._again_at_s = began_s + lifetime_ms / 1000 * AGAIN_AT if lifetime_ms > 0 else inf
 
-    async def _exchange(self, exchange: Exchange) -> int:
+    async def _exchange(self, exchange: ThreadedExchange) -> int:
         """-> the session's lifetime in milliseconds, 0: without an end."""
         shaken: SaslHandshakeResponse = await self._ask(SaslHandshakeRequest(self._sasl.mechanism), 1)
         if shaken.error_code:
@@ -102,8 +138,8 @@ class Login:
             raise AuthenticationFailed(
                 f"does not offer this mechanism ({ErrorCode.of(shaken.error_code).name})", f"it offers: {offered}"
             )
-        answer = await self._present(await asyncio.to_thread(exchange.begin))
-        while (token := await asyncio.to_thread(exchange.step, bytes(answer.auth_bytes))) is not None:
+        answer = await self._present(await exchange.begin())
+        while (token := await exchange.step(bytes(answer.auth_bytes))) is not None:
             answer = await self._present(token)
         return answer.session_lifetime_ms
 
