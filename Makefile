@@ -133,9 +133,9 @@ classes: java .cache/spark/.ready $(KAFKA_VERSIONS:%=.cache/kafka/%/.complete)
 
 tools: setup java kcat etcd .cache/bin/toxiproxy-server classes
 
-# BROKERS=3: three at each site. WORKERS=3: three that share the links.
+# BROKERS=3: three at each site. WORKERS=3: three that share the links. SECURE=1: both sites by TLS and logins alone.
 demo: setup java .cache/spark/.ready
-	@$(BIN)/farshore demo $(BROKERS:%=--brokers %) $(WORKERS:%=--workers %)
+	@$(BIN)/farshore demo $(BROKERS:%=--brokers %) $(WORKERS:%=--workers %) $(if $(SECURE),--secure)
 
 check := $(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy && $(BIN)/lint-imports
 

@@ -34,7 +34,13 @@ from deploy.demo.story import tell
     show_default=True,
     help="That mirror; three of them share their links through an etcd, and one is killed in the middle.",
 )
-def demo(report_path: Path, brokers: str, workers: str) -> None:
+@click.option(
+    "--secure",
+    "is_locked",
+    is_flag=True,
+    help="Both sites are reached by SASL_SSL alone: everything comes by TLS and a login, made for this run.",
+)
+def demo(report_path: Path, brokers: str, workers: str, is_locked: bool) -> None:
     """Two sites on this machine, real flights, a switchover, a lost site, a Spark audit, one HTML report.
 
     Takes about two minutes, with three brokers at each site or three workers three. Nothing is left behind but the
@@ -42,4 +48,4 @@ def demo(report_path: Path, brokers: str, workers: str) -> None:
     """
     if not os.access(report_path.resolve().parent, os.W_OK):
         raise click.BadParameter(f"nothing can be written to {report_path.resolve().parent}", param_hint="--report")
-    run_async(tell(report_path, int(brokers), int(workers)))
+    run_async(tell(report_path, int(brokers), int(workers), is_locked))

@@ -71,6 +71,7 @@ async def first_round(stage: Stage) -> None:
 
 def _start_words(stage: Stage) -> str:
     sites = f"two sites of {stage.brokers} brokers each" if stage.brokers > 1 else "two sites"
+    sites += ", behind TLS and logins," if stage.result.is_locked else ""
     mirror = f"{stage.workers} workers that mirror" if stage.workers > 1 else "a mirror"
     return f"start {sites} and {mirror}"
 

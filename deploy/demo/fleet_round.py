@@ -151,7 +151,7 @@ async def kill_in_the_middle(stage: Stage, writing: Writing, held: Mapping[str, 
 
 async def write(stage: Stage, writing: Writing) -> None:
     """At a steady pace: what is to be seen is who carries it."""
-    producer = zstd_producer(stage.east)
+    producer = await zstd_producer(stage.east)
     await producer.start()
     try:
         chosen = itertools.islice((each for each in flights() if _airline(each) in AIRLINES), FLIGHTS_OF_ROUND)

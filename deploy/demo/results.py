@@ -151,6 +151,8 @@ class DemoResult:
     kills: list[LeaderKill] = field(default_factory=list)
     write_pause_seconds: float = 0.0
     workers: int = 1
+    is_locked: bool = False
+    """Whether both sites were reached by TLS and a login alone."""
     takeovers: list[Takeover] = field(default_factory=list)
     fleet_content: FleetContent | None = None
     contents: list[SiteContent] = field(default_factory=list)

@@ -54,7 +54,7 @@ async def write_until_killed(stage: Stage, seen: Acknowledged) -> None:
     kill_at_records: int | None = None
     async with (
         stage.within(KILL_TIMEOUT_S, "departures were written and mirrored"),
-        stage.processes.piped("writer", "deploy.demo.live_writer", stage.east, LIVE) as acknowledgements,
+        stage.processes.piped("writer", "deploy.demo.live_writer", str(stage.config), "east", LIVE) as acknowledgements,
         Cluster(stage.link.target, client_id="demo") as west,
     ):
         async for line in acknowledgements:

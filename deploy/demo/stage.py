@@ -18,6 +18,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from broker.base.time_limits import timeout
 from broker.client.site import Site
+from deploy.config import load
 from deploy.demo.results import DemoResult, StepTime
 from deploy.errors import DemoFailed
 from deploy.local.brokers import (
@@ -29,6 +30,8 @@ from deploy.local.brokers import (
     whole,
     zookeeper_member,
 )
+from deploy.local.locks import Locks
+from deploy.local.locksmith import make_locks
 from deploy.local.processes import Processes, free_ports, services
 from deploy.tools.etcd import EtcdServer, etcd_program
 from deploy.tools.etcd import command as etcd_command
@@ -71,13 +74,6 @@ target = "west"
 topics = ["{topic}"]
 topic_names = "same"
 """
-ALONE = """
-[sites.{site}]
-bootstrap_servers = "{address}"
-[sites.{site}.broker]
-data_dir = "{name}"
-"""
-"""A site of one broker, which keeps its metadata by itself."""
 MIN_INSYNC_REPLICAS = 2
 """Where a site has several brokers: one of them may go, and what was acknowledged is still on one at least."""
 WHOLE_PATIENCE_S = 120.0
@@ -108,6 +104,7 @@ async def telling_time(console: Console, every_s: float = TELL_TIME_S) -> AsyncI
 class Stage:
     """What every scene gets: where things run, and where its findings go."""
 
+    config: Path
     processes: Processes
     link: Link
     sites: dict[str, Brokers]
@@ -119,12 +116,12 @@ class Stage:
     result: DemoResult
 
     @property
-    def east(self) -> str:
-        return self.link.source.bootstrap_servers
+    def east(self) -> Site:
+        return self.link.source
 
     @property
-    def west(self) -> str:
-        return self.link.target.bootstrap_servers
+    def west(self) -> Site:
+        return self.link.target
 
     @contextmanager
     def step(self, name: str) -> Iterator[None]:
@@ -190,7 +187,7 @@ class Stage:
             raise DemoFailed(f"{name} is not whole after {WHOLE_PATIENCE_S:.0f} s: {'; '.join(lacking)}")
 
     def _site(self, name: str) -> Site:
-        return self.link.source if name == self.link.source.name else self.link.target
+        return self.east if name == self.east.name else self.west
 
     async def create_topic(self, name: str) -> None:
         """At east; with a replica on each broker."""
@@ -246,14 +243,28 @@ def sites_of(brokers: int, ports: Sequence[int]) -> dict[str, Brokers]:
     return {"east": local_brokers("east", east, "east"), "west": local_brokers("west", west, "west")}
 
 
-def configuration(sites: Mapping[str, Brokers], zookeeper: Member | None, etcd: EtcdServer | None) -> str:
+def alone_tables(broker: LocalBroker, locks: Locks | None) -> str:
+    """A site of one broker, which keeps its metadata by itself."""
+    site, own = f"[sites.{broker.site}]", [f"[sites.{broker.site}.broker]", f'data_dir = "{broker.name}"']
+    lines = [site, f'bootstrap_servers = "{broker.address}"', *own]
+    if locks is not None:
+        lines += [*locks.listeners(f"SASL_SSL://{broker.address}"), *locks.logins(), *locks.security_table(broker.site)]
+    return "\n".join(lines) + "\n"
+
+
+def configuration(
+    sites: Mapping[str, Brokers],
+    zookeeper: Member | None,
+    etcd: EtcdServer | None,
+    locks: Mapping[str, Locks] | None = None,
+) -> str:
     """The demo's farshore.toml; with a ZooKeeper the sites keep their metadata there, each by itself; with an etcd the
-    mirror is a fleet, which also has a link for each airline.
+    mirror is a fleet, which also has a link for each airline; with locks nobody gets in without.
     """
     tables = [
-        site_tables(site, brokers, f"{zookeeper.address}/{site}")
+        site_tables(site, brokers, f"{zookeeper.address}/{site}", (locks or {}).get(site))
         if zookeeper is not None
-        else ALONE.format(site=site, address=brokers[0].address, name=brokers[0].name)
+        else alone_tables(brokers[0], (locks or {}).get(site))
         for site, brokers in sites.items()
     ]
     text = CONFIG.format(sites="\n".join(tables), link=LINK, flights=FLIGHTS, live=LIVE, jars=json.dumps(spark_jars()))
@@ -264,7 +275,9 @@ def configuration(sites: Mapping[str, Brokers], zookeeper: Member | None, etcd: 
 
 
 @asynccontextmanager
-async def stage(console: Console, result: DemoResult, brokers: int = 1, workers: int = 1) -> AsyncIterator[Stage]:
+async def stage(
+    console: Console, result: DemoResult, brokers: int = 1, workers: int = 1, is_locked: bool = False
+) -> AsyncIterator[Stage]:
     """Set everything up, with so many brokers at each site and so many that mirror; take everything down again,
     whatever happens. Raises ToolsError where an etcd is needed and not there.
     """
@@ -276,9 +289,9 @@ async def stage(console: Console, result: DemoResult, brokers: int = 1, workers:
         mirrors = tuple(f"worker-{number}" for number in range(1, workers + 1)) if workers > 1 else (MIRROR,)
         zookeeper = zookeeper_member(Path(folder), zookeeper_port) if brokers > 1 else None
         sites = sites_of(brokers, ports)
+        locks = {site: make_locks(Path(folder) / "locks" / site) for site in sites} if is_locked else {}
         config = Path(folder) / "farshore.toml"
-        config.write_text(configuration(sites, zookeeper, etcd))
-        source, target = (Site(site, ",".join(each.address for each in sites[site])) for site in ("east", "west"))
-        link = Link(name=LINK, source=source, target=target, topics=(FLIGHTS, LIVE), groups=(".*",))
+        config.write_text(configuration(sites, zookeeper, etcd, locks))
+        link = load(config).link(LINK)
         async with services(config, Path(folder), console.width - 2) as processes:
-            yield Stage(processes, link, sites, zookeeper, etcd, mirrors, console, result)
+            yield Stage(config, processes, link, sites, zookeeper, etcd, mirrors, console, result)

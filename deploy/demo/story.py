@@ -28,8 +28,9 @@ What to try next
 """
 
 
-async def tell(report_path: Path, brokers: int = 1, workers: int = 1) -> DemoResult:
-    """Run the demo with so many brokers at each site and so many workers, and write its report.
+async def tell(report_path: Path, brokers: int = 1, workers: int = 1, is_locked: bool = False) -> DemoResult:
+    """Run the demo with so many brokers at each site and so many workers, and write its report. `is_locked`: nobody
+    reaches a site but by TLS and a login.
 
     Raises DemoFailed when a promise does not hold, ToolsError where something that it needs is not installed.
     """
@@ -38,8 +39,9 @@ async def tell(report_path: Path, brokers: int = 1, workers: int = 1) -> DemoRes
     # The broker that is killed makes its clients complain many times a second; that is the story, not a finding.
     logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
     console = Console(stderr=True)
-    result = DemoResult(started_at=f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC", brokers=brokers, workers=workers)
-    async with stage(console, result, brokers, workers) as scene:
+    started_at = f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC"
+    result = DemoResult(started_at, brokers=brokers, workers=workers, is_locked=is_locked)
+    async with stage(console, result, brokers, workers, is_locked) as scene:
         await first_round(scene)
         await second_round(scene)
         with scene.step("farshore audit: Spark reads both sites and compares counts and checksums"):

@@ -11,6 +11,8 @@ from typing import Any
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 
+from broker.client.applications import client_options
+from broker.client.site import Site
 from deploy.demo.flights import Flight
 
 LINGER_MS = 20
@@ -23,15 +25,15 @@ POLL_RECORDS = 5_000
 POLL_MS = 500
 
 
-def zstd_producer(bootstrap_servers: str) -> Any:
+async def zstd_producer(site: Site) -> Any:
     """An idempotent producer, acks=all, zstd."""
     return AIOKafkaProducer(
-        bootstrap_servers=bootstrap_servers,
+        **await client_options(site),
         compression_type="zstd",
         enable_idempotence=True,
         linger_ms=LINGER_MS,
         max_batch_size=BATCH_BYTES,
-        request_timeout_ms=TAKEOVER_TIMEOUT_MS if "," in bootstrap_servers else REQUEST_TIMEOUT_MS,
+        request_timeout_ms=TAKEOVER_TIMEOUT_MS if len(site.servers()) > 1 else REQUEST_TIMEOUT_MS,
     )
 
 
@@ -55,14 +57,14 @@ class Acknowledgements:
 
 
 async def produce(
-    bootstrap_servers: str,
+    site: Site,
     topic: str,
     records: Iterable[Flight],
     acknowledgements: Acknowledgements,
     on_sent: Callable[[int], None],
 ) -> int:
     """Write every record and wait for each acknowledgement; returns their number."""
-    producer = zstd_producer(bootstrap_servers)
+    producer = await zstd_producer(site)
     await producer.start()
     sent = 0
     window: list[asyncio.Future[Any]] = []
@@ -91,11 +93,11 @@ class GroupRead:
     committed: dict[int, int]
 
 
-async def read_as_group(bootstrap_servers: str, topic: str, group: str, limit_records: int | None) -> GroupRead:
+async def read_as_group(site: Site, topic: str, group: str, limit_records: int | None) -> GroupRead:
     """Read on from the group's committed offsets, at most `limit_records` (None: to the end), and commit."""
     consumer = AIOKafkaConsumer(
         topic,
-        bootstrap_servers=bootstrap_servers,
+        **await client_options(site),
         group_id=group,
         enable_auto_commit=False,
         auto_offset_reset="earliest",

@@ -12,6 +12,7 @@ from broker.client.cluster import Cluster
 from broker.client.cluster_description import broker_findings, look_from_each, partition_findings
 from broker.client.errors import ClientError
 from broker.client.site import Site
+from deploy.local.locks import Locks
 from deploy.local.processes import Processes, port_answers
 from deploy.tools.zookeeper import HOST, Member, command, configure, serves
 
@@ -54,7 +55,7 @@ def local_brokers(site: str, ports: Sequence[int], names: str) -> tuple[LocalBro
     return tuple(LocalBroker(site, node_id, port, f"{names}-{node_id}") for node_id, port in enumerate(ports, 1))
 
 
-def site_tables(site: str, brokers: Sequence[LocalBroker], zookeeper: str) -> str:
+def site_tables(site: str, brokers: Sequence[LocalBroker], zookeeper: str, locks: Locks | None = None) -> str:
     """A site of these brokers in farshore.toml, with a folder for each beside the file."""
     lines = [
         f"[sites.{site}]",
@@ -64,12 +65,15 @@ def site_tables(site: str, brokers: Sequence[LocalBroker], zookeeper: str) -> st
         f'zookeeper = "{zookeeper}"',
         f"zookeeper_session_timeout_ms = {SESSION_MS}",
     ]
+    if locks is not None:
+        lines += [*locks.between_brokers(), *locks.logins(), "", *locks.security_table(site)]
     for broker in brokers:
+        listens = [f'listen = "{broker.address}"'] if locks is None else locks.listeners(f"SASL_SSL://{broker.address}")
         lines += [
             "",
             f"[[sites.{site}.brokers]]",
             f"node_id = {broker.node_id}",
-            f'listen = "{broker.address}"',
+            *listens,
             f'data_dir = "{broker.name}"',
             f'rack = "{broker.rack}"',
         ]

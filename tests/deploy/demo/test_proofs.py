@@ -19,6 +19,7 @@ from deploy.demo.stage import FLIGHTS, configuration, sites_of, stage
 from deploy.demo.traffic import Acknowledgements, GroupRead
 from deploy.errors import DemoFailed
 from deploy.local.brokers import zookeeper_member
+from deploy.local.locksmith import make_locks
 from mirror.api import OffsetMap
 from mirror.offsets.intervals import End, Interval
 from mirror.offsets.offset_map import PartitionMap
@@ -97,16 +98,26 @@ async def test_acknowledgements_are_counted_and_failures_are_none() -> None:
     assert futures[1].exception() is not None
 
 
+@pytest.mark.parametrize("is_locked", [False, True])
 @pytest.mark.parametrize("brokers", [1, 3])
-def test_the_demos_file_has_both_sites_with_all_their_brokers(tmp_path: Path, brokers: int) -> None:
+def test_the_demos_file_has_both_sites_with_all_their_brokers(tmp_path: Path, brokers: int, is_locked: bool) -> None:
     zookeeper = zookeeper_member(tmp_path, 2181) if brokers > 1 else None
-    sites = sites_of(brokers, range(9092, 9092 + 2 * brokers))
-    read = parse(configuration(sites, zookeeper, None), tmp_path / "farshore.toml")
+    ports = range(9092, 9092 + 2 * brokers)
+    sites = sites_of(brokers, ports)
+    locks = {site: make_locks(tmp_path / site) for site in sites} if is_locked else {}
+    read = parse(configuration(sites, zookeeper, None, locks), tmp_path / "farshore.toml")
     configs = [read.broker_config(each.site, each.node_id) for site in sites.values() for each in site]
-    assert [each.listen_port for each in configs] == list(range(9092, 9092 + 2 * brokers))
+    listeners = [listener for each in configs for listener in each.client_listeners()]
+    assert [each.address.port for each in listeners] == list(ports)
+    protocol = "SASL_SSL" if is_locked else "PLAINTEXT"
+    assert {site.security.protocol for site in read.sites().values()} == {protocol}
+    assert {each.protocol for each in listeners} == {protocol}
     assert len({each.data_dir for each in configs}) == 2 * brokers
     assert {each.zookeeper for each in configs} == (
         {None} if brokers == 1 else {"127.0.0.1:2181/east", "127.0.0.1:2181/west"}
+    )
+    assert {each.security_inter_broker_protocol for each in configs} == (
+        {"SSL"} if is_locked and brokers > 1 else {"PLAINTEXT"}
     )
 
 
