@@ -6,6 +6,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from broker.access.users import new_credentials, write_users
+from broker.client.security.settings import Mechanism, Sasl, Secret, Security, Tls
+from broker.client.site import Site
+from deploy.config import load
+from deploy.local.locksmith import make_locks
+from deploy.local.processes import port_answers
 from tests.certificates import Authority, KeyPair
 from tests.interop.servers import FarshoreBroker, KafkaServer
 from tests.issuer import AUDIENCE, ISSUER, ec_key, rsa_key, write_keys
@@ -45,6 +50,13 @@ class LockedKafkaServer(KafkaServer):
 
     def at(self, listener: str) -> str:
         return f"127.0.0.1:{self.ports[listener]}"
+
+    def locked_site(self) -> Site:
+        """At LOCKED, called by the server's folder."""
+        password = self.folder / "password"
+        password.write_text(PASSWORD)
+        login = Sasl(Mechanism.SCRAM_SHA_512, USER, Secret(password))
+        return Site(self.folder.name, self.at("LOCKED"), security=Security(Tls(self.authority.certificate), login))
 
     def properties(self) -> dict[str, str]:
         open_ones = super().properties()
@@ -107,6 +119,32 @@ class AuthorizingKafkaServer(LockedKafkaServer):
         }
 
 
+class SecureBroker(FarshoreBroker):
+    """farshore's own, that nobody reaches but by SASL_SSL; its site is called by its folder."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        name, locks = folder.name, make_locks(folder / "locks")
+        own = [
+            f"[sites.{name}.broker]",
+            'data_dir = "data"',
+            *locks.listeners(f"SASL_SSL://{self.bootstrap}"),
+            *locks.logins(),
+        ]
+        lines = [f"[sites.{name}]", f'bootstrap_servers = "{self.bootstrap}"', *own, *locks.security_table(name)]
+        self.file = folder / "farshore.toml"
+        self.file.write_text("\n".join(lines))
+
+    def locked_site(self) -> Site:
+        return load(self.file).site(self.folder.name)
+
+    def command(self) -> Sequence[str]:
+        return [*super().command()[:3], "--config", str(self.file), "broker", "run", "--site", self.folder.name]
+
+    def ready(self) -> bool:
+        return port_answers(self.port)
+
+
 class AuthorizingBroker(FarshoreBroker):
     """farshore's own, as `AuthorizingKafkaServer` is."""
 
@@ -140,3 +178,14 @@ def plain_login(user: str) -> dict[str, str]:
         "sasl.mechanism": "PLAIN",
         "sasl.jaas.config": f'{module} required username="{user}" password="{PASSWORD}";',
     }
+
+
+def site_tables(site: Site) -> str:
+    """A site in farshore.toml, as it is reached: openly, or at LOCKED."""
+    lines = [f"[sites.{site.name}]", f'bootstrap_servers = "{site.bootstrap_servers}"']
+    tls, sasl = site.security.tls, site.security.sasl
+    if tls is not None and sasl is not None and isinstance(sasl.secret, Secret):
+        lines += [f"[sites.{site.name}.security]", f'protocol = "{site.security.protocol}"']
+        lines += [f'ca_file = "{tls.ca_file}"', f'mechanism = "{sasl.mechanism}"', f'username = "{sasl.username}"']
+        lines.append(f'password_file = "{sasl.secret.file}"')
+    return "\n".join(lines)

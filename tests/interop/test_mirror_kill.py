@@ -1,4 +1,7 @@
-"""The mirror process killed with -9 under load: nothing lost, nothing twice, order kept, every offset translated."""
+"""The mirror process killed with -9 under load: nothing lost, nothing twice, order kept, every offset translated.
+
+Also where both sites are reached by TLS and a login alone.
+"""
 
 from __future__ import annotations
 
@@ -15,26 +18,27 @@ import pytest
 
 from broker.client.cluster import Cluster
 from broker.client.offsets import log_end_offsets
+from broker.client.site import Site
 from broker.wire.compression import Compression
 from broker.wire.vocabulary import TopicPartition
 from mirror.link import Link
 from mirror.offsets.state import load_link_state
 from tests.forking import ForkedProcess, start_farshore
+from tests.interop.locked import LockedKafkaServer, SecureBroker, site_tables
 from tests.interop.servers import ROOT, FarshoreBroker, KafkaServer
-from tests.mirror.harness import contents, eventually, link_between, make_topic, read_all, some_records, write
+from tests.mirror.harness import contents, eventually, make_topic, read_all, some_records, write
 
 PARTITIONS = 3
 BATCH_RECORDS = 20
+SECURE = pytest.mark.parametrize("is_secure", [False, True], ids=["PLAINTEXT", "SASL_SSL"])
 
 
 def write_config(folder: Path, link: Link) -> Path:
     topics = ", ".join(f'"{topic}"' for topic in link.topics)
     text = f"""
 state_dir = "{folder / "var"}"
-[sites.east]
-bootstrap_servers = "{link.source.bootstrap_servers}"
-[sites.west]
-bootstrap_servers = "{link.target.bootstrap_servers}"
+{site_tables(link.source)}
+{site_tables(link.target)}
 [[links]]
 name = "{link.name}"
 source = "east"
@@ -78,9 +82,22 @@ class Load:
         self._stop.set()
 
 
-async def kill_under_load(source: str, target: str, folder: Path, kills: int) -> None:
+def linked(source: Site, target: Site) -> tuple[Link, str]:
+    """And the topic that it mirrors."""
     topic = f"flights-{uuid.uuid4().hex[:8]}"
-    link = link_between(source, target, [topic])
+    return Link(f"east-west-{uuid.uuid4().hex[:8]}", source, target, (topic,)), topic
+
+
+def own_broker(folder: Path, is_secure: bool) -> FarshoreBroker:
+    return SecureBroker(folder) if is_secure else FarshoreBroker(folder)
+
+
+def site_of(server: FarshoreBroker) -> Site:
+    return server.locked_site() if isinstance(server, SecureBroker) else Site(server.folder.name, server.bootstrap)
+
+
+async def kill_under_load(source: Site, target: Site, folder: Path, kills: int) -> None:
+    link, topic = linked(source, target)
     jitter = random.Random(kills)
     config, log = write_config(folder, link), folder / "mirror.log"
     async with Cluster(link.source) as east, Cluster(link.target) as west, asyncio.TaskGroup() as tasks:
@@ -121,12 +138,12 @@ async def kill_under_load(source: str, target: str, folder: Path, kills: int) ->
                 assert state.map.to_source(*where, record.offset) == source_offset
 
 
-async def test_the_brokers_are_killed_under_a_mirror_that_stays(tmp_path: Path) -> None:
+@SECURE
+async def test_the_brokers_are_killed_under_a_mirror_that_stays(tmp_path: Path, is_secure: bool) -> None:
     """The target dies in mid-write, then the source between writes; the mirror goes on by itself."""
-    topic = f"flights-{uuid.uuid4().hex[:8]}"
-    where = TopicPartition(topic, 0)
-    with FarshoreBroker(tmp_path / "east") as east, FarshoreBroker(tmp_path / "west") as west:
-        link = link_between(east.bootstrap, west.bootstrap, [topic])
+    with own_broker(tmp_path / "east", is_secure) as east, own_broker(tmp_path / "west", is_secure) as west:
+        link, topic = linked(site_of(east), site_of(west))
+        where = TopicPartition(topic, 0)
         config, log = write_config(tmp_path, link), tmp_path / "mirror.log"
         count = 0
 
@@ -160,23 +177,36 @@ async def test_the_brokers_are_killed_under_a_mirror_that_stays(tmp_path: Path) 
                 assert state.map.to_target(topic, 0, source_offset) == record.offset
 
 
-async def test_three_kills_between_our_brokers(tmp_path: Path) -> None:
-    with FarshoreBroker(tmp_path / "east") as east, FarshoreBroker(tmp_path / "west") as west:
-        await kill_under_load(east.bootstrap, west.bootstrap, tmp_path, 3)
+@SECURE
+async def test_three_kills_between_our_brokers(tmp_path: Path, is_secure: bool) -> None:
+    with own_broker(tmp_path / "east", is_secure) as east, own_broker(tmp_path / "west", is_secure) as west:
+        await kill_under_load(site_of(east), site_of(west), tmp_path, 3)
 
 
 async def test_three_kills_between_kafkas(kafka_39: KafkaServer, kafka_43: KafkaServer, tmp_path: Path) -> None:
-    await kill_under_load(kafka_39.bootstrap, kafka_43.bootstrap, tmp_path, 3)
+    await kill_under_load(Site("east", kafka_39.bootstrap), Site("west", kafka_43.bootstrap), tmp_path, 3)
 
 
+@SECURE
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-async def test_twenty_kills_between_our_brokers(tmp_path: Path) -> None:
-    with FarshoreBroker(tmp_path / "east") as east, FarshoreBroker(tmp_path / "west") as west:
-        await kill_under_load(east.bootstrap, west.bootstrap, tmp_path, 20)
+async def test_twenty_kills_between_our_brokers(tmp_path: Path, is_secure: bool) -> None:
+    with own_broker(tmp_path / "east", is_secure) as east, own_broker(tmp_path / "west", is_secure) as west:
+        await kill_under_load(site_of(east), site_of(west), tmp_path, 20)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 async def test_twenty_kills_between_kafkas(kafka_39: KafkaServer, kafka_43: KafkaServer, tmp_path: Path) -> None:
-    await kill_under_load(kafka_39.bootstrap, kafka_43.bootstrap, tmp_path, 20)
+    await kill_under_load(Site("east", kafka_39.bootstrap), Site("west", kafka_43.bootstrap), tmp_path, 20)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+async def test_twenty_kills_between_kafkas_behind_tls_and_logins(tmp_path: Path) -> None:
+    """Sessions end every few seconds there: it logs in again amid its work."""
+    with (
+        LockedKafkaServer("3.9.1", tmp_path / "east") as east,
+        LockedKafkaServer("4.3.0", tmp_path / "west") as west,
+    ):
+        await kill_under_load(east.locked_site(), west.locked_site(), tmp_path, 20)
