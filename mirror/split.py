@@ -32,7 +32,7 @@ from mirror.link import Link
 from mirror.offsets.entries import LinkRun
 from mirror.offsets.promotions import is_later, promotion_of, went_back
 from mirror.offsets.source_ends import Observation, load_observation
-from mirror.offsets.state import LinkState, load_partial_state, read_entries
+from mirror.offsets.state import LinkState, read_entries
 from mirror.offsets.state_entries import StateEntries
 from mirror.topics.plan import select_topics
 from mirror.worker.declared import complete_link
@@ -160,33 +160,22 @@ async def look_for_split(
     if run is None or any(back.is_later and not back.may_run for back in backs):
         return None
     left_behind_by = next((back.link.name for back in backs if back.may_run), "")
-    at = await _look_at_source(link, source, target, state, run)
-    two_active = _are_two_active(link, at.names, await _role(source), await _role(target))
-    least = max((each.end_seen for each in at.since.values()), key=list(EndSeen).index, default=EndSeen.TOLD)
-    at_source, not_read, older = await _local_writes(source, at.since, at.mirrors)
-    tails = await _tails(source, at.since, at.mirrors, older)
-    untold = [where for where in sorted(state.entries.checkpoints) if where[0] in at.hidden]
-    not_read += tuple(NotRead(*where, source.site.name, str(at.hidden[where[0]])) for where in untold)
+    topics, hidden = await list_each_topic(source, state.entries.mirrored_topics())
+    names = [name for name in select_topics(link, topics) if name != link.canary_topic]
+    two_active = _are_two_active(link, names, await _role(source), await _role(target))
+    partitions = [TopicPartition(name, partition.partition) for name in names for partition in topics[name].partitions]
+    since = _since_promotion(state, run, partitions, await load_observation(link, target), source.clock.now_ms())
+    least = max((each.end_seen for each in since.values()), key=list(EndSeen).index, default=EndSeen.TOLD)
+    mirrors = {registered.producer_id for registered in await registered_at(source)}
+    at_source, not_read, older = await _local_writes(source, since, mirrors)
+    tails = await _tails(source, since, mirrors, older)
+    untold = [where for where in sorted(state.entries.checkpoints) if where[0] in hidden]
+    not_read += tuple(NotRead(*where, source.site.name, str(hidden[where[0]])) for where in untold)
     if not at_source and not not_read:
         return Split(run.at_ms, two_active, end_seen=least, left_behind_by=left_behind_by, tails=tails)
-    at_target, not_read_there = await _at_target(link, target, state, at.since)
+    at_target, not_read_there = await _at_target(link, target, state, partitions)
     unread = (*not_read, *not_read_there)
     return Split(run.at_ms, two_active, at_source, at_target, least, unread, left_behind_by, tails)
-
-
-async def look_for_tails(link: Link, source: Cluster, target: Cluster) -> tuple[SourceTail, ...]:
-    """As `Split` has them, without what was written since; none of a link that is not promoted, or whose link back was
-    since. Raises ClientError, StateDamaged.
-    """
-    state = await load_partial_state(link, target)
-    run = promotion_of(state.entries)
-    backs = await promoted_backs(link, source, target, state.entries)
-    if run is None or any(back.is_later and not back.may_run for back in backs):
-        return ()
-    at = await _look_at_source(link, source, target, state, run)
-    by_time = {where: each for where, each in at.since.items() if each.end_seen is not EndSeen.TOLD}
-    older = (await _local_writes(source, by_time, at.mirrors)).older if by_time else {}
-    return await _tails(source, at.since, at.mirrors, older)
 
 
 def _are_two_active(
@@ -215,23 +204,6 @@ class _Since(NamedTuple):
     before_ms: tuple[int, int] = (0, 0)
     end_seen: EndSeen = EndSeen.TOLD
     position: int | None = None
-
-
-class _AtSource(NamedTuple):
-    """Of the link's topics there, and those that are `hidden` with why; and the producer ids of mirrors."""
-
-    names: Sequence[str]
-    since: Mapping[TopicPartition, _Since]
-    hidden: Mapping[str, KafkaError]
-    mirrors: Container[int]
-
-
-async def _look_at_source(link: Link, source: Cluster, target: Cluster, state: LinkState, run: LinkRun) -> _AtSource:
-    topics, hidden = await list_each_topic(source, state.entries.mirrored_topics())
-    names = [name for name in select_topics(link, topics) if name != link.canary_topic]
-    partitions = [TopicPartition(name, partition.partition) for name in names for partition in topics[name].partitions]
-    since = _since_promotion(state, run, partitions, await load_observation(link, target), source.clock.now_ms())
-    return _AtSource(names, since, hidden, {registered.producer_id for registered in await registered_at(source)})
 
 
 def _since_promotion(

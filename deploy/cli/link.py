@@ -37,7 +37,6 @@ from deploy.cli.terminal import (
     run_async,
     yes_option,
 )
-from deploy.cli.undecided import steps_undecided, undecided_opposite
 from failover.planning.to_datetime import first_record_at
 from mirror.description import declare_link, describe_link
 from mirror.errors import GapNotOpen
@@ -191,7 +190,6 @@ def _show_and_resume(
     run_async(with_both_sites(link, partial(going.resume, plan.accepts, stays.leaves)))
     back, conditions = run_async(look_at_links_back(link, context.links(), are_asked=bool(at_target)))
     steps = steps_behind_resume(link, back.links, conditions, at_target, context.links())
-    steps = (*steps_undecided(run_async(undecided_opposite([link], context.links()))), *steps)
     now = run_async(_condition(link))
     if output != Output.TABLE:
         emit({**shown, "condition": now, "operation_id": going.operation_id, "next": steps}, output)

@@ -26,7 +26,6 @@ from deploy.cli.loss_lines import growth_line
 from deploy.cli.next_steps import NextStep, back_at_once, for_refused, for_source_alone, merged, steps_after
 from deploy.cli.refusals import refusals_of
 from deploy.cli.terminal import AppContext, ExitCode
-from deploy.cli.undecided import Undecided, tell_undecided, undecided_opposite
 from deploy.cli.unknown_groups import refuse_unknown_groups, refuse_unknown_partitions, refuse_unknown_topics
 from deploy.cli.waits import told_if_long
 from failover.errors import GateRefused, OperationUnderWay, SkipsMore, WorldChanged
@@ -48,7 +47,6 @@ from failover.planning.world import ChangeKind, world_of
 from failover.running.result import OperationResult
 from failover.running.steps import Operation
 from failover.running.taking_up import begin
-from mirror.api import Link
 
 AGAIN = "type the same again, and look at the plan as it is now; --yes goes on without a question"
 
@@ -77,9 +75,10 @@ async def decide(
             sites = sites if applied is None else applied.as_found(sites)
             looking = _look_beside if only_plans else _look_alone
             looked, not_alone = await looking(app, intent, sites)
-            undecided = await _undecided(app, links, intent, is_shown=only_plans or not yes)
-        await _refuse_unknown(looked, names, sites[0])
-        tell_undecided(undecided)
+        plans = [move.plan for move in looked.looked_at]
+        refuse_unknown_topics(intent, names, plans)
+        refuse_unknown_partitions(looked.refusals, names, plans)
+        await refuse_unknown_groups(looked.refusals, sites[0].source, sites[0].target)
         if applied is not None:
             _check(applied, looked, output)
         if only_plans:
@@ -111,19 +110,6 @@ async def decide(
             looked.tell_refused(output, refused, refusals_of(refused, intent.source, looked.name))
             raise
         return await tell_results(app, replace(ended, shown=[move.plan for move in shown.moves]), output)
-
-
-async def _refuse_unknown(looked: Looked, names: Sequence[str], sites: Sites) -> None:
-    """Raises CommandRefused for names that nobody knows. `names`: all links between the sites."""
-    plans = [move.plan for move in looked.looked_at]
-    refuse_unknown_topics(looked.intent, names, plans)
-    refuse_unknown_partitions(looked.refusals, names, plans)
-    await refuse_unknown_groups(looked.refusals, sites.source, sites.target)
-
-
-async def _undecided(app: AppContext, links: Sequence[Link], intent: Intent, *, is_shown: bool) -> Sequence[Undecided]:
-    """For who looks at the plan of a switchover: one that goes at once is not held up for it."""
-    return await undecided_opposite(links, app.links()) if is_shown and intent.operation is Operation.SWITCHOVER else ()
 
 
 async def _show_and_ask(looked: Looked, yes: bool, output: str) -> None:

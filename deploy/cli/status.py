@@ -13,8 +13,8 @@ from broker.base.durations import human_seconds
 from deploy.cli.lines import next_line, with_command
 from deploy.cli.parameters import Duration
 from deploy.cli.streams import is_gone
+from deploy.cli.tables import counted
 from deploy.cli.terminal import AppContext, CommandRefused, ExitCode, Output, emit, output_option, run_async
-from deploy.cli.undecided import Undecided, tails_text
 from deploy.cli.until import Goal, GoalOption
 from mirror.heartbeat import HeartbeatWatch
 from mirror.limits import STATUS_REFRESH_INTERVAL_MS
@@ -137,8 +137,7 @@ def show(statuses: Sequence[LinkStatus], output: str, every_partition: bool) -> 
         if found.trouble:
             click.echo(f"{found.link}: {found.trouble}", err=True)
         if found.split is not None and found.split.tails:
-            tails = tails_text(Undecided(found.link, found.source, found.target, len(found.split.tails)))
-            click.echo(with_command(tails, f"farshore stranded list --link {found.link}"))
+            tell_tails(found, len(found.split.tails))
         if found.findings:
             emit(list(found.findings), output, columns=FINDING_COLUMNS, title=f"findings of {found.link}")
             tell_next_steps(found.findings)
@@ -146,6 +145,15 @@ def show(statuses: Sequence[LinkStatus], output: str, every_partition: bool) -> 
             emit(list(found.gaps), output, columns=GAP_COLUMNS, title=f"gaps of {found.link}")
         if every_partition and found.partition_lags:
             emit(list(found.partition_lags), output, columns=LAG_COLUMNS, title=f"partitions of {found.link}")
+
+
+def tell_tails(found: LinkStatus, partitions: int) -> None:
+    """What was lost with the source, and is there: no finding, as somebody decided to take over without it, and nothing
+    that is healthy is less so. But whoever decides nothing about it forgets it.
+    """
+    where = counted(partitions, "partition")
+    told = f"{found.link}: in {where} {found.source} alone has records from before {found.target} took over"
+    click.echo(with_command(f"{told}, and nobody decided about them", f"farshore stranded list --link {found.link}"))
 
 
 def tell_next_steps(findings: Sequence[LinkFinding]) -> None:
