@@ -36,10 +36,24 @@ from tests.bench.moving_peer import bench_tools
 from tests.bench.moving_tables import moving_table, tools_table
 from tests.bench.planner_bench import bench_planner
 from tests.bench.state_bench import bench_state
+from tests.bench.tls_bench import bench_tls
+from tests.bench.tls_tables import least_line, tls_broker_table, tls_mirror_table
 from tests.bench.validation_bench import bench_validation
 from tests.interop.servers import ServerFailed
 
-PARTS = ("mirror", "latency", "broker", "validation", "state", "cluster", "fleet", "failover", "audit", "startup")
+PARTS = (
+    "mirror",
+    "latency",
+    "broker",
+    "tls",
+    "validation",
+    "state",
+    "cluster",
+    "fleet",
+    "failover",
+    "audit",
+    "startup",
+)
 PLANNER, THROUGHPUT = "planner", "throughput"
 TOOLS = "tools"
 """Beside the moves: what Kafka's own take."""
@@ -106,6 +120,8 @@ def main(
             console.print(tables.latency_table(bench_latency(directory / "latency", source, seconds, say)))
         if "broker" in wanted:
             _broker(console, directory / "broker", payload_bytes, rounds, logs, say)
+        if "tls" in wanted:
+            _tls(console, directory / "tls", payload_bytes, rounds, logs, say)
         if "validation" in wanted:
             console.print(tables.validation_table(bench_validation(record_values(logs))))
         if "state" in wanted:
@@ -168,6 +184,15 @@ def _broker(
         raise click.ClickException(f"Apache Kafka {KAFKA_VERSION} is not in .cache/; run: make tools")
     results = bench_broker(directory, payload_bytes, rounds, record_values(logs), say)
     console.print(tables.broker_table(results))
+
+
+def _tls(
+    console: Console, directory: Path, payload_bytes: int, rounds: int, logs: Path | None, say: tables.Say
+) -> None:
+    results = bench_tls(directory, payload_bytes, rounds, record_values(logs), say)
+    console.print(tls_broker_table(results))
+    console.print(tls_mirror_table(results))
+    console.print(least_line(results.least))
 
 
 def _startup_s() -> float:

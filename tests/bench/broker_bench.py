@@ -68,20 +68,32 @@ def write_payload(file: Path, values: list[bytes]) -> None:
 
 
 def measure_producer(
-    cpu_s: Callable[[], float], bootstrap: str, topic: str, payload_bytes: int, payload_file: Path, acks: str = "all"
+    cpu_s: Callable[[], float],
+    bootstrap: str,
+    topic: str,
+    payload_bytes: int,
+    payload_file: Path,
+    acks: str = "all",
+    config: Path | None = None,
 ) -> Measured:
-    """Kafka's ProducerPerformance; `cpu_s` is what the measured processes have used so far."""
+    """Kafka's ProducerPerformance; `cpu_s` is what the measured processes have used so far, `config` says how the
+    broker is reached.
+    """
     client = ["org.apache.kafka.tools.ProducerPerformance", "--topic", topic]
     client += ["--num-records", str(payload_bytes // RECORD_BYTES)]
     client += ["--payload-file", str(payload_file), "--throughput", "-1", "--producer-props"]
     client += [f"bootstrap.servers={bootstrap}", f"batch.size={BATCH_BYTES}", "linger.ms=10", f"acks={acks}"]
+    client += [] if config is None else ["--producer.config", str(config)]
     return _measure(cpu_s, client, payload_bytes, produce_wall_s)
 
 
-def measure_consumer(cpu_s: Callable[[], float], bootstrap: str, topic: str, payload_bytes: int) -> Measured:
+def measure_consumer(
+    cpu_s: Callable[[], float], bootstrap: str, topic: str, payload_bytes: int, config: Path | None = None
+) -> Measured:
     """Kafka's ConsumerPerformance, which reads a topic from its beginning."""
     client = ["org.apache.kafka.tools.ConsumerPerformance", "--bootstrap-server", bootstrap]
     client += ["--topic", topic, "--messages", str(payload_bytes // RECORD_BYTES), "--timeout", "60000"]
+    client += [] if config is None else ["--consumer.config", str(config)]
     return _measure(cpu_s, client, payload_bytes, fetch_wall_s)
 
 

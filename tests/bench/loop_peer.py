@@ -1,14 +1,17 @@
 """The peer: what people write when they need a mirror quickly, a confluent-kafka consume and produce loop.
 
 `python -m tests.bench.loop_peer SOURCE TARGET TOPIC RECORDS CODEC` says when it begins and when it
-has copied, and waits to be measured and ended.
+has copied, and waits to be measured and ended. SOURCE and TARGET are bootstrap servers, or JSON files of settings.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import sys
+from collections.abc import Mapping
+from pathlib import Path
 
 from confluent_kafka import Consumer, Producer
 
@@ -17,11 +20,19 @@ BEGINS = "begins"
 COPIED = "copied"
 
 
-def copy(source: str, target: str, topic: str, records: int, codec: str) -> None:
+def settings(word: str) -> Mapping[str, str]:
+    """How a site is reached."""
+    if not word.endswith(".json"):
+        return {"bootstrap.servers": word}
+    found: Mapping[str, str] = json.loads(Path(word).read_text(encoding="utf-8"))
+    return found
+
+
+def copy(source: Mapping[str, str], target: Mapping[str, str], topic: str, records: int, codec: str) -> None:
     """Copy `records` records of a topic, keeping key, value, headers, timestamp and partition."""
     consumer = Consumer(
         {
-            "bootstrap.servers": source,
+            **source,
             "group.id": f"loop-{os.getpid()}",
             "auto.offset.reset": "earliest",
             "enable.auto.commit": False,
@@ -30,7 +41,7 @@ def copy(source: str, target: str, topic: str, records: int, codec: str) -> None
     )
     producer = Producer(
         {
-            "bootstrap.servers": target,
+            **target,
             "enable.idempotence": True,
             "compression.type": codec,
             "linger.ms": 20,
@@ -69,4 +80,4 @@ def copy(source: str, target: str, topic: str, records: int, codec: str) -> None
 
 
 if __name__ == "__main__":
-    copy(sys.argv[1], sys.argv[2], sys.argv[3], int(sys.argv[4]), sys.argv[5])
+    copy(settings(sys.argv[1]), settings(sys.argv[2]), sys.argv[3], int(sys.argv[4]), sys.argv[5])

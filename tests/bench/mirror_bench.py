@@ -113,6 +113,10 @@ def empty_target(setup: MirrorSetup, folder: Path) -> Iterator[RunningCluster]:
     """A new cluster, whose data is deleted with the context: the next run needs the disk."""
     with running_cluster(setup.target_kind, folder) as target:
         yield target
+    delete_below(folder)
+
+
+def delete_below(folder: Path) -> None:
     for path in sorted(folder.rglob("*"), reverse=True):
         path.rmdir() if path.is_dir() else path.unlink()
 
@@ -152,9 +156,9 @@ groups = [".*"]
 
 def measure_farshore(process: subprocess.Popen[bytes], log_dir: Path, data: Stored) -> Measured:
     """From the first batches that landed to the last: its start, and a few MB before the first poll, are left out."""
-    _wait(process, lambda: landed_bytes(log_dir, data.topic) > data.batch_bytes)
+    until(process, lambda: landed_bytes(log_dir, data.topic) > data.batch_bytes)
     first, cpu_s, wall_s = landed_bytes(log_dir, data.topic), cpu_seconds(process.pid), time.monotonic()
-    _wait(process, lambda: landed_bytes(log_dir, data.topic) >= data.wire_bytes)
+    until(process, lambda: landed_bytes(log_dir, data.topic) >= data.wire_bytes)
     last = landed_bytes(log_dir, data.topic)
     payload_bytes = round(data.payload_bytes * (last - first) / last)
     return Measured(payload_bytes, cpu_seconds(process.pid) - cpu_s, time.monotonic() - wall_s)
@@ -165,13 +169,13 @@ def _loop(folder: Path, source: RunningCluster, target: RunningCluster, data: St
     command = [sys.executable, "-m", "tests.bench.loop_peer", source.bootstrap, target.bootstrap, data.topic]
     log = folder / "loop.log"
     with service([*command, str(data.records), codec], log) as process:
-        _wait(process, lambda: BEGINS in log.read_text())
+        until(process, lambda: BEGINS in log.read_text())
         cpu_s, wall_s = cpu_seconds(process.pid), time.monotonic()
-        _wait(process, lambda: COPIED in log.read_text())
+        until(process, lambda: COPIED in log.read_text())
         return Measured(data.payload_bytes, cpu_seconds(process.pid) - cpu_s, time.monotonic() - wall_s)
 
 
-def _wait(process: subprocess.Popen[bytes], condition: Callable[[], bool]) -> None:
+def until(process: subprocess.Popen[bytes], condition: Callable[[], bool]) -> None:
     """Poll until the condition holds. RuntimeError when the process ended early or takes over RUN_TIMEOUT_S."""
     deadline = time.monotonic() + RUN_TIMEOUT_S
     while not condition():

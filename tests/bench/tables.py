@@ -47,7 +47,7 @@ def mirror_table(setup: MirrorSetup, results: Mapping[str, CodecRuns]) -> Table:
         table.add_row(
             codec,
             f"{runs.data.batch_bytes:,}",
-            *(_spread(of) for of in each),
+            *(spread(of) for of in each),
             *(f"{speed(of):,.0f}" for of in each),
             f"{runs.loop_over_farshore:.1f}x",
             f">= {goal:.0f}x" if goal else "",
@@ -57,7 +57,7 @@ def mirror_table(setup: MirrorSetup, results: Mapping[str, CodecRuns]) -> Table:
     return table
 
 
-def _spread(runs: list[Measured]) -> str:
+def spread(runs: list[Measured]) -> str:
     """The median, with the lowest and highest run under it."""
     each = sorted(run.cpu_s_per_gb for run in runs)
     return f"{cpu(runs):.2f}\n{each[0]:.2f}-{each[-1]:.2f}"
@@ -151,9 +151,9 @@ def broker_table(results: Mapping[ClusterKind, BrokerRuns]) -> Table:
         table.add_row(
             name,
             f"{speed(ours):.0f}",
-            _spread(ours),
+            spread(ours),
             f"{speed(kafka):.0f}",
-            _spread(kafka),
+            spread(kafka),
             f"{speed(ours) / speed(kafka):.2f}x",
             f"{cpu(ours) / cpu(kafka):.2f}x",
             "CPU <= 1x",
