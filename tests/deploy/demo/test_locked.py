@@ -49,7 +49,7 @@ async def test_commands_and_applications_come_in_by_tls_and_a_login(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("options", [(), ("--brokers", "3", "--workers", "3")], ids=" ".join)
+@pytest.mark.parametrize("options", [(), ("--brokers", "3"), ("--workers", "3")], ids=" ".join)
 def test_the_whole_story_behind_tls_and_logins(tmp_path: Path, options: tuple[str, ...]) -> None:
     said = told(tmp_path / "report.html", "--secure", *options)
     assert "behind TLS and logins" in said
