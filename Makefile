@@ -146,24 +146,26 @@ lanes := rest $(LANES) lint
 # Runs side by side, about as long as each other: most tests wait for something, and leave the processors idle. All at
 # once they would wait for the processors, and for longer than some of what they test does.
 test: setup
-	@room_mb=$$(df --output=avail -m $(MEMORY) 2>/dev/null | tail -n 1) || room_mb=0
+	@made=()
+	trap 'rm -rf "$${made[@]}"' EXIT
+	room_mb=$$(df --output=avail -m $(MEMORY) 2>/dev/null | tail -n 1) || room_mb=0
 	if (( room_mb >= $(MEMORY_ROOM_MB) )) && [[ -w $(MEMORY) ]] && ! findmnt -no OPTIONS $(MEMORY) | grep -qw noexec; then
 	  export TMPDIR=$$(mktemp -d $(MEMORY)/farshore-tests-XXXXXX)
-	  trap 'rm -rf "$$TMPDIR"' EXIT
+	  made+=("$$TMPDIR")
 	fi
+	notes=$$(mktemp -d)
+	made+=("$$notes")
 	echo "test: $(words $(lanes)) lanes, $(SIDE_BY_SIDE) at a time; what one has to say is shown when it ends, the first in some minutes" >&2
-	rm -rf $(lane_caches)
-	$(again) --no-print-directory --keep-going --output-sync=target --jobs $(SIDE_BY_SIDE) SECOND_GO=1 $(lanes:%=lane-%)
-	$(BIN)/python -m tests.second_go $(lane_caches)
+	$(again) --no-print-directory --keep-going --output-sync=target --jobs $(SIDE_BY_SIDE) NOTES="$$notes" $(lanes:%=lane-%)
+	$(BIN)/python -m tests.second_go again "$$notes"
 
 # Not by its name: with --dry-run, a recipe that has that is run.
 again := $(MAKE)
 SIDE_BY_SIDE := 8
-lane_caches := .cache/pytest
 timed = TIMEFORMAT="$@: %0R s, of a processor %0U and %0S s"; time
-# In `make test` tests that failed have a second go behind all lanes, alone: pytest notes which. Any other end fails here.
-pytest_lane = $(timed) $(PYTEST) -m "not slow" -o cache_dir=$(lane_caches)/$@ $(1) || \
-  [[ $$? == 1 && -n "$(SECOND_GO)" && -s $(lane_caches)/$@/v/cache/lastfailed ]]
+# In `make test`, which alone says where, a lane notes the tests that failed, for a second go behind all lanes, alone.
+runs = $(if $(filter command,$(origin NOTES)),$(BIN)/python -m tests.second_go lane $(NOTES)/$@,$(PYTEST))
+pytest_lane = $(timed) $(runs) -m "not slow" $(1)
 
 .PHONY: $(lanes:%=lane-%)
 $(patsubst %,lane-%,$(filter-out $(bare),$(lanes))): | tools
