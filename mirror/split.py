@@ -163,7 +163,8 @@ async def look_for_split(
     topics, hidden = await list_each_topic(source, state.entries.mirrored_topics())
     names = [name for name in select_topics(link, topics) if name != link.canary_topic]
     two_active = _are_two_active(link, names, await _role(source), await _role(target))
-    partitions = [TopicPartition(name, partition.partition) for name in names for partition in topics[name].partitions]
+    born = [TopicPartition(name, partition.partition) for name in names for partition in topics[name].partitions]
+    partitions = [where for where in born if where not in state.unread]  # of the others nothing says what was mirrored
     since = _since_promotion(state, run, partitions, await load_observation(link, target), source.clock.now_ms())
     least = max((each.end_seen for each in since.values()), key=list(EndSeen).index, default=EndSeen.TOLD)
     mirrors = {registered.producer_id for registered in await registered_at(source)}
@@ -171,6 +172,9 @@ async def look_for_split(
     tails = await _tails(source, since, mirrors, older)
     untold = [where for where in sorted(state.entries.checkpoints) if where[0] in hidden]
     not_read += tuple(NotRead(*where, source.site.name, str(hidden[where[0]])) for where in untold)
+    not_read += tuple(
+        NotRead(*where, target.site.name, str(state.unread[where])) for where in born if where in state.unread
+    )
     if not at_source and not not_read:
         return Split(run.at_ms, two_active, end_seen=least, left_behind_by=left_behind_by, tails=tails)
     at_target, not_read_there = await _at_target(link, target, state, partitions)
