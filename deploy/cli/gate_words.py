@@ -231,6 +231,7 @@ _CONSENTED = (
     RefusalReason.SOURCE_REPLACED,
     RefusalReason.DATA_LOSS_NOT_ALLOWED,
 )
+_LOSSY = (RefusalReason.DATA_LOSS_NOT_ALLOWED, RefusalReason.TARGET_LACKS, RefusalReason.TARGET_NOT_COMPARED)
 _IN_USE = (RefusalReason.GROUP_ACTIVE_AT_TARGET, RefusalReason.GROUP_OF_OTHER_TYPE)
 
 
@@ -277,7 +278,7 @@ def refused_by(
     if refusals[0].reason in _LEFT_BY_NAME and len(left) > 1:
         hint = f"to go on and leave what is unknown of them as it is: {options}"
     elif refusals[0].reason in _CONSENTED:  # or the next try would be refused for the rest
-        is_lossy = any(one.reason is RefusalReason.DATA_LOSS_NOT_ALLOWED for one in refusals[1:])
+        is_lossy = refusals[0].reason not in _LOSSY and any(one.reason in _LOSSY for one in refusals)
         if rest := f"{'--allow-data-loss ' if is_lossy else ''}{options}".strip():
             hint = f"{hint}; a failover that goes on then wants {rest}, too"
     return GateRefused("; ".join(message for message, _ in told), hint=hint)

@@ -76,6 +76,17 @@ def test_the_hint_of_a_consent_names_those_that_the_other_refusals_want() -> Non
     assert ";" not in str(refused_by(found[:1], "east", "west").hint)
 
 
+@pytest.mark.parametrize("reason", [RefusalReason.TARGET_LACKS, RefusalReason.TARGET_NOT_COMPARED])
+def test_what_the_target_lacks_of_its_own_wants_the_consent_to_a_loss_too(reason: RefusalReason) -> None:
+    """The hint named a failover that was refused for it at the next try."""
+    lacking = GateRefusal(reason, "flights:0", "it had offsets [0, 5) before")
+    for first in (RefusalReason.SOURCE_REPLACED, RefusalReason.SOURCE_ANSWERS):
+        hint = str(refused_by([GateRefusal(first, "east"), lacking], "east", "west").hint)
+        assert hint.endswith("; a failover that goes on then wants --allow-data-loss, too")
+    lost = GateRefusal(RefusalReason.DATA_LOSS_NOT_ALLOWED, "east")
+    assert "; a failover" not in str(refused_by([lost, lacking], "east", "west").hint), "it names that option itself"
+
+
 def test_of_a_group_whose_name_is_right_and_that_reads_other_topics_no_other_name_is_asked_for() -> None:
     hint = str(refused_by([GateRefusal(RefusalReason.GROUP_NOT_FOUND, "g")], "east", "west").hint)
     assert "or leave it out: of one that reads only what these links do not carry" in hint
