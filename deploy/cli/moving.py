@@ -75,12 +75,10 @@ async def decide(
             sites = sites if applied is None else applied.as_found(sites)
             looking = _look_beside if only_plans else _look_alone
             looked, not_alone = await looking(app, intent, sites)
-        plans = [move.plan for move in looked.looked_at]
-        refuse_unknown_topics(intent, names, plans)
-        refuse_unknown_partitions(looked.refusals, names, plans)
-        await refuse_unknown_groups(looked.refusals, sites[0].source, sites[0].target)
         if applied is not None:
             _check(applied, looked, output)
+        else:  # a plan is written of names that were there: what is gone since is no typing error
+            await _refuse_unknown_names(looked, names, sites[0])
         if only_plans:
             looked.print_only(output)
             if not_alone is not None:
@@ -110,6 +108,14 @@ async def decide(
             looked.tell_refused(output, refused, refusals_of(refused, intent.source, looked.name))
             raise
         return await tell_results(app, replace(ended, shown=[move.plan for move in shown.moves]), output)
+
+
+async def _refuse_unknown_names(looked: Looked, links: Sequence[str], sites: Sites) -> None:
+    """Raises CommandRefused (exit 2). `links`: all that were to be looked at."""
+    plans = [move.plan for move in looked.looked_at]
+    refuse_unknown_topics(looked.intent, links, plans)
+    refuse_unknown_partitions(looked.refusals, links, plans)
+    await refuse_unknown_groups(looked.refusals, sites.source, sites.target)
 
 
 async def _show_and_ask(looked: Looked, yes: bool, output: str) -> None:

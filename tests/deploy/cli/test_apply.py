@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from broker.client.fanout import both
+from broker.client.groups import delete_groups
+from broker.client.topics import delete_topics
 from deploy.cli.terminal import ExitCode
-from tests.deploy.cli.test_failover import Shell, append_records, two_sites, values_at
+from tests.chaos_runs.warm_commands import Said, warm_commands
+from tests.deploy.cli.test_failover import CONFIG, Shell, append_records, two_sites, values_at
+from tests.failover.observing.test_target_in_part import OTHER, stage_with
+from tests.mirror.harness import make_topic
 
 
 @pytest.fixture
@@ -51,3 +58,40 @@ def test_a_plan_is_carried_out_while_it_holds_and_refused_by_name_where_it_does_
     assert "link_state" in shell.run("apply plan.json --yes", ExitCode.REFUSED).stderr
     (shell.folder / "plan.json").write_text("{}")
     assert "holds no plan" in shell.run("apply plan.json --yes", ExitCode.ERROR).stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "gone"),
+    [
+        ("--leave-partition late:0", "late-0"),
+        (f"--group {OTHER}", f"{OTHER} at west"),
+    ],
+    ids=["partition", "group"],
+)
+async def test_what_a_plan_names_and_is_gone_since_is_a_change_and_no_typing_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: str, gone: str
+) -> None:
+    """It ended with 2, and asked for another name in a file that nobody may edit."""
+    async with stage_with(tmp_path, monkeypatch) as (stage, _):
+        east, west = stage.link.source.bootstrap_servers, stage.link.target.bootstrap_servers
+        config = CONFIG.format(east=east, west=west).replace('["flights"]', '["flights", "quiet", "late"]')
+        (tmp_path / "farshore.toml").write_text(config)
+        await make_topic(stage.source, "late", 1)
+
+        async def run(line: str) -> Said:
+            arguments = ["--config", str(tmp_path / "farshore.toml"), *line.split()]
+            return await asyncio.to_thread(warm_commands().run, arguments, tmp_path)
+
+        failover = f"failover --allow-data-loss --even-if-source-answers {options}"
+        planned = await run(f"{failover} --out plan.json")
+        assert planned.code == ExitCode.DONE, planned.err
+        if "--group" in options:
+            await both(delete_groups(stage.source, [OTHER]), delete_groups(stage.target, [OTHER]))
+        else:
+            await delete_topics(stage.source, ["late"])
+        refused = await run("apply plan.json --yes")
+        told = " ".join(refused.err.split())
+        assert refused.code == ExitCode.REFUSED, told
+        assert "the plan holds no more" in told
+        assert f"{gone}: there -> gone" in told
+        assert (await run(f"{failover} --yes")).code == ExitCode.USAGE, "who types it by now mistypes it"
