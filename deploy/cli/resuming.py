@@ -17,7 +17,7 @@ from failover.failback.operation import refuse_amid_failback
 from failover.failback.plan import LinkStands
 from failover.failback.stranding import leave_at_source
 from failover.journal.log import load_operations
-from failover.journal.standing import refuse_amid
+from failover.journal.standing import is_failback, refuse_amid
 from failover.observing.partings import target_lacks
 from mirror.api import Link, StrandedTail
 from mirror.offsets.entries import Gap, LinkRun, RunState
@@ -82,12 +82,14 @@ async def amid_no_operation(link: Link, source: Cluster | None, target: Cluster)
 
 def tell_nothing_to_do(link: Link, text: str, *, dry_run: bool) -> None:
     """Of a link that runs. Raises OperationUnderWay, NewerVersion where an operation is about to fence it that has not
-    ended: who lets it run means to stay, and that may have closed the source to its clients.
+    ended: who lets it run means to stay, and that may have closed the source to its clients. A failback has let it run
+    itself.
     """
 
     async def refuse_amid_move() -> None:
         async with Cluster(link.target, client_id="farshore-cli") as target:
-            refuse_amid(link.name, await load_operations(target), target.clock.now_ms())
+            moves = {name: log for name, log in (await load_operations(target)).items() if not is_failback(log)}
+            refuse_amid(link.name, moves, target.clock.now_ms())
 
     if not dry_run:
         run_async(refuse_amid_move())

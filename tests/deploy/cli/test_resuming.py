@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -12,12 +13,15 @@ from deploy.cli.terminal import ExitCode
 from failover.errors import FailoverError, OperationUnderWay, WorldChanged
 from failover.failback.stranding import look_for_stranded
 from failover.freezing.hooks import Hooks
+from failover.journal.values import Event
 from failover.running.taking_up import resume
+from mirror.link import Link
 from mirror.offsets.entries import LinkRun
 from mirror.offsets.operations import pause_link, promote_link, resume_link
 from mirror.offsets.state import read_entries
 from tests.chaos_runs.warm_commands import Said, warm_commands
 from tests.deploy.cli.test_failover import CONFIG
+from tests.failover.failback import returning
 from tests.failover.failback.stage import Lost, lost_and_back
 from tests.failover.machines import HEIR, machine, quick
 from tests.failover.running.test_taking_up import ID, die_in, ready
@@ -115,6 +119,14 @@ async def test_a_link_of_an_operation_that_has_not_ended_is_not_let_run(
         await Resuming(stage.link, stood, "resume-2").resume((), (), stage.source, stage.target)
 
 
+async def run_of_link(link: Link, folder: Path, verb: str, option: str = "--yes") -> Said:
+    """`farshore link` of it, by a file that declares it alone."""
+    config = CONFIG.format(east=link.source.bootstrap_servers, west=link.target.bootstrap_servers)
+    (folder / "farshore.toml").write_text(config.replace('"east-west"', f'"{link.name}"'))
+    arguments = ["--config", str(folder / "farshore.toml"), "link", verb, option]
+    return await asyncio.to_thread(warm_commands().run, arguments, folder)
+
+
 @pytest.mark.parametrize("verb", ["resume", "retry"])
 async def test_nor_is_it_said_to_run_as_it_should_where_the_operation_died_before_its_fence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verb: str
@@ -122,14 +134,7 @@ async def test_nor_is_it_said_to_run_as_it_should_where_the_operation_died_befor
     """It ended with 0, and the source stayed closed to its clients."""
     quick(monkeypatch)
     async with ready(tmp_path) as stage:
-        east, west = stage.link.source.bootstrap_servers, stage.link.target.bootstrap_servers
-        config = CONFIG.format(east=east, west=west).replace('"east-west"', f'"{stage.link.name}"')
-        (tmp_path / "farshore.toml").write_text(config)
-
-        async def run(option: str = "--yes") -> Said:
-            arguments = ["--config", str(tmp_path / "farshore.toml"), "link", verb, option]
-            return await asyncio.to_thread(warm_commands().run, arguments, tmp_path)
-
+        run = partial(run_of_link, stage.link, tmp_path, verb)
         before = await run()
         assert (before.code, "there is nothing to" in before.err) == (ExitCode.DONE, True), before.err
         await die_in(stage, monkeypatch, "drain")
@@ -137,3 +142,15 @@ async def test_nor_is_it_said_to_run_as_it_should_where_the_operation_died_befor
         assert said.code == ExitCode.REFUSED, said.err
         assert f"{ID} moves {stage.link.name}: " in " ".join(said.err.split())
         assert (await run("--dry-run")).code == ExitCode.DONE
+
+
+@pytest.mark.parametrize("verb", ["resume", "retry"])
+async def test_of_one_that_a_failback_has_let_run_it_is_said_whether_or_not_that_has_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verb: str
+) -> None:
+    """It was refused, where nothing was wrong: a failback lets the link run, and goes nowhere from there."""
+    async with returning.ready(tmp_path, monkeypatch) as lost:
+        await returning.die_in_step(lost, tmp_path, monkeypatch, "resume", Event.DONE)
+        assert not (await returning.log_of(lost)).is_ended
+        said = await run_of_link(lost.there, tmp_path, verb)
+        assert (said.code, "there is nothing to" in said.err) == (ExitCode.DONE, True), said.err
