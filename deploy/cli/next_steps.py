@@ -15,6 +15,7 @@ from broker.client.cluster import Cluster
 from broker.client.fanout import both
 from broker.client.topics import list_topics
 from deploy.cli.left_lines import groups_not_moved, groups_to_move, groups_unknown, unknown_moves
+from deploy.cli.tables import counted
 from deploy.cli.terminal import AppContext
 from failover.errors import leave_options
 from failover.failback.looking import find_link_back
@@ -246,11 +247,22 @@ def _groups_unknown(result: OperationResult, link: Link) -> Iterable[NextStep]:
             consent = " --allow-data-loss --even-if-source-answers --even-if-source-partly-there"
         yield NextStep(what, f"farshore {result.operation.value} --link {link.name} {_group_options(later)}{consent}")
     for group in (one for one in unknown if one in told):
-        where = f"group {group} with them: where it stands at {here} is no place at {there}, which lacks records"
-        what = (
-            f"but not {where}; started as it stands there, it reads again what it read at {here} since it was carried"
-        )
+        what = f"but not group {group} with them: {_where_it_stands(result, group)}"
         yield NextStep(what, f"farshore group describe --link {link.name} --group {shlex.quote(group)}")
+
+
+def _where_it_stands(result: OperationResult, group: str) -> str:
+    """Of one that stands at the source where the target has no place for it, and what it reads there if it starts."""
+    moves, here, there = [move for move in unknown_moves(result) if move.group == group], result.source, result.target
+    lost = [one for one in result.losses if (one.offsets if one.records is None else one.records)]
+    lacking = {(one.topic, one.partition) for one in lost} | {(one.topic, one.partition) for one in result.stranded}
+    is_lacking = lacking.issuperset((move.topic, move.partition) for move in moves)
+    place = f"no place at {there}, which lacks records" if is_lacking else f"no place known at {there}"
+    reads = f"started as it stands there, it reads again what it read at {here} since it was carried"
+    if nowhere := sum(move.stood_at is None for move in moves):
+        reads = f"it has no offset there in {counted(nowhere, 'partition')}, where its client's own auto.offset.reset "
+        reads += "decides (latest skips all): set that before it starts"
+    return f"where it stands at {here} is {place}; {reads}"
 
 
 def _read_beyond(result: OperationResult) -> tuple[str, ...]:

@@ -278,6 +278,39 @@ def test_of_a_source_that_told_where_a_group_stands_nothing_more_is_waited_for()
     assert any("when east tells that" in step.what for step in next_steps(untold, LINK, (BACK,), {}))
 
 
+@pytest.mark.parametrize("result", [MOVED, LOST])
+def test_a_group_with_no_offset_at_the_target_is_not_said_to_read_again_what_its_client_may_skip(
+    result: OperationResult,
+) -> None:
+    """A client whose auto.offset.reset is latest began at the end."""
+
+    def told(
+        *stood: int | None, lost: tuple[int, ...] = (), stranded: tuple[int, ...] = (), records: int | None = None
+    ) -> str:
+        moves = (
+            GroupMove("b", "flights", at, "flights", MoveKind.UNKNOWN, 8, None, "", stood_at=one)
+            for at, one in enumerate(stood)
+        )
+        losses = (PartitionLoss("flights", at, Certainty.EXACT, 4, records, 6, 10) for at in lost)
+        ranges = (StrandedRange("flights", at, 6, 10, 4) for at in stranded)
+        left = replace(result, left_groups=("b",), moves=tuple(moves), source_finding=SiteFinding.ALIVE)
+        left = replace(left, losses=tuple(losses), stranded=tuple(ranges))
+        (what,) = [step.what for step in next_steps(left, LINK, (BACK,), {}) if "describe" in step.command]
+        return what.removeprefix("but not group b with them: where it stands at east is ")
+
+    again = "; started as it stands there, it reads again what it read at east since it was carried"
+    assert told(3, 5) == f"no place known at west{again}"
+    for lost, stranded in (((0, 1), ()), ((), (0, 1)), ((1,), (0,))):
+        assert told(3, 5, lost=lost, stranded=stranded) == f"no place at west, which lacks records{again}"
+    assert told(3, 5, lost=(0,)) == f"no place known at west{again}", "nor that it lacks any in the other partition"
+    assert told(3, lost=(0,), records=0) == f"no place known at west{again}", "what is no record takes offsets, too"
+    assert told(3, None, None) == (
+        "no place known at west; it has no offset there in 2 partitions, where its client's own auto.offset.reset "
+        "decides (latest skips all): set that before it starts"
+    )
+    assert "lacks records; it has no offset there in 1 partition, " in told(None, lost=(0,))
+
+
 def test_who_read_on_in_what_the_target_lacks_is_moved_as_far_as_it_has_that() -> None:
     """Where others write behind what the target has, the command that was named was refused."""
     loss = PartitionLoss("flights", 0, Certainty.EXACT, 4, 4, 6, 10)
