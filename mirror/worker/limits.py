@@ -67,7 +67,7 @@ class WorkerLimits:
     compare_patience_ms: int = 1_000
     """So long a start waits for each kind of reading that compares logs; who takes longer joins the session later."""
     healthy_after_ms: int = 30_000
-    """A session that lived this long starts the backoff anew."""
+    """A session that lived this long from when it was opened starts the backoff anew."""
     fence_renewal_ms: int = 6 * 3_600_000
     """Kafka forgets an idle producer id after a day (producer.id.expiration.ms), and the fence with it."""
 

@@ -193,18 +193,20 @@ async def _run_sessions(declared: Current[Link], settings: WorkerSettings, tell:
 async def _sessions(declared: Current[Link], settings: WorkerSettings, tell: EventSink, place: _Place) -> None:
     """Raises what `run_link` raises."""
     link, limits, clock = declared.value, settings.limits, settings.clock
-    pause_ms, restarts, fence_wait_ms = limits.restart_backoff_ms, Restarts(), limits.fence_reason_wait_ms
+    fresh = limits.restart_backoff_ms, Restarts(), limits.fence_reason_wait_ms
+    pause_ms, restarts, fence_wait_ms = fresh
     attempts = Attempts(limits, clock)
     while True:
         await place.permit.begin()
-        started, place.opened_s = clock.monotonic(), None
+        place.opened_s = None
         # In a task of its own: when a session that is ending by itself is stopped, its task group raises only its own
         # errors, and in Python 3.11 it leaves `cancelling()` raised without any stop. This group raises the stop.
         async with asyncio.TaskGroup() as tasks:
             session = tasks.create_task(_run_session(declared, settings, tell, restarts, attempts, place))
         error = session.result()
-        if has_lasted := clock.monotonic() - started > limits.healthy_after_ms / 1000:
-            pause_ms, restarts, fence_wait_ms = limits.restart_backoff_ms, Restarts(), limits.fence_reason_wait_ms
+        lived_s = 0.0 if place.opened_s is None else clock.monotonic() - place.opened_s
+        if has_lasted := lived_s > limits.healthy_after_ms / 1000:
+            pause_ms, restarts, fence_wait_ms = fresh
         if isinstance(error, LinkFenced):
             error = await _reason_of_fence(link, error, settings, fence_wait_ms)
             fence_wait_ms = min(2 * fence_wait_ms, limits.fence_reason_wait_max_ms)
@@ -214,7 +216,7 @@ async def _sessions(declared: Current[Link], settings: WorkerSettings, tell: Eve
             place.meter.failed_sessions = 0  # the state that says so was read
             tell(Event.PAUSED, reason=str(error), hint=error.hint)
             await until_resumed(link, settings.clock, limits.paused_poll_ms)
-            restarts = Restarts()  # what ended those before is long over
+            pause_ms, restarts, fence_wait_ms = fresh  # what ended those before is long over
             continue
         if isinstance(error, FINAL_ERRORS):
             raise error
@@ -223,8 +225,7 @@ async def _sessions(declared: Current[Link], settings: WorkerSettings, tell: Eve
             tell(Event.RENEWED, reason=str(error))
             continue
         place.meter.ended(failed=not isinstance(error, UnitNotHeld))
-        lived_s = 0.0 if place.opened_s is None or has_lasted else clock.monotonic() - place.opened_s
-        restarts = restarts.after(error, round(lived_s * 1000))
+        restarts = restarts.after(error, 0 if has_lasted else round(lived_s * 1000))
         tell(Event.RESTARTING, error=type(error).__name__, detail=str(error), pause_ms=pause_ms)
         await clock.sleep(pause_ms / 1000)
         pause_ms = min(2 * pause_ms, limits.restart_backoff_max_ms)

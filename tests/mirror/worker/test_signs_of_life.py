@@ -32,6 +32,7 @@ from mirror.worker.service import WorkerSettings, run_link
 from mirror.worker.startup import Restarts, worker_name
 from monitoring.metrics.observation import Board
 from monitoring.metrics.watch import LinkWatch
+from tests.broker.clock import PausesAlone
 from tests.broker.running import running_broker
 from tests.mirror.harness import (
     QUICK,
@@ -47,6 +48,15 @@ from tests.mirror.harness import (
     write,
 )
 from tests.ports import free_port
+
+
+class Moved(SystemClock):
+    """The machine's clock, which a test moves on."""
+
+    by_s = 0.0
+
+    def monotonic(self) -> float:
+        return super().monotonic() + self.by_s
 
 
 async def status_of(link: Link, later_ms: int = 0) -> LinkStatus:
@@ -236,6 +246,57 @@ async def test_a_link_that_restarts_in_a_loop_says_why_until_a_session_lasts(bro
             return (await status_of(link)).condition is LinkCondition.RUNNING
 
         await eventually(lasts, "a session that lasts to say so")
+
+
+async def test_a_session_that_waited_for_long_and_fell_at_once_has_not_lasted(tmp_path: Path) -> None:
+    """It was one with what a session lived, so that none of a loop of these was a second one."""
+    port, clock = free_port(), Moved()
+    limits = replace(QUICK, healthy_after_ms=600_000, heartbeat_interval_ms=2_000)
+    async with running_broker(tmp_path / "west") as west, AsyncExitStack() as stack:
+        east = await stack.enter_async_context(running_broker(tmp_path / "east", listen_port=port))
+        link = link_between(east, west, [f"nothing-{uuid.uuid4().hex[:8]}"])
+        async with running(link, limits=limits, clock=clock) as told, Cluster(link.target) as target:
+            await told.wait_for(Event.STARTED)
+            await stack.aclose()
+            await told.wait_for(Event.RESTARTING)
+
+            async def waits() -> bool:
+                return (await owner_of(link, target)).restarts == 1
+
+            await eventually(waits, "a claim without a source")
+            clock.by_s += limits.healthy_after_ms / 1000 + 1
+            async with running_broker(tmp_path / "east", listen_port=port):
+                await told.wait_for(Event.STARTED, 2)
+                await delete_topics(target, [link.state_topic])  # its next heartbeat fails
+                await told.wait_for(Event.STARTED, 3)
+                assert (await status_of(link)).condition is LinkCondition.RESTARTING
+                assert [fields["pause_ms"] for fields in told.of(Event.RESTARTING)] == [200, 400]
+
+
+async def test_a_session_whose_opening_failed_after_long_has_not_lasted() -> None:
+    link, told = link_between("127.0.0.1:1", f"127.0.0.1:{free_port()}", ["flights"]), Told()
+    settings = WorkerSettings(replace(QUICK, healthy_after_ms=1_000), clock := PausesAlone(), told.sink)
+    async with asyncio.TaskGroup() as tasks:
+        run = tasks.create_task(run_link(Current(link), settings))
+        ended = await told.wait_for(Event.RESTARTING, 3)
+        run.cancel()
+    assert clock.monotonic() > 3 * settings.limits.healthy_after_ms / 1000, "each took longer than a session is to live"
+    assert [fields["pause_ms"] for fields in ended] == [200, 400, 800]
+
+
+async def test_a_link_that_was_paused_goes_on_with_the_smallest_pause(brokers: tuple[str, str]) -> None:
+    link = link_between(*brokers, [f"nothing-{uuid.uuid4().hex[:8]}"])
+    async with running(link, limits=replace(QUICK, paused_poll_ms=100)) as told, Cluster(link.target) as target:
+        await told.wait_for(Event.STARTED)
+        await delete_topics(target, [link.state_topic])
+        await told.wait_for(Event.STARTED, 2)
+        await pause_link(link, target, "pause-1")
+        await told.wait_for(Event.PAUSED)
+        await resume_link(link, target, "resume-1")
+        await told.wait_for(Event.STARTED, 3)
+        await delete_topics(target, [link.state_topic])
+        ended = await told.wait_for(Event.RESTARTING, 2)
+        assert [fields["pause_ms"] for fields in ended] == [200, 200]
 
 
 async def test_an_operation_that_fences_a_link_is_no_running_mirror(brokers: tuple[str, str]) -> None:
