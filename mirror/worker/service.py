@@ -204,8 +204,8 @@ async def _sessions(declared: Current[Link], settings: WorkerSettings, tell: Eve
         async with asyncio.TaskGroup() as tasks:
             session = tasks.create_task(_run_session(declared, settings, tell, restarts, attempts, place))
         error = session.result()
-        lived_s = 0.0 if place.opened_s is None else clock.monotonic() - place.opened_s
-        if has_lasted := lived_s > limits.healthy_after_ms / 1000:
+        lived_ms = None if place.opened_s is None else round(1000 * (clock.monotonic() - place.opened_s))
+        if has_lasted := lived_ms is not None and lived_ms > limits.healthy_after_ms:
             pause_ms, restarts, fence_wait_ms = fresh
         if isinstance(error, LinkFenced):
             error = await _reason_of_fence(link, error, settings, fence_wait_ms)
@@ -225,7 +225,7 @@ async def _sessions(declared: Current[Link], settings: WorkerSettings, tell: Eve
             tell(Event.RENEWED, reason=str(error))
             continue
         place.meter.ended(failed=not isinstance(error, UnitNotHeld))
-        restarts = restarts.after(error, 0 if has_lasted else round(lived_s * 1000))
+        restarts = restarts.after(error, None if has_lasted else lived_ms)
         tell(Event.RESTARTING, error=type(error).__name__, detail=str(error), pause_ms=pause_ms)
         await clock.sleep(pause_ms / 1000)
         pause_ms = min(2 * pause_ms, limits.restart_backoff_max_ms)

@@ -61,9 +61,9 @@ class Restarts:
     lived_ms: int = 0
     opened: int = 0
 
-    def after(self, error: Exception, lived_ms: int) -> Restarts:
-        """With one more, which lived so long from when it was opened (0: it was not, or it had lasted)."""
-        longest_ms, opened = max(self.lived_ms, lived_ms), self.opened + bool(lived_ms)
+    def after(self, error: Exception, lived_ms: int | None) -> Restarts:
+        """With one more, which lived so long from when it was opened (None: it was not, or it had lasted)."""
+        longest_ms, opened = max(self.lived_ms, lived_ms or 0), self.opened + (lived_ms is not None)
         return Restarts(self.count + 1, f"{type(error).__name__}: {error}", longest_ms, opened)
 
     @property

@@ -59,6 +59,13 @@ class Moved(SystemClock):
         return super().monotonic() + self.by_s
 
 
+class Still(SystemClock):
+    """By which every session ends at the moment at which it was opened."""
+
+    def monotonic(self) -> float:
+        return 1_000.0
+
+
 async def status_of(link: Link, later_ms: int = 0) -> LinkStatus:
     return await link_status(link, HeartbeatWatch(Later(later_ms)))
 
@@ -197,14 +204,14 @@ def test_a_session_lasts_when_it_has_outlived_those_that_failed() -> None:
     assert Restarts(2, "", 8_000, 2).outlived_after_ms(limits) == 16_000
     assert Restarts(2, "", 29_000, 2).outlived_after_ms(limits) == limits.healthy_after_ms
     assert never_opened.after(KeyError("x"), 12_000) == Restarts(8, "KeyError: 'x'", 12_000, 1)
-    after_it = Restarts(1, "", 12_000, 1).after(KeyError("x"), 0)
+    after_it = Restarts(1, "", 12_000, 1).after(KeyError("x"), None)
     assert (after_it.lived_ms, after_it.opened) == (12_000, 1), "the longest"
 
 
 def test_one_session_that_fell_and_those_that_could_not_be_opened_behind_it_are_no_loop() -> None:
     """It was `restarting` for 30 s more: the one that fell as its site was lost was to be outlived."""
     error, limits = KeyError("x"), WorkerLimits()
-    lost = Restarts().after(error, 15_000).after(error, 0).after(error, 0)
+    lost = Restarts().after(error, 15_000).after(error, None).after(error, None)
     assert (lost.count, lost.end_with_opening, lost.outlived_after_ms(limits)) == (3, True, 0)
     assert lost.after(error, 1_000).outlived_after_ms(limits) == limits.healthy_after_ms
 
@@ -271,6 +278,17 @@ async def test_a_session_that_waited_for_long_and_fell_at_once_has_not_lasted(tm
                 await told.wait_for(Event.STARTED, 3)
                 assert (await status_of(link)).condition is LinkCondition.RESTARTING
                 assert [fields["pause_ms"] for fields in told.of(Event.RESTARTING)] == [200, 400]
+
+
+async def test_sessions_that_fall_as_soon_as_they_are_opened_are_a_loop(brokers: tuple[str, str]) -> None:
+    link = link_between(*brokers, [f"nothing-{uuid.uuid4().hex[:8]}"])
+    async with running(link, clock=Still()) as told, Cluster(link.target) as target:
+        for times in range(1, RESTARTS_IN_A_LOOP + 1):
+            await told.wait_for(Event.STARTED, times)
+            await delete_topics(target, [link.state_topic])
+            await told.wait_for(Event.RESTARTING, times)
+        await told.wait_for(Event.STARTED, RESTARTS_IN_A_LOOP + 1)
+        assert (await status_of(link)).condition is LinkCondition.RESTARTING
 
 
 async def test_a_session_whose_opening_failed_after_long_has_not_lasted() -> None:
