@@ -10,7 +10,7 @@ import click
 
 from broker.client.cluster import Cluster
 from broker.client.errors import ClusterUnreachable
-from deploy.cli.waits import told_if_long
+from deploy.cli.waits import told_calls
 from mirror.link import Link
 
 T = TypeVar("T")
@@ -25,7 +25,7 @@ async def with_both_sites(
     long.
     """
     async with AsyncExitStack() as stack:
-        async with told_if_long(f"calling {link.source.name} and {link.target.name}") if is_told else nullcontext():
+        async with told_calls(link.source.name, link.target.name) if is_told else nullcontext():
             target = await stack.enter_async_context(Cluster(link.target, client_id="farshore-cli"))
             source: Cluster | None = None
             try:

@@ -14,7 +14,7 @@ from deploy.cli.moving import now_ms
 from deploy.cli.next_steps import closed_at_both
 from deploy.cli.stranded import no_answer
 from deploy.cli.terminal import AppContext, CommandRefused, ExitCode, run_async
-from deploy.cli.waits import tell_watch, told_if_long
+from deploy.cli.waits import tell_watch, told_calls
 from deploy.cli.way_back import Coming, is_taken_up, standing_still
 from failover.failback.export import holds_other
 from failover.failback.looking import look_back
@@ -45,7 +45,7 @@ async def look_at_one(
     app: AppContext, link: Link, folder: Path, operation_id: str | None, *, alone: bool = True
 ) -> tuple[FailbackPlan, OperationLog | None]:
     """As `look_at`; where that takes long, whom it waits for is told."""
-    async with told_if_long(f"calling {link.source.name} and {link.target.name}"):
+    async with told_calls(link.source.name, link.target.name):
         return await look_at(app, link, folder, operation_id, alone=alone)
 
 

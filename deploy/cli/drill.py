@@ -19,7 +19,7 @@ from deploy.cli.lines import filled, next_line
 from deploy.cli.loss_lines import is_nothing_likely
 from deploy.cli.stay_lines import tell_stays
 from deploy.cli.terminal import AppContext, ExitCode, Output, audit_directory, emit, output_option, run_async
-from deploy.cli.waits import told_if_long
+from deploy.cli.waits import told_calls
 from failover.drilling.drill import AuditNote, LinkDrill
 from failover.drilling.looks import drill_link
 from failover.losses.statements import LossTotal, sum_losses, total_loss, with_unasked
@@ -94,7 +94,7 @@ async def _look(
 ) -> tuple[list[LinkDrill], SourceNames | None]:
     """The drills, and what the source has that is named, if one is."""
     sites = dict.fromkeys(name for link in links for name in (link.source.name, link.target.name))
-    async with told_if_long(f"calling {' and '.join(sites)}"):
+    async with told_calls(*sites):
         drills = await drill_links(links, audit_notes(context), context.links())
         return drills, await _names_at(context.site(source_name)) if source_name is not None else None
 

@@ -25,7 +25,7 @@ from deploy.cli.lines import filled
 from deploy.cli.moving import AGAIN, links_between
 from deploy.cli.next_steps import NextStep, merged
 from deploy.cli.terminal import AppContext, CommandRefused, ExitCode, Output, confirm_plan, emit, run_async, told
-from deploy.cli.waits import told_if_long
+from deploy.cli.waits import told_calls
 from failover.errors import OperationUnderWay
 from failover.failback.plan import FailbackPlan, FailbackRefusal
 from failover.journal.values import OperationLog
@@ -102,7 +102,7 @@ def come_back_all(
     folders = {name: folder / name if folder is not None else folder_of(app, app.link(name)) for name in names}
     for own in folders.values():
         refuse_other_files(own)
-    found = run_async(_look_at_all(app, folders, f"calling {source} and {target}"))
+    found = run_async(_look_at_all(app, folders, source, target))
     if dry_run:
         emit(_planned(found) if output == Output.TABLE else _plan_document(source, target, found), output)
         _tell_refused(found)
@@ -130,9 +130,9 @@ def _are_refused(found: Sequence[LinkBack]) -> list[LinkBack]:
     return [one for one in found if one.outcome in (Outcome.REFUSED, Outcome.CUT_SHORT)]
 
 
-async def _look_at_all(app: AppContext, folders: Mapping[str, Path], calling: str) -> list[LinkBack]:
+async def _look_at_all(app: AppContext, folders: Mapping[str, Path], *sites: str) -> list[LinkBack]:
     """As `_look_beside`; where that takes long, whom it waits for is told."""
-    async with told_if_long(calling):
+    async with told_calls(*sites):
         return await _look_beside(app, folders)
 
 

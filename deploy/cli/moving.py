@@ -27,7 +27,7 @@ from deploy.cli.next_steps import NextStep, back_at_once, for_refused, for_sourc
 from deploy.cli.refusals import refusals_of
 from deploy.cli.terminal import AppContext, ExitCode
 from deploy.cli.unknown_groups import refuse_unknown_groups, refuse_unknown_partitions, refuse_unknown_topics
-from deploy.cli.waits import told_if_long
+from deploy.cli.waits import told_calls
 from failover.errors import GateRefused, OperationUnderWay, SkipsMore, WorldChanged
 from failover.failback.foreseen import SkipsLost
 from failover.journal.opposite import refuse_opposite
@@ -69,8 +69,7 @@ async def decide(
         names = links_between(app, intent.source, intent.target) if intent.is_site else intent.links
         only_plans = dry_run or out_file is not None
         links, goes_on = [app.link(name) for name in names], yes and not only_plans
-        calling = f"calling {intent.source} and {intent.target}"
-        async with told_if_long(calling):
+        async with told_calls(intent.source, intent.target):
             sites = await enter_links(stack, links, intent, now_ms, app.links(), goes_on=goes_on)
             sites = sites if applied is None else applied.as_found(sites)
             looking = _look_beside if only_plans else _look_alone
@@ -93,7 +92,7 @@ async def decide(
         shown = looked
         while not yes:  # a person has read it meanwhile
             await stack.aclose()  # who was called then is not called, nor asked, beside those that are now
-            async with told_if_long(calling):
+            async with told_calls(intent.source, intent.target):
                 sites = _as_shown(shown).as_found(await enter_links(stack, links, intent, now_ms, app.links()))
                 looked = await _look(app, intent, sites, counting=False)
             _check(_as_shown(shown), looked, output, AGAIN, but=(ChangeKind.LOSS,))

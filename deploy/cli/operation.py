@@ -35,7 +35,7 @@ from deploy.cli.terminal import (
     run_async,
     yes_option,
 )
-from deploy.cli.waits import tell_watch, told_if_long
+from deploy.cli.waits import tell_watch, told_calls
 from failover.failback.aborting import abort_failback, plan_failback_abort
 from failover.failback.operation import link_back_of
 from failover.journal.hearing import Hearing, is_carried_on, is_doubtful, is_heard
@@ -233,10 +233,6 @@ class Answers(NamedTuple):
     silent: tuple[str, ...]
 
 
-def _calling(sites: Iterable[Site]) -> str:
-    return f"calling {' and '.join(site.name for site in sites)}"
-
-
 async def _search(sites: Sequence[Site]) -> Answers:
     """All that these sites keep; one that does not answer is noted on stderr."""
     async with asyncio.TaskGroup() as tasks:
@@ -253,7 +249,7 @@ async def _search(sites: Sequence[Site]) -> Answers:
 
 async def _watched(sites: Sequence[Site]) -> Answers:
     """As `_search`; of what no clock can judge it is watched for some seconds whether somebody carries it on."""
-    async with told_if_long(_calling(sites)):
+    async with told_calls(*(site.name for site in sites)):
         answers = await _search(sites)
     doubtful = {one.log.operation_id: one for one in answers.found if is_doubtful(one.log, now_ms())}
     judged = await _judged(doubtful) if doubtful else {}
@@ -297,7 +293,7 @@ async def _watched_one(context: AppContext, operation_id: str) -> Found:
 
 async def _find(context: AppContext, operation_id: str) -> Found:
     sites = _targets(context)
-    async with told_if_long(_calling(sites)):
+    async with told_calls(*(site.name for site in sites)):
         answers = await _search(sites)
     for found in answers.found:
         if found.log.operation_id == operation_id:

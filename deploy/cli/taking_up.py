@@ -15,7 +15,7 @@ from deploy.cli.failover_tables import tell_groups_stand
 from deploy.cli.interrupted import told_where_interrupted
 from deploy.cli.moving import Ended, now_ms
 from deploy.cli.terminal import AppContext
-from deploy.cli.waits import tell_watch, told_if_long
+from deploy.cli.waits import tell_watch, told_calls
 from failover.errors import FailoverError
 from failover.journal.standing import given_up_links, intent_of, within
 from failover.journal.values import OperationLog
@@ -83,6 +83,6 @@ async def enter_again(stack: AsyncExitStack, context: AppContext, log: Operation
                 f"{link.name} goes from {here} in this file; {log.operation_id}: {intent.source} to {intent.target}",
                 hint="use the file that the operation was begun with",
             )
-    async with told_if_long(f"calling {intent.source} and {intent.target}"):
+    async with told_calls(intent.source, intent.target):
         entered = await enter_links(stack, links, intent, now_ms, context.links())
     return [replace(one, tell_watch=tell_watch) for one in entered]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Final
 
 import click
@@ -39,6 +39,11 @@ async def told_if_long(what: str, console: Console | None = None, after_s: float
         telling.cancel()
         if console.is_terminal:
             bars.stop()
+
+
+def told_calls(*sites: str) -> AbstractAsyncContextManager[None]:
+    """By their names: whom a command calls, where that takes long."""
+    return told_if_long(f"calling {' and '.join(sites)}")
 
 
 def tell_watch(watch: Watch) -> None:
