@@ -11,7 +11,8 @@ from functools import partial
 from broker.base.documents import iso_time
 from broker.client.errors import ClientError
 from failover.errors import NotDrained, OffsetsPending
-from failover.limits import DRAIN_POLL_S, QUIET_S
+from failover.freezing.choice import UNFROZEN, Freezing
+from failover.limits import CLOSED_QUIET_S, DRAIN_POLL_S, QUIET_S
 from failover.losses.statements import Certainty, LossTotal, state_loss, total_loss
 from failover.losses.stranded import stranded_ranges
 from failover.observing.open_transactions import Holding, open_transactions
@@ -24,21 +25,22 @@ PARTITIONS_NAMED = 5
 """In an error."""
 
 
-async def drain(sites: Sites, timeout_s: float, *, is_frozen: bool = False) -> Snapshot:
+async def drain(sites: Sites, timeout_s: float, freezing: Freezing = UNFROZEN) -> Snapshot:
     """Wait until the mirror has everything, no group has offsets in a transaction that has not ended, and the source
-    has been quiet for QUIET_S. `is_frozen`: its brokers refuse writes meanwhile.
+    has been quiet for QUIET_S, or CLOSED_QUIET_S where `freezing` keeps every client from writing meanwhile.
 
     A look that fails, as one does while a broker's partitions have no leader, is followed by another one.
     """
     try:
-        return await _drain(sites, timeout_s, is_frozen=is_frozen)
+        return await _drain(sites, timeout_s, freezing)
     finally:
         sites.tell_drain(DrainStands(sites.link.name, is_over=True))
 
 
-async def _drain(sites: Sites, timeout_s: float, *, is_frozen: bool) -> Snapshot:
+async def _drain(sites: Sites, timeout_s: float, freezing: Freezing) -> Snapshot:
     loop = asyncio.get_running_loop()
     deadline = loop.time() + timeout_s
+    quiet_s = CLOSED_QUIET_S if freezing.is_by_role else QUIET_S
     quiet_since: float | None = None
     holding = Holding()
     ends: tuple[int | None, ...] = ()
@@ -76,7 +78,7 @@ async def _drain(sites: Sites, timeout_s: float, *, is_frozen: bool) -> Snapshot
             quiet_since, ends = loop.time() if drained else None, now_ends
         elif quiet_since is None:
             quiet_since = loop.time()
-        if drained and quiet_since is not None and loop.time() - quiet_since >= QUIET_S:
+        if drained and quiet_since is not None and loop.time() - quiet_since >= quiet_s:
             return snapshot
         if loop.time() > deadline:
             if is_mirrored and snapshot.pending_groups:
@@ -86,9 +88,10 @@ async def _drain(sites: Sites, timeout_s: float, *, is_frozen: bool) -> Snapshot
                 holding.error(sites.link.source, timeout_s)
                 or _unworked(snapshot, behind, silent, timeout_s)
                 or _not_made(snapshot, to_come, timeout_s)
-                or _still_behind(snapshot, behind, timeout_s, is_frozen=is_frozen)
+                or _still_behind(snapshot, behind, timeout_s, is_frozen=freezing.is_enforced)
             )
-        await asyncio.sleep(DRAIN_POLL_S if quiet_since is None else _until_quiet(quiet_since, asked_at_s, deadline))
+        until_s = None if quiet_since is None else quiet_since + quiet_s
+        await asyncio.sleep(DRAIN_POLL_S if until_s is None else _until_quiet(until_s, asked_at_s, deadline))
 
 
 def _recreated(snapshot: Snapshot, made_anew: Sequence[str]) -> NotDrained:
@@ -157,12 +160,12 @@ def _not_made(snapshot: Snapshot, to_come: Sequence[str], timeout_s: float) -> N
     )
 
 
-def _until_quiet(quiet_since_s: float, asked_at_s: float, deadline_s: float) -> float:
+def _until_quiet(until_s: float, asked_at_s: float, deadline_s: float) -> float:
     """Seconds until the look that ends when the source has been quiet for long enough: those in between would say
     nothing more, and cost the mirror and both sites what they do for it. One takes as long as the last one.
     """
     now_s = asyncio.get_running_loop().time()
-    left_s = quiet_since_s + QUIET_S - now_s - (now_s - asked_at_s) / 2
+    left_s = until_s - now_s - (now_s - asked_at_s) / 2
     return max(DRAIN_POLL_S, min(left_s, deadline_s - now_s))
 
 

@@ -152,8 +152,7 @@ class LinkRun:
             case OperationStep.DRAIN if self.is_promoted:  # it was drained before that
                 return
             case OperationStep.DRAIN:
-                is_moved, is_frozen = plan.snapshot.is_promoted, plan.freezing.is_enforced
-                draining = settle if is_moved else partial(drain, is_frozen=is_frozen)
+                draining = settle if plan.snapshot.is_promoted else partial(drain, freezing=plan.freezing)
                 self.snapshot = await draining(self.sites, self._drain_timeout_s)
                 self._drained_at_s = asyncio.get_running_loop().time()
                 if reading := active_at_source(self.snapshot.groups, plan.left_groups):

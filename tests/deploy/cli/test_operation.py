@@ -160,7 +160,7 @@ async def test_a_list_takes_no_living_one_for_silent_and_no_dead_one_for_living_
     """Nor does it take six seconds without a word."""
     quick(monkeypatch)
     monkeypatch.setattr("failover.journal.log.HEARTBEAT_S", 0.3)
-    monkeypatch.setattr("failover.running.draining.QUIET_S", 30.0)
+    monkeypatch.setattr("failover.running.draining.CLOSED_QUIET_S", 30.0)
     monkeypatch.setattr("deploy.cli.operation.now_ms", lambda: now_ms() + off_by_ms)
     monkeypatch.setattr("deploy.cli.operation.LOOK_AGAIN_S", 0.2)
     async with ready(tmp_path) as stage, machine(VICTIM, stage.link) as mine:
@@ -200,7 +200,7 @@ async def test_a_wait_goes_on_when_the_target_does_not_answer_for_a_while(
 ) -> None:
     quick(monkeypatch)
     monkeypatch.setattr("failover.journal.log.HEARTBEAT_S", 0.1)
-    monkeypatch.setattr("failover.running.draining.QUIET_S", 30.0)
+    monkeypatch.setattr("failover.running.draining.CLOSED_QUIET_S", 30.0)
     monkeypatch.setattr("deploy.cli.operation.LOOK_AGAIN_S", 0.2)
     limits = replace(STATUS_LIMITS, retry_timeout_ms=300, partition_patience_ms=300, retry_backoff_max_ms=100)
     monkeypatch.setattr("deploy.cli.operation.STATUS_LIMITS", limits)

@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from broker.wire.site_role import SiteStanding
 from failover.errors import NotDrained
+from failover.freezing.choice import Freezing
 from failover.observing.sites import DrainStands
 from failover.planning.plan import plan_switchover
 from failover.running.draining import drain, settle
@@ -51,7 +53,7 @@ async def test_where_the_source_refused_writes_nobody_is_told_to_stop_producers(
         await write(stage.source, PARTITIONS[1], some_records(5000, RECORDS))
         told: list[DrainStands] = []
         with pytest.raises(NotDrained) as refused:
-            await drain(replace(stage.sites, tell_drain=told.append), 1.0, is_frozen=True)
+            await drain(replace(stage.sites, tell_drain=told.append), 1.0, Freezing(SiteStanding(), freezes=True))
         assert {(one.link, one.offsets, one.partitions) for one in told[:-1]} == {(stage.link.name, RECORDS, 1)}
         assert seconds_fall(told[:-1], 1.0), "it said nothing for a minute, with the source frozen"
         assert told[-1].is_over

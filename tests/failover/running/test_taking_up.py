@@ -337,7 +337,7 @@ async def test_one_that_is_carried_on_is_neither_resumed_nor_aborted(
 ) -> None:
     quick(monkeypatch)
     monkeypatch.setattr("failover.journal.log.HEARTBEAT_S", 0.1)
-    monkeypatch.setattr("failover.running.draining.QUIET_S", 30.0)
+    monkeypatch.setattr("failover.running.draining.CLOSED_QUIET_S", 30.0)
     async with ready(tmp_path) as stage, machine(VICTIM, stage.link) as mine, machine(HEIR, stage.link) as other:
         running = asyncio.create_task(operate(SWITCHOVER, mine, ID))
         await eventually(lambda: _is_begun(stage, OperationStep.DRAIN), "the drain")
@@ -360,7 +360,7 @@ async def test_one_that_says_so_late_is_not_taken_from_by_a_machine_whose_clock_
     monkeypatch.setattr("failover.journal.log.HEARTBEAT_S", 1.2)
     monkeypatch.setattr("failover.running.taking_up.LEASE_S", 2.0)
     monkeypatch.setattr("failover.running.taking_up.UNHEARD_S", 3.0)
-    monkeypatch.setattr("failover.running.draining.QUIET_S", 30.0)
+    monkeypatch.setattr("failover.running.draining.CLOSED_QUIET_S", 30.0)
     async with ready(tmp_path) as stage, machine(VICTIM, stage.link) as mine, machine(HEIR, stage.link) as other:
         running = asyncio.create_task(operate(SWITCHOVER, mine, ID))
         await eventually(lambda: _is_begun(stage, OperationStep.DRAIN), "the drain")
