@@ -22,7 +22,7 @@ class BrokerDeclaration:
 
 @dataclass(frozen=True, slots=True)
 class SiteDeclaration:
-    """A site as declared; `username` is None where nobody logs in, or with a token.
+    """A site as declared; `username` is None where nobody logs in, or without one; `logs_in_as` says also who that is.
 
     `broker_...` are None where farshore does not run the site, or more than one broker of it: these are in `brokers`,
     and their metadata in `zookeeper`.
@@ -34,6 +34,7 @@ class SiteDeclaration:
     protocol: str
     mechanism: str | None
     username: str | None
+    logs_in_as: str | None
     freeze_principals: tuple[str, ...]
     broker_listen: str | None
     broker_data_dir: str | None
@@ -58,14 +59,16 @@ def effective_configuration(configuration: Configuration) -> EffectiveConfigurat
     for name, site in configuration.sites().items():
         table = configuration.model.sites[name]
         broker = configuration.broker_config(name) if table.broker is not None else None
+        sasl = site.security.sasl
         sites.append(
             SiteDeclaration(
                 site=name,
                 bootstrap_servers=site.bootstrap_servers,
                 address_map=dict(site.address_map),
                 protocol=site.security.protocol,
-                mechanism=site.security.sasl.mechanism if site.security.sasl is not None else None,
-                username=(site.security.sasl.username or None) if site.security.sasl is not None else None,
+                mechanism=sasl.mechanism if sasl is not None else None,
+                username=(sasl.username or None) if sasl is not None else None,
+                logs_in_as=sasl.principal if sasl is not None else None,
                 freeze_principals=site.freeze_principals,
                 broker_listen=", ".join(str(each.address) for each in broker.client_listeners()) if broker else None,
                 broker_data_dir=str(broker.data_dir) if broker else None,

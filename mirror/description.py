@@ -22,7 +22,9 @@ from mirror.topics.sync import find_concerns, look_at_topics, plan_config_sync, 
 
 @dataclass(frozen=True, slots=True)
 class LinkDeclaration:
-    """A link as declared; `source` and `target` are names of sites."""
+    """A link as declared; `source` and `target` are names of sites. `acl_principals`: as the target calls those of the
+    source, where `sync_acls` brings what they may do.
+    """
 
     link: str
     source: str
@@ -31,6 +33,8 @@ class LinkDeclaration:
     topic_names: str
     groups: tuple[str, ...]
     shared_targets: bool
+    sync_acls: bool
+    acl_principals: dict[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +78,8 @@ def declare_link(link: Link) -> LinkDeclaration:
         link.topic_names,
         link.groups,
         link.shared_targets,
+        link.sync_acls,
+        dict(link.acl_principals),
     )
 
 

@@ -26,7 +26,7 @@ def validate(context: FileContext, output: str) -> None:
         return
     brokers = [broker for site in effective.sites for broker in site.brokers]
     is_locked = any(site.protocol != PLAINTEXT.protocol for site in effective.sites)
-    columns = ["site", "bootstrap_servers", *(("protocol", "username") if is_locked else ())]
+    columns = ["site", "bootstrap_servers", *(("protocol", "logs_in_as") if is_locked else ())]
     columns += ["broker_listen", "broker_data_dir", *(("zookeeper",) if brokers else ())]
     emit(list(effective.sites), output, columns=columns)
     if brokers:
@@ -41,6 +41,7 @@ def validate(context: FileContext, output: str) -> None:
                 "topic_names": link.topic_names,
                 "groups": ", ".join(link.groups),
                 "shared_targets": link.shared_targets,
+                "sync_acls": link.sync_acls,
             }
             for link in effective.links
         ]

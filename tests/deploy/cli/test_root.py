@@ -128,6 +128,36 @@ def test_validate_for_people(file: Path, output: str) -> None:
     assert "east-west" in answer.stdout
 
 
+def test_validate_shows_who_logs_in_and_which_acls_follow(tmp_path: Path) -> None:
+    path = tmp_path / "farshore.toml"
+    path.write_text("""
+state_dir = "state"
+[sites.east]
+bootstrap_servers = "127.0.0.1:9092"
+[sites.east.security]
+protocol = "SASL_PLAINTEXT"
+mechanism = "GSSAPI"
+kerberos_service_name = "kafka"
+principal = "mirror@EXAMPLE.COM"
+keytab_file = "mirror.keytab"
+[sites.west]
+bootstrap_servers = "127.0.0.1:9093"
+[[links]]
+name = "east-west"
+source = "east"
+target = "west"
+topics = ["flights"]
+sync_acls = true
+acl_principals = { "User:shop" = "User:west-shop" }
+""")
+    said = ["--config", str(path), "config", "validate"]
+    told = json.loads(CliRunner().invoke(cli, [*said, "-o", "json"]).stdout)
+    assert [site["logs_in_as"] for site in told["sites"]] == ["principal mirror@EXAMPLE.COM", None]
+    (link,) = told["links"]
+    assert (link["sync_acls"], link["acl_principals"]) == (True, {"User:shop": "User:west-shop"})
+    assert "principal mirror@EXAMPLE.COM" in CliRunner().invoke(cli, said).stdout
+
+
 CLUSTER = """
 [sites.east]
 bootstrap_servers = "127.0.0.1:9092"
