@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Iterator
-
 import pytest
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.admin import KafkaAdminClient, NewTopic
@@ -13,14 +10,10 @@ from tests.interop.brokers import KEEPS_ALL, replicas_at
 
 TIMEOUT_S = 120
 
-pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")
-
-
-@pytest.fixture(autouse=True)
-def sockets_left_to_the_collector() -> Iterator[None]:
-    """Collect while the filter above holds, not in the middle of another test."""
-    yield
-    gc.collect()
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+    pytest.mark.usefixtures("sockets_left_to_the_collector"),
+]
 
 
 # Its other codecs need packages that are not installed; librdkafka and aiokafka prove those.

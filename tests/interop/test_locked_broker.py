@@ -1,4 +1,4 @@
-"""farshore's own broker behind TLS and logins: aiokafka, confluent-kafka, kcat and Kafka's tools, unmodified."""
+"""farshore's own broker behind TLS and logins: the clients that people use, unmodified, each by each way in."""
 
 from __future__ import annotations
 
@@ -6,11 +6,14 @@ import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka.helpers import create_ssl_context
 from confluent_kafka import Consumer, KafkaError, Producer
+from kafka import KafkaConsumer, KafkaProducer
+from kafka.errors import KafkaError as PythonKafkaError
 
 from broker.access.users import new_credentials, write_users
 from tests.certificates import Authority, KeyPair
@@ -137,7 +140,31 @@ def test_kcat(locked: LockedBroker, topic: str, listener: str, mechanism: str) -
     assert printed.splitlines() == RECORDS
 
 
-def java_settings(locked: LockedBroker, listener: str, password: str = PASSWORD) -> Mapping[str, str]:
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+@pytest.mark.usefixtures("sockets_left_to_the_collector")
+@pytest.mark.parametrize(("listener", "mechanism"), WAYS)
+def test_kafka_python(locked: LockedBroker, topic: str, listener: str, mechanism: str) -> None:
+    given: dict[str, Any] = {"bootstrap_servers": locked.at(listener), "security_protocol": listener}
+    if listener.endswith("SSL"):
+        pair = {"ssl_certfile": str(locked.client.certificate), "ssl_keyfile": str(locked.client.key)}
+        given |= {"ssl_cafile": str(locked.authority.certificate), **pair}
+    if mechanism:
+        given |= {"sasl_mechanism": mechanism, "sasl_plain_username": USER, "sasl_plain_password": PASSWORD}
+    producer = KafkaProducer(**given)
+    for future in [producer.send(topic, record.encode()) for record in RECORDS]:
+        future.get(TIMEOUT_S)
+    producer.close()
+    source = KafkaConsumer(topic, **given, auto_offset_reset="earliest", consumer_timeout_ms=int(TIMEOUT_S * 1000))
+    assert [next(source).value.decode() for _ in RECORDS] == RECORDS
+    source.close()
+    if mechanism:
+        with pytest.raises(PythonKafkaError):
+            KafkaConsumer(**{**given, "sasl_plain_password": "wrong"}, bootstrap_timeout_ms=1000)
+
+
+def java_settings(
+    locked: LockedBroker, listener: str, password: str = PASSWORD, mechanism: str = "SCRAM-SHA-512"
+) -> Mapping[str, str]:
     settings = {"security.protocol": listener}
     if listener.endswith("SSL"):
         settings |= {
@@ -147,19 +174,25 @@ def java_settings(locked: LockedBroker, listener: str, password: str = PASSWORD)
             "ssl.keystore.location": str(locked.client.both),
         }
     if listener.startswith("SASL"):
-        module = "org.apache.kafka.common.security.scram.ScramLoginModule"
+        module = "plain.PlainLoginModule" if mechanism == "PLAIN" else "scram.ScramLoginModule"
+        module = f"org.apache.kafka.common.security.{module}"
         settings |= {
-            "sasl.mechanism": "SCRAM-SHA-512",
+            "sasl.mechanism": mechanism,
             "sasl.jaas.config": f'{module} required username="{USER}" password="{password}";',
         }
     return settings
 
 
 @pytest.mark.parametrize("version", [pytest.param("3.9.1", marks=pytest.mark.slow), "4.3.0"])
-@pytest.mark.parametrize("listener", ["SSL", "SASL_SSL"])
-def test_kafkas_console_tools(locked: LockedBroker, topic: str, listener: str, version: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("listener", "mechanism"), [*WAYS[:2], *(pytest.param(*way, marks=pytest.mark.slow) for way in WAYS[2:])]
+)
+def test_kafkas_console_tools(
+    locked: LockedBroker, topic: str, listener: str, mechanism: str, version: str, tmp_path: Path
+) -> None:
     file = tmp_path / "client.properties"
-    file.write_text("".join(f"{key}={value}\n" for key, value in java_settings(locked, listener).items()))
+    settings = java_settings(locked, listener, mechanism=mechanism)
+    file.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
     tools = Tools(version, locked.at(listener))
     tools.topics("--create", "--topic", topic, "--command-config", str(file))
     old = version.startswith("3.")

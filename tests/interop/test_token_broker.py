@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -151,13 +150,6 @@ def test_confluent_kafka_is_told_why_its_token_is_refused(locked: TokenBroker) -
         assert time.monotonic() < deadline, f"it was told {errors}"
         producer.poll(0.5)
     assert KafkaError._AUTHENTICATION in {error.code() for error in errors}
-
-
-@pytest.fixture
-def sockets_left_to_the_collector() -> Iterator[None]:
-    """By kafka-python: collected while its test's filter holds, not in the middle of another test."""
-    yield
-    gc.collect()
 
 
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
