@@ -17,6 +17,7 @@ from broker.client.errors import ClientError
 from broker.client.site_role import site_standing
 from broker.client.topics import list_topics
 from failover.errors import JournalUnanswered, NotAborted, SwitchoverOpen
+from failover.failback.operation import link_back_of
 from failover.failback.plan import FailbackStep
 from failover.freezing.denials import topic_options
 from failover.journal.log import OperationJournal, claim, load_operations
@@ -72,14 +73,14 @@ async def _findings(log: OperationLog, sites: Sites, back: Link | None, *, is_la
         if is_last and not _is_done(log, FailbackStep.LEAVE):
             await refuse_promotion(link, sites.target, log.operation_id)
         found.append(_stays(AbortKind.TAIL_LEFT, source, f"farshore stranded list --link {link.name}"))
-    if FailbackStep.RESUME_BACK in begun and back is not None:
+    if FailbackStep.RESUME_BACK in begun:
         found += await _link_back(log, sites, back, is_last=is_last)
     if FailbackStep.SET_GROUPS in begun:
         if is_last and sites.source is not None and back is not None and back.groups:
             await fence_groups(sites.source, back)
         found.append(_stays(AbortKind.GROUPS_SET_BACK, source, f"farshore group list --site {source}"))
     if FailbackStep.SWITCH_OVER in begun:
-        found += await _switchovers(log, sites, link.name if back is None else back.name)
+        found += await _switchovers(log, sites, link_back_of(log) or link.name)
     if FailbackStep.RESUME in begun:
         refusing = refuse_promotion(link, sites.target, log.operation_id) if is_last else None
         run = (await read_entries(link, sites.target)).run if refusing is None else await refusing
@@ -87,9 +88,10 @@ async def _findings(log: OperationLog, sites: Sites, back: Link | None, *, is_la
     return tuple(found)
 
 
-async def _link_back(log: OperationLog, sites: Sites, back: Link, *, is_last: bool) -> Sequence[AbortFinding]:
-    if sites.source is None:
-        return [_stays(AbortKind.LINK_RESUMED, back.name, f"farshore link pause --link {back.name}")]
+async def _link_back(log: OperationLog, sites: Sites, back: Link | None, *, is_last: bool) -> Sequence[AbortFinding]:
+    if sites.source is None or back is None:  # nobody can look: it was asked to run
+        name = link_back_of(log) if back is None else back.name
+        return [_stays(AbortKind.LINK_RESUMED, name, f"farshore link pause --link {name}")] if name else []
     is_on_its_way = is_last and not _is_done(log, FailbackStep.RESUME_BACK)
     if is_on_its_way:
         return _resumed(log, back, await refuse_promotion(back, sites.source, log.operation_id))

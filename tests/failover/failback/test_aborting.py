@@ -37,11 +37,12 @@ from tests.failover.stage import now_ms
 TAIL, GROUPS = (AbortKind.TAIL_LEFT, "east"), (AbortKind.GROUPS_SET_BACK, "east")
 
 
-async def aborted(lost: Lost) -> list[tuple[AbortKind, str]]:
+async def aborted(lost: Lost, *, has_back: bool = True) -> list[tuple[AbortKind, str]]:
+    """`has_back`: the heir's file has the link back."""
     async with machine(HEIR, lost.there) as (sites,):
-        log = await log_of(lost)
-        planned = await plan_failback_abort(log, sites, lost.back)
-        assert await abort_failback(log, sites, lost.back, "an heir") == planned
+        log, back = await log_of(lost), lost.back if has_back else None
+        planned = await plan_failback_abort(log, sites, back)
+        assert await abort_failback(log, sites, back, "an heir") == planned
     assert all(one.stays and one.command for one in planned)
     assert standing_of(await log_of(lost), now_ms()).state is OperationState.ABORTED
     return [(one.kind, one.subject) for one in planned]
@@ -69,6 +70,16 @@ async def test_a_link_back_that_it_let_run_is_told(tmp_path: Path, monkeypatch: 
         await pause_link(lost.back, lost.stage.source, "pause-1")
         await die_in_step(lost, tmp_path, monkeypatch, "carry")
         assert await aborted(lost) == [TAIL, (AbortKind.LINK_RESUMED, lost.back.name)]
+
+
+async def test_a_link_back_that_it_let_run_is_told_by_who_has_it_in_no_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It runs on all the same, and was not among what stays."""
+    async with ready(tmp_path, monkeypatch) as lost:
+        await pause_link(lost.back, lost.stage.source, "pause-1")
+        await die_in_step(lost, tmp_path, monkeypatch, "carry")
+        assert await aborted(lost, has_back=False) == [TAIL, (AbortKind.LINK_RESUMED, lost.back.name)]
 
 
 async def test_of_a_link_back_that_it_did_not_come_to_nothing_is_told(
