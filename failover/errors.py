@@ -279,13 +279,14 @@ class OperationEnded(GateRefused):
 
 class OtherFile(GateRefused):
     """The file of who takes an operation up selects something else than was consented to (`parts`: as it was begun, and
-    as it is here); nothing more was changed.
+    as it is here; empty: it has no such link); nothing more was changed.
     """
 
     def __init__(self, operation_id: str, link: str, parts: Mapping[str, tuple[object, object]]) -> None:
         told = "; ".join(f"{name} = {json.dumps(was)}, here {json.dumps(now)}" for name, (was, now) in parts.items())
+        told = f"declares {link} otherwise: {told}" if parts else f"has the link {link}, which this one has not"
         super().__init__(
-            f"{operation_id} was begun with a file that declares {link} otherwise: {told}; nothing more was changed",
+            f"{operation_id} was begun with a file that {told}; nothing more was changed",
             hint=f"take that file, or set it so in this one; or `farshore operation abort {operation_id}`",
         )
 

@@ -18,7 +18,7 @@ from deploy.cli.waits import tell_watch, told_calls
 from deploy.cli.way_back import Coming, is_taken_up, standing_still
 from failover.failback.export import holds_other
 from failover.failback.looking import look_back
-from failover.failback.operation import Beginning, first_entry, open_failback, refuse_moves_back
+from failover.failback.operation import Beginning, check_links_of, first_entry, open_failback, refuse_moves_back
 from failover.failback.plan import FailbackPlan, FailbackStep
 from failover.journal.values import OperationLog
 from failover.observing.readers import Journals, Readers
@@ -59,7 +59,7 @@ async def look_at(
     journals: Journals | None = None,
 ) -> tuple[FailbackPlan, OperationLog | None]:
     """-> the plan, and the failback that it goes on with. `alone`: refused where another operation has not ended.
-    `journals`: of who looks at several links.
+    `journals`: of who looks at several links. Raises OtherFile.
     """
     known = journals if journals is not None else {}
 
@@ -72,6 +72,8 @@ async def look_at(
         if operation_id and (log is None or log.operation_id != operation_id):
             text = f"{operation_id} is not what keeps link {link.name} by now"
             raise CommandRefused(text, f"`farshore operation show {operation_id}`", ExitCode.REFUSED)
+        if log is not None:
+            check_links_of(log, app.links())
         own_id = log.operation_id if log is not None else ""
         plan = await look_back(link, app.links(), (source, target), str(folder), own_id, known)
         if alone and plan.link_back:

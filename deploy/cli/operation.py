@@ -22,7 +22,7 @@ from deploy.cli.left_lines import not_let_in
 from deploy.cli.lines import filled
 from deploy.cli.moving import now_ms, tell_results
 from deploy.cli.parameters import Duration
-from deploy.cli.taking_up import enter_again, take_up
+from deploy.cli.taking_up import enter_again, refuse_other_file, take_up
 from deploy.cli.terminal import (
     AppContext,
     CommandRefused,
@@ -162,7 +162,10 @@ def resume_command(context: AppContext, operation_id: str, dry_run: bool, yes: b
     async def main() -> int:
         if dry_run:
             _show(found, output)
-            return ExitCode.DONE if found.standing().state in OPEN_STATES else ExitCode.REFUSED
+            if found.standing().state not in OPEN_STATES:
+                return ExitCode.REFUSED
+            refuse_other_file(context, found.log)
+            return ExitCode.DONE
         standing = refuse_ended(found.log, now_ms())
         await consent_again(context, found.log, standing, yes)
         return await tell_results(context, await take_up(context, found.log), output)

@@ -17,13 +17,16 @@ from deploy.cli.moving import Ended, now_ms
 from deploy.cli.terminal import AppContext
 from deploy.cli.waits import tell_watch, told_calls
 from failover.errors import FailoverError
-from failover.journal.standing import given_up_links, intent_of, within
+from failover.failback.operation import check_links_of
+from failover.journal.standing import given_up_links, intent_of, is_failback, within
 from failover.journal.values import OperationLog
 from failover.observing.sites import Sites
+from failover.planning.declared import check_declared
 from failover.planning.links import enter_links, this_process
 from failover.planning.staying import Stay, StayKind, StayReason, away_of
 from failover.running.result import OperationResult
 from failover.running.taking_up import find_operation, resume
+from mirror.api import Link
 
 REASONS_S = 10.0
 """Who waits for the result of an operation that has ended waits no longer for why links were left."""
@@ -70,10 +73,15 @@ def _ended(log: OperationLog, reasons: Mapping[str, str], results: Sequence[Oper
     return Ended(intent, results, said)
 
 
-async def enter_again(stack: AsyncExitStack, context: AppContext, log: OperationLog) -> list[Sites]:
-    """Both sites of each of its links, as this machine's file has them; where calling them takes long, that is told.
-    Raises FailoverError where it has others.
-    """
+def refuse_other_file(context: AppContext, log: OperationLog) -> None:
+    """Raises FailoverError where a resume would, for what this machine's file says of its links."""
+    if is_failback(log):
+        check_links_of(log, context.links())
+    check_declared(log, _links_of(context, log))
+
+
+def _links_of(context: AppContext, log: OperationLog) -> list[Link]:
+    """Raises FailoverError where they go between other sites in this file."""
     intent = intent_of(log)
     links = [context.link(name) for name in intent.links]
     for link in links:
@@ -83,6 +91,14 @@ async def enter_again(stack: AsyncExitStack, context: AppContext, log: Operation
                 f"{link.name} goes from {here} in this file; {log.operation_id}: {intent.source} to {intent.target}",
                 hint="use the file that the operation was begun with",
             )
+    return links
+
+
+async def enter_again(stack: AsyncExitStack, context: AppContext, log: OperationLog) -> list[Sites]:
+    """Both sites of each of its links, as this machine's file has them; where calling them takes long, that is told.
+    Raises FailoverError where it has others.
+    """
+    intent, links = intent_of(log), _links_of(context, log)
     async with told_calls(intent.source, intent.target):
         entered = await enter_links(stack, links, intent, now_ms, context.links())
     return [replace(one, tell_watch=tell_watch) for one in entered]

@@ -7,7 +7,7 @@ The switchover among a failback's steps is an operation of its own, at the link 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -16,7 +16,7 @@ from broker.base.documents import to_document
 from broker.base.ending import to_its_end
 from broker.base.errors import FarshoreError
 from broker.client.cluster import Cluster
-from failover.errors import JournalUnanswered, OperationTakenUp, Overtaken
+from failover.errors import JournalUnanswered, OperationTakenUp, OtherFile, Overtaken
 from failover.failback.way_back import WayBack
 from failover.journal.log import OperationJournal, claim, load_operations
 from failover.journal.silence import told_who_went_on
@@ -24,6 +24,7 @@ from failover.journal.standing import (
     OPEN_STATES,
     OperationState,
     held_by,
+    intent_of,
     is_failback,
     refuse_second,
     results_of,
@@ -126,6 +127,16 @@ def link_back_of(log: OperationLog) -> str:
     return found if isinstance(found, str) else ""
 
 
+def check_links_of(log: OperationLog, links: Sequence[Link]) -> None:
+    """That a failback which is taken up goes on along the link back that it began with: another one of the file that
+    takes it up would be a second one beside that. `links`: of the file. Raises OtherFile.
+    """
+    back = link_back_of(log)
+    if back and back not in {link.name for link in links}:
+        raise OtherFile(log.operation_id, back, {})
+    check_declared(log, [link for link in links if link.name in (back, *intent_of(log).links)])
+
+
 async def come_back(sites: Sites, back: Link, way: WayBack, beginning: Beginning) -> None:
     """Carry it out, under the lease. `sites`: of the link, both of which answer.
 
@@ -135,7 +146,7 @@ async def come_back(sites: Sites, back: Link, way: WayBack, beginning: Beginning
     """
     log = beginning.log
     if log is not None:
-        check_declared(log, (sites.link, back))
+        check_links_of(log, (sites.link, back))
         way.take_up(log)
     for may_be_own_again in (True, False):
         known = set[str]()

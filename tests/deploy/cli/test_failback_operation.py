@@ -170,6 +170,23 @@ def refusals(operator: Operator) -> list[str]:
     return found
 
 
+def test_it_is_not_taken_up_along_another_link_back_than_it_began_with(operators: tuple[Operator, Operator]) -> None:
+    """The heir was told to add a second link beside the one that runs, or to run one that the target then refuses."""
+    operator, other = operators
+    with waiting(operators) as (operation_id, _):
+        pass
+    declared = other.config.read_text()
+    assert 'name = "west-east"' in declared
+    other.config.write_text(declared.replace('name = "west-east"', 'name = "back"'))
+    for line in (f"operation resume {operation_id} --dry-run", "failback --link east-west --yes"):
+        refused = words(other.run(line, ExitCode.REFUSED).stderr)
+        assert f"{operation_id} was begun with a file that has the link west-east, which this one has not" in refused
+        assert "farshore mirror run" not in refused, line
+    (one,) = listed(operator)
+    assert one["state"] == "cut_short"
+    assert '"taken_up"' not in operator.run(f"operation show {operation_id} -o json").stdout
+
+
 def test_interrupted_it_says_how_it_stands_and_nobody_waits_for_its_machine(
     operators: tuple[Operator, Operator],
 ) -> None:

@@ -117,6 +117,21 @@ def test_an_operation_that_is_done_but_for_its_hook_says_so_and_that_nothing_is_
     assert own_shell.run(f"operation wait {result['operation_id']}", ExitCode.FINDINGS)
 
 
+def test_a_resume_that_this_file_would_have_refused_is_refused_when_it_is_tried_dry(own_shell: Shell) -> None:
+    """It exited 0, and said that the resume goes on."""
+    operation_id = kill_while_it_drains(own_shell)
+    config = own_shell.folder / "farshore.toml"
+    declared = config.read_text()
+    config.write_text(declared.replace('topics = ["flights"]', 'topics = ["flights", "more"]'))
+    for how in ("--dry-run", "--yes"):
+        refused = own_shell.run(f"operation resume {operation_id} {how}", ExitCode.REFUSED)
+        assert f"{operation_id} was begun with a file that declares east-west otherwise: topics" in " ".join(
+            refused.stderr.split()
+        )
+    config.write_text(declared)
+    own_shell.run(f"operation resume {operation_id} --dry-run", ExitCode.DONE)
+
+
 def test_a_site_that_does_not_tell_is_no_site_without_open_operations(own_shell: Shell) -> None:
     nothing = own_shell.run("operation list --open -o json", ExitCode.DONE)
     assert json.loads(nothing.stdout) == {"schema_version": 1, "items": [], "sites_not_known": []}
