@@ -104,22 +104,33 @@ def come_back_all(
         refuse_other_files(own)
     found = run_async(_look_at_all(app, folders, source, target))
     if dry_run:
-        emit(_planned(found) if output == Output.TABLE else _plan_document(source, target, found), output)
-        _tell_refused(found)
+        _tell_plan(source, target, found, output)
         raise SystemExit(ExitCode.DONE if _are_coming(found) and not _are_refused(found) else ExitCode.REFUSED)
     coming = _are_coming(found)
     if not coming:
         if output != Output.TABLE:
             emit(_plan_document(source, target, found), output)
         raise _none_comes(found, source, target)
-    for one in coming:
-        assert one.plan is not None
-        click.echo(f"link {one.link.name}:", err=True)
-        show(one.plan, one.log)
+    _show_coming(coming, to_stderr=True)
     _tell_refused(found)
     confirm_plan(None, yes, question=f"Come back to {source} along {', '.join(one.link.name for one in coming)}?")
     results = _come_back_in_turn(app, found, patience_s, reason, yes=yes)
     _tell_results(source, target, found, results, output)
+
+
+def _tell_plan(source: str, target: str, found: Sequence[LinkBack], output: str) -> None:
+    """Of a dry run: what is read before the question, too."""
+    if output == Output.TABLE:
+        _show_coming(_are_coming(found), to_stderr=False)
+    emit(_planned(found) if output == Output.TABLE else _plan_document(source, target, found), output)
+    _tell_refused(found)
+
+
+def _show_coming(coming: Sequence[LinkBack], *, to_stderr: bool) -> None:
+    for one in coming:
+        assert one.plan is not None
+        click.echo(f"link {one.link.name}:", err=to_stderr)
+        show(one.plan, one.log, to_stderr=to_stderr)
 
 
 def _are_coming(found: Sequence[LinkBack]) -> list[LinkBack]:

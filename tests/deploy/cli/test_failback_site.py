@@ -12,7 +12,7 @@ import pytest
 
 from broker.client.errors import ClusterUnreachable
 from deploy.cli import failback_site
-from deploy.cli.failback_site import LinkBack, Outcome, _result, _tell_results, still_away
+from deploy.cli.failback_site import LinkBack, Outcome, _result, _tell_plan, _tell_results, still_away
 from deploy.cli.failback_words import rest_of_site, start_at
 from deploy.cli.next_steps import NextStep
 from deploy.cli.terminal import AppContext, CommandRefused, ExitCode, Output
@@ -86,6 +86,19 @@ def test_the_last_word_leaves_out_what_did_not_come_back(outcome: Outcome, capsy
         "; but not what reads or writes along orders-ew, groups billing among it: that was at west, and is not back yet"
     )
     assert told["next"][0]["what"] == told["links"][0]["next"][0]["what"] == f"{start.what}{but}"
+
+
+def test_a_dry_run_says_of_each_link_what_the_question_would(capsys: pytest.CaptureFixture[str]) -> None:
+    """It was a table alone: neither steps nor groups, nor that records that were replayed come back twice."""
+    assert FLIGHTS.plan is not None
+    twice = replace(FLIGHTS, plan=replace(FLIGHTS.plan, left_records=7, left_replayed=3))
+    _tell_plan("east", "west", [twice, ORDERS], Output.TABLE)
+    told = " ".join(capsys.readouterr().out.split())
+    assert "link east-west: failback of east-west: west -> east, along west-east" in told
+    assert "3 of these were replayed at west" in told
+    assert "come back to east: billing, packers" in told
+    _tell_plan("east", "west", [twice], Output.JSON)
+    assert json.loads(capsys.readouterr().out)["links"][0]["outcome"] == Outcome.COMES_BACK
 
 
 def test_a_link_that_somebody_else_brought_back_meanwhile_is_not_told_as_not_back(
