@@ -53,7 +53,7 @@ RANGE_COLUMNS = ("topic", "partition", "first_offset", "end_offset", "records", 
 
 @click.group("stranded")
 def stranded_group() -> None:
-    """Records that only a link's source has, since its target was promoted: list, export, replay."""
+    """Records that only a link's source has, since its target was promoted: list, export, leave, replay."""
 
 
 @stranded_group.command("list")
