@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 
 from broker.base.durations import human_seconds
 from broker.client.errors import ClientError
+from broker.client.site import Site
 from broker.wire.vocabulary import TopicPartition
 from mirror.acls.findings import acl_findings
 from mirror.acls.record import AclRecord
@@ -31,6 +32,8 @@ _HOLD_STEPS = {
     HoldReason.NO_LEADER_AT_TARGET: "bring back a broker of the target that has a replica of the partition",
 }
 """Where the detail does not say it: what lets the mirror take the partition in, which it then does by itself."""
+
+_LEADERLESS = (HoldReason.NO_LEADER_AT_SOURCE, HoldReason.NO_LEADER_AT_TARGET)
 
 
 def link_findings(
@@ -56,7 +59,7 @@ def link_findings(
     found = [
         LinkFinding(LinkFindingKind.SITE_LOCKED, None, None, locked[site.name], "")
         if site.name in locked
-        else LinkFinding(LinkFindingKind.SITE_LOST, None, None, f"site {site.name} does not answer", "")
+        else _site_lost(link, site, entries)
         for site, answered in zip((link.source, link.target), answers, strict=True)
         if not answered
     ]
@@ -77,7 +80,7 @@ def link_findings(
     paused = entries.paused if entries is not None else {}
     found += _of_holds([h for h in look.holds if h.reason is not HoldReason.PAUSED or h.topic not in paused])
     found += [_left_to_silent(link, *left) for left in look.left_to]
-    is_promoted = entries is not None and entries.run is not None and entries.run.state is RunState.PROMOTED
+    is_promoted = entries is not None and _is_promoted(entries)
     if not is_promoted:
         found += [_transaction(link, one) for one in look.transactions if one.is_long]
     stopped = entries.open_gaps().keys() if entries is not None else set()
@@ -91,6 +94,19 @@ def link_findings(
             text = f"up to {lag.lag_records} records are missing at {link.target.name}; they could not be looked at"
             found.append(LinkFinding(LinkFindingKind.LAG_UNKNOWN, lag.topic, lag.partition, text, ""))
     return tuple(found)
+
+
+def _site_lost(link: Link, site: Site, entries: StateEntries | None) -> LinkFinding:
+    """A source that was not left yet may be left now, where the target tells how the link stands."""
+    step = ""
+    if site.name == link.source.name and entries is not None and not _is_promoted(entries):
+        step = "bring it back; is it gone for good, what would be lost: "
+        step += f"farshore failover --link {link.name} --dry-run --allow-data-loss"
+    return LinkFinding(LinkFindingKind.SITE_LOST, None, None, f"site {site.name} does not answer", step)
+
+
+def _is_promoted(entries: StateEntries) -> bool:
+    return entries.run is not None and entries.run.state is RunState.PROMOTED
 
 
 def stopped_partitions(link: Link, entries: StateEntries) -> list[LinkFinding]:
@@ -204,7 +220,9 @@ def _of_holds(holds: Sequence[Hold]) -> Iterable[LinkFinding]:
 
 def _held(hold: Hold) -> LinkFinding:
     text = f"{hold.reason.value}: {hold.detail}" if hold.detail else hold.reason.value
-    if hold.next_try_at_ms >= 0:
+    if hold.reason in _LEADERLESS:  # nothing is tried before that, so the time that was written may be long over
+        text += " (goes on when it has one)"
+    elif hold.next_try_at_ms >= 0:
         at = datetime.fromtimestamp(hold.next_try_at_ms / 1000, UTC).isoformat(timespec="seconds")
         text += f" (next try: {at}, or when a leader changes)"
     return LinkFinding(

@@ -228,6 +228,24 @@ def test_many_partitions_that_are_not_taken_in_yet_are_one_finding() -> None:
     assert status.partitions_held == 1_001
 
 
+def test_what_waits_for_a_leader_is_not_said_to_be_tried_at_a_time_that_is_over() -> None:
+    """Nothing is tried while there is none, so the time that was written first stood there for as long as that took."""
+    for reason in (HoldReason.NO_LEADER_AT_SOURCE, HoldReason.NO_LEADER_AT_TARGET):
+        look = LinkLook(LagReport((), {}), (Hold("flights", 0, reason, "", 1, next_try_at_ms=1_000),))
+        told = summarise(LINK, (True, True), state(), look, judge_heartbeat(state().owner, 2), "")
+        (held,) = told.findings
+        assert held.detail == f"{reason.value} (goes on when it has one)"
+    look = LinkLook(LagReport((), {}), (Hold("flights", 0, HoldReason.ERROR_AT_SOURCE, "no", 1, next_try_at_ms=1_000),))
+    (held,) = summarise(LINK, (True, True), state(), look, judge_heartbeat(state().owner, 2), "").findings
+    assert "next try: 1970-01-01T00:00:01" in held.detail
+
+
+def test_a_lost_source_has_the_command_that_says_what_that_costs_until_it_was_left() -> None:
+    (lost,) = seen(state(), None, "east does not answer").findings
+    assert lost.next_step.endswith(": farshore failover --link east-west --dry-run --allow-data-loss")
+    assert [one.next_step for one in seen(state(run=RunState.PROMOTED), None, "no answer").findings] == [""]
+
+
 def test_a_link_that_never_proved_anything_was_never_seen() -> None:
     for found, none in ((None, None), (state(), 0)):
         status = seen(found, None)
