@@ -117,6 +117,9 @@ def list_command(context: AppContext, names: Sequence[str], only_open: bool, out
     shown = [one for one in standings if one.state in OPEN_STATES or not only_open]
     if output == Output.TABLE:
         emit(shown, output, columns=LIST_COLUMNS, title=f"without those to {', '.join(silent)}" if silent else "")
+        for one in shown:
+            if one.state in OPEN_STATES:
+                click.echo(filled(f"next: {way_on(one)}"))
     else:
         emit({"items": shown, "sites_not_known": silent}, output)
     raise SystemExit(ExitCode.FINDINGS if silent else ExitCode.DONE)

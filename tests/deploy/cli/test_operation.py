@@ -68,6 +68,8 @@ def test_a_switchover_that_is_killed_while_it_drains_is_said_and_resumed_with_an
     config = own_shell.folder / "farshore.toml"
     config.write_text(config.read_text().replace('state_dir = "state"', 'state_dir = "elsewhere"'))
     waited = own_shell.run(f"operation wait {operation_id}", ExitCode.ERROR)
+    listing = own_shell.run("operation list", ExitCode.DONE).stdout
+    assert f"next: `farshore operation resume {operation_id}`" in listing, "the night's first question had no next step"
     assert f"next: `farshore operation resume {operation_id}`" in waited.stdout
     assert waited.stderr.startswith(f"waiting for the end of {operation_id};"), "six seconds without a word"
     assert "resume" not in waited.stderr, "which was said twice"
