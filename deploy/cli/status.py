@@ -10,7 +10,7 @@ import click
 
 from broker.base.clock import SystemClock
 from broker.base.durations import human_seconds
-from deploy.cli.lines import next_line, with_command
+from deploy.cli.lines import filled_for_people, next_line, with_command
 from deploy.cli.parameters import Duration
 from deploy.cli.streams import is_gone
 from deploy.cli.tables import counted
@@ -122,7 +122,7 @@ async def _wait(
         if left_s <= 0:
             return statuses, False
         if (waiting := goal.waiting(statuses)) != told:
-            click.echo(waiting, err=True)
+            click.echo(filled_for_people(waiting), err=True)
             told = waiting
         await asyncio.sleep(min(left_s, STATUS_REFRESH_INTERVAL_MS / 1000))
 
@@ -135,7 +135,7 @@ def show(statuses: Sequence[LinkStatus], output: str, every_partition: bool) -> 
     emit(list(statuses), output, columns=LINK_COLUMNS)
     for found in statuses:
         if found.trouble:
-            click.echo(f"{found.link}: {found.trouble}", err=True)
+            click.echo(filled_for_people(f"{found.link}: {found.trouble}"), err=True)
         if found.split is not None and found.split.tails:
             tell_tails(found, len(found.split.tails))
         if found.findings:

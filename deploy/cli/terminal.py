@@ -248,7 +248,7 @@ def confirm_plan(plan: object, yes: bool, *, question: str = "Go on?", columns: 
     Without a terminal and without `--yes`, and when the answer is no, it raises CommandRefused with exit code 3.
     """
     if isinstance(plan, str):
-        click.echo(plan, err=True)
+        click.echo(filled_for_people(plan), err=True)
     elif plan is not None:
         print_table(to_document(plan), columns, "", to_stderr=True)
     if yes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from dataclasses import replace
 
 import click
@@ -68,6 +69,17 @@ def test_tables_fit_a_hundred_columns_as_tables(
     assert max(map(len, tables)) <= 100
     assert sum("─" * 20 in line for line in tables) == 4, "links, findings, gaps, partitions: each as a table"
     assert "12,345,678,901" in text
+
+
+def test_why_a_site_does_not_answer_fits_a_terminal(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    why = "site frankfurt does not answer at 127.0.0.1:19092: 127.0.0.1:19092 cannot be reached: Connection refused"
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    show((replace(status(EVEN), trouble=why),), "table", every_partition=False)
+    told = capsys.readouterr().err
+    assert max(map(len, told.splitlines())) <= 100
+    assert " ".join(told.split()) == f"frankfurt-virginia: {why}"
 
 
 def test_partitions_without_a_finding_are_shown_on_request_and_stopped_ones_first(

@@ -138,6 +138,15 @@ def test_a_no_on_a_terminal_is_no_success(monkeypatch: pytest.MonkeyPatch) -> No
     assert printed(ask, text="y\n").exit_code == 0
 
 
+def test_a_plan_in_words_fits_a_terminal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    plan = f"switchover-east-west-20261127T222508580182 moves {'east-west, ' * 9}and was cut short in its step drain"
+    confirm_plan(plan, True)
+    assert capsys.readouterr().err == f"{plan}\n"
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    confirm_plan(plan, True)
+    assert max(map(len, capsys.readouterr().err.splitlines())) <= 100
+
+
 def test_errors_are_two_lines_and_an_exit_code() -> None:
     async def fail() -> None:
         raise ConnectionLost("the connection is gone")
