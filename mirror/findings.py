@@ -23,7 +23,7 @@ from mirror.offsets.entries import Gap, GapKind, RunState
 from mirror.offsets.fence import fence_hint
 from mirror.offsets.hold_entries import Hold, HoldReason
 from mirror.offsets.state_entries import StateEntries
-from mirror.split_findings import of_backs, of_source_lacks, of_split
+from mirror.split_findings import of_backs, of_closed, of_source_lacks, of_split
 from mirror.transactions import HoldingTransaction, TransactionFate, end_by_hand
 
 _HOLD_STEPS = {
@@ -75,6 +75,7 @@ def link_findings(
         return tuple(found)
     found += of_backs(link, look.backs)
     found += of_split(link, look.split, look.backs)
+    found += of_closed(link, look.closed)
     found += of_source_lacks(link, look.source_lacks)
     found += _of_fence(link, look)
     paused = entries.paused if entries is not None else {}

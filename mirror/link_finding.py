@@ -44,6 +44,8 @@ class LinkFindingKind(StrEnum):
     """One site took over from the other, and both were written to since."""
     TWO_ACTIVE = "two_active"
     """The same, and both take writes, by their roles."""
+    NONE_ACTIVE = "none_active"
+    """By their roles neither site takes writes: a move is under way or was cut short, or both started frozen."""
     SOURCE_ALONE = "source_alone"
     """One site took over from the other, and only that one was written to since: no link brings it."""
     BOTH_PROMOTED = "both_promoted"

@@ -14,6 +14,7 @@ from broker.base.time_limits import timeout
 from broker.client.cluster import Cluster
 from broker.client.errors import ClientError, ReadUnfinished
 from broker.wire.vocabulary import TopicPartition
+from mirror.closed_at_both import ClosedAtBoth, look_for_closed
 from mirror.lag import LagReport, partial_lag
 from mirror.limits import LACKS_LOOK_MS
 from mirror.link import Link
@@ -54,6 +55,8 @@ class LinkLook:
     """Of a promoted link: its source's own former records that it has no more, the target has, and no link brings, or
     of which that is not known; or why it is of none.
     """
+    closed: ClosedAtBoth | FarshoreError | None = None
+    """What no client can write at either site; or why that is not known."""
 
 
 async def look_at_link(link: Link, source: Cluster, target: Cluster, state: LinkState) -> LinkLook:
@@ -72,7 +75,12 @@ async def look_at_link(link: Link, source: Cluster, target: Cluster, state: Link
     except FarshoreError as error:  # it hides nothing else
         split = error
     lacks = await _source_lacks(link, source, target, state.entries)
-    return LinkLook(lags, holds, left_to, unmarked, split, transactions, backs, lacks)
+    closed: ClosedAtBoth | FarshoreError | None
+    try:
+        closed = await look_for_closed(link, source, target, (topic.name for topic in seen.source.values()))
+    except FarshoreError as error:  # it hides nothing else
+        closed = error
+    return LinkLook(lags, holds, left_to, unmarked, split, transactions, backs, lacks, closed)
 
 
 async def _source_lacks(

@@ -17,16 +17,16 @@ from typing import NamedTuple
 
 from broker.base.time_limits import timeout
 from broker.client.cluster import Cluster
-from broker.client.errors import ClientError, KafkaError
+from broker.client.errors import ClientError
 from broker.client.log import read_batches
 from broker.client.offsets import log_end_offsets
-from broker.client.site_role import site_standing
 from broker.client.topics import list_each_topic, list_topics
 from broker.wire.batch import BatchHeader
-from broker.wire.errors import ErrorCode, WireError
+from broker.wire.errors import WireError
 from broker.wire.records import decode_records
 from broker.wire.site_role import SiteStanding
 from broker.wire.vocabulary import IsolationLevel, TopicPartition
+from mirror.closed_at_both import role_of
 from mirror.limits import CLOCK_DIFFERENCE_MAX_MS, SPLIT_COUNT_MS
 from mirror.link import Link
 from mirror.offsets.entries import LinkRun
@@ -162,7 +162,7 @@ async def look_for_split(
     left_behind_by = next((back.link.name for back in backs if back.may_run), "")
     topics, hidden = await list_each_topic(source, state.entries.mirrored_topics())
     names = [name for name in select_topics(link, topics) if name != link.canary_topic]
-    two_active = _are_two_active(link, names, await _role(source), await _role(target))
+    two_active = _are_two_active(link, names, await role_of(source), await role_of(target))
     born = [TopicPartition(name, partition.partition) for name in names for partition in topics[name].partitions]
     partitions = [where for where in born if where not in state.unread]  # of the others nothing says what was mirrored
     since = _since_promotion(state, run, partitions, await load_observation(link, target), source.clock.now_ms())
@@ -188,15 +188,6 @@ def _are_two_active(
     if source is None or target is None:
         return None
     return any(not source.refuses(name) and not target.refuses(link.target_topic(name)) for name in names)
-
-
-async def _role(cluster: Cluster) -> SiteStanding | None:
-    try:
-        return await site_standing(cluster)
-    except KafkaError as error:
-        if error.code is ErrorCode.CLUSTER_AUTHORIZATION_FAILED:  # farshore's own brokers ask no rights
-            return None
-        raise
 
 
 class _Since(NamedTuple):

@@ -7,11 +7,14 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from broker.base.errors import FarshoreError
+from broker.wire.site_role import SiteStanding
+from mirror.closed_at_both import ClosedAtBoth
 from mirror.link import Link
 from mirror.link_finding import LinkFinding, LinkFindingKind, told_time
 from mirror.split import EndSeen, LocalWrites, PromotedBack, Split
 from mirror.worker.parted import SourceParting
 
+TOPICS_NAMED: Final = 3
 _END_SEEN: Final = {
     EndSeen.TOLD: "",
     EndSeen.LAST_SEEN: ". {source} did not say where its log ended when it was left, and that was last seen before: "
@@ -104,6 +107,28 @@ def _alone(link: Link, split: Split) -> Iterable[LinkFinding]:
         text = f"{_written(writes, source)} are not at {target}, and none came there, since {target} took over "
         text += f"{_since(split.promoted_at_ms)}: no link brings them{_END_SEEN[writes.end_seen].format(source=source)}"
         yield LinkFinding(LinkFindingKind.SOURCE_ALONE, writes.topic, writes.partition, text, step)
+
+
+def of_closed(link: Link, closed: ClosedAtBoth | FarshoreError | None) -> Iterable[LinkFinding]:
+    source, target = link.source.name, link.target.name
+    if isinstance(closed, FarshoreError):
+        text = f"whether clients may write at {source} or {target} is not known: {closed}"
+        yield LinkFinding(LinkFindingKind.TROUBLE, None, None, text, closed.hint or "")
+    elif closed is not None:
+        others = len(closed.topics) - TOPICS_NAMED
+        named = ", ".join(closed.topics[:TOPICS_NAMED]) + (f" and {others} more" if others > 0 else "")
+        how = f"{source} is {_standing(closed.source)}, {target} {_standing(closed.target)}"
+        topics = "".join(f" --topic {shlex.quote(topic)}" for topic in link.topics if topic != ".*")
+        step = (
+            "`farshore operation list --open` has a move that is under way or was cut short, and its way on; else let "
+        )
+        step += f"clients in where they belong: farshore site thaw --site {source}{topics}, or --site {target}"
+        text = f"no client can write to {named} at either site: {how}"
+        yield LinkFinding(LinkFindingKind.NONE_ACTIVE, None, None, text, step)
+
+
+def _standing(standing: SiteStanding) -> str:
+    return f"{standing.role} since {standing.reason or 'somebody said so'}"
 
 
 def of_source_lacks(link: Link, lacks: Iterable[SourceParting] | FarshoreError) -> Iterable[LinkFinding]:
