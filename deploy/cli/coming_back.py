@@ -11,7 +11,7 @@ from broker.client.cluster import Cluster
 from deploy.cli.both_sites import with_both_sites
 from deploy.cli.failback_words import steps_at_end, tell_end
 from deploy.cli.moving import now_ms
-from deploy.cli.next_steps import closed_at_both
+from deploy.cli.next_steps import closed_at_both, closed_for_third
 from deploy.cli.stranded import no_answer
 from deploy.cli.terminal import AppContext, CommandRefused, ExitCode, run_async
 from deploy.cli.waits import tell_watch, told_calls
@@ -111,5 +111,6 @@ def told_end(app: AppContext, link: Link, plan: FailbackPlan, coming: Coming) ->
         steps = steps_at_end(link, stands, back, is_run=is_run, stays_paused=paused, away=away)
         result |= {"link_is_run": is_run, "stands_still": stands, "next": steps}
     at_both = closed_at_both(result["closed_at_both"], link.source.name, link.target.name)
-    result["next"] = (*result["next"], *at_both)
+    for_third = closed_for_third(result["closed_for_third"], link.source.name)
+    result["next"] = (*result["next"], *at_both, *for_third)
     return tell_end(link, plan, result), result

@@ -171,6 +171,7 @@ def _starting(result: OperationResult, link: Link, staying: Sequence[str], *, is
     yield NextStep(f"start producers and consumers at {there}: {link.target.bootstrap_servers}{but}")
     yield from _groups_behind(result, link)
     yield from closed_at_both(result.closed_at_both, there, here)
+    yield from closed_for_third(result.closed_for_third, there)
 
 
 def closed_at_both(topics: Sequence[str], target: str, source: str) -> Iterable[NextStep]:
@@ -178,6 +179,16 @@ def closed_at_both(topics: Sequence[str], target: str, source: str) -> Iterable[
     if topics:
         closed = f"{target} stays closed to {', '.join(topics)}, and so is {source}: no client writes there at either"
         what = f"{closed}; open them where they belong: at {target}, or, with --site {source} instead, there"
+        yield NextStep(what, f"farshore site thaw --site {target} {topic_options(topics)}")
+
+
+def closed_for_third(topics: Sequence[str], target: str) -> Iterable[NextStep]:
+    """Of topics that a third site has, or may have: one that started frozen takes no writes either."""
+    if topics:
+        what = (
+            f"{target} stays closed to {', '.join(topics)}, which another site has, or may have: `farshore site role` "
+        )
+        what += "says who takes writes; where nobody takes those, open them where they belong"
         yield NextStep(what, f"farshore site thaw --site {target} {topic_options(topics)}")
 
 

@@ -147,12 +147,14 @@ class Coming:
             "stands_still": (),
             "stays_paused": plan.stays_paused,
             "closed_at_both": (),
+            "closed_for_third": (),
             "next": (),
         }
         if self._switchover is None:
             return found
-        at_both = tuple(self._switchover.get("closed_at_both", ()))  # a version before wrote the journal, say
-        return {**found, "closed_at_both": at_both, "switchover": self._switchover}
+        closed = ("closed_at_both", "closed_for_third")  # that a version before has written in no journal
+        told = {name: tuple(self._switchover.get(name, ())) for name in closed}
+        return {**found, **told, "switchover": self._switchover}
 
 
 def _bar(bars: Progress, told: str) -> Report:

@@ -39,8 +39,30 @@ async def with_kept(freezing: Freezing, sites: Sites) -> Freezing:
     kept = {topic for link in left for topic in link.topics} | {
         topic for link in brought for topic in target_topics_of(link)
     }
+    if not kept:
+        return freezing
     freezing = replace(freezing, target_kept=tuple(sorted(kept)))
-    return replace(freezing, closed_at_both=await _at_both(freezing, sites, left, brought) if kept else ())
+    at_both, for_third = await both(
+        _at_both(freezing, sites, left, brought), _for_third(freezing, sites, left, brought)
+    )
+    return replace(freezing, closed_at_both=at_both, closed_for_third=for_third)
+
+
+async def _for_third(
+    freezing: Freezing, sites: Sites, left: Sequence[Link], brought: Sequence[Link]
+) -> tuple[str, ...]:
+    """What of `target_kept` the target refuses behind the move for links that end at a third site, which nobody asks
+    whether it takes writes. Raises ClientError.
+    """
+    source = sites.link.source.name
+    theirs = {topic for link in left if link.target.name != source for topic in link.topics} | {
+        topic for link in brought if link.source.name != source for topic in target_topics_of(link)
+    }
+    if not theirs:
+        return ()
+    names = (name for name in await list_topics(sites.target) if not name.startswith("__"))
+    refused = freezing.kept_closed(names)
+    return tuple(one for one in freezing.target_kept if one in theirs and any(map(any_of((one,)), refused)))
 
 
 async def _at_both(freezing: Freezing, sites: Sites, left: Sequence[Link], brought: Sequence[Link]) -> tuple[str, ...]:

@@ -33,7 +33,8 @@ class Freezing:
     of those. `before`: the source's role when the
     operation began, where an earlier run of it has changed that. `source_denials`: where that site's ACLs keep clients
     from writing; `target_denials`: where they did. `target_kept`: topics of the target that are another site's, and
-    stay closed there as far as they are; `closed_at_both`: those of them that the source refuses, too, at the end.
+    stay closed there as far as they are; `closed_at_both`: those of them that the source refuses, too, at the end;
+    `closed_for_third`: those that the target refuses then since a third site has them, or may have.
     """
 
     source: SiteStanding | None = None
@@ -48,6 +49,7 @@ class Freezing:
     target_denials: SiteDenials | None = None
     target_kept: tuple[str, ...] = ()
     closed_at_both: tuple[str, ...] = ()
+    closed_for_third: tuple[str, ...] = ()
     beside: tuple[str, ...] = ()
 
     @property
@@ -129,6 +131,7 @@ def joined(freezings: Sequence[Freezing]) -> Freezing:
     others = set(last.others).intersection(*(one.others for one in freezings))
     kept = set(last.target_kept).intersection(*(one.target_kept for one in freezings))
     at_both = kept.intersection(*(one.closed_at_both for one in freezings))
+    for_third = kept.intersection(*(one.closed_for_third for one in freezings))
     beside = set(last.beside).intersection(*(one.beside for one in freezings))
     denials = [one.source_denials for one in freezings if one.source_denials is not None]
     is_writable = any(one.is_writable for one in denials)
@@ -144,6 +147,7 @@ def joined(freezings: Sequence[Freezing]) -> Freezing:
         others=tuple(sorted(others)),
         target_kept=tuple(sorted(kept)),
         closed_at_both=tuple(sorted(at_both)),
+        closed_for_third=tuple(sorted(for_third)),
         beside=tuple(sorted(beside)),
     )
 

@@ -17,7 +17,7 @@ from failover.running.steps import Operation
 class SourceEnd:
     """How the source was left: what its brokers have taken (None: not told), whom its ACLs keep from writing, and how
     it stands where that is not known. `hook_error`: why the after_hook failed. `closed_at_both`: topics that the target
-    refuses, too.
+    refuses, too; `closed_for_third`: that it refuses for a third site.
     """
 
     role: SiteStanding | None
@@ -25,6 +25,7 @@ class SourceEnd:
     not_closed: str
     hook_error: str
     closed_at_both: tuple[str, ...]
+    closed_for_third: tuple[str, ...]
 
 
 def result_of(
@@ -79,6 +80,7 @@ def result_of(
         seen_by=seen.seen_by,
         not_closed=at_source.not_closed,
         closed_at_both=at_source.closed_at_both,
+        closed_for_third=at_source.closed_for_third,
         left_at_source=link.plan.snapshot.left_at_source,
     )
 

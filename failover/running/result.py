@@ -98,6 +98,10 @@ class OperationResult:
     """Topics that are none of the move's, as regular expressions, and that no client can write to at either site: the
     target was closed to more than was moved, and whose these are it does not know.
     """
+    closed_for_third: tuple[str, ...] = ()
+    """As `closed_at_both`, to which the target stays closed since a third site has them, or may have: whether that one
+    takes writes was not asked.
+    """
 
     left_at_source: tuple[LeftRange, ...] = ()
     """What the target did not get, as somebody had decided before; as the plan says it."""

@@ -203,21 +203,28 @@ def of_orders(sites: Lost, which: str) -> Link:
 
 
 @pytest.mark.parametrize(
-    ("others", "closed_at_east", "expected"),
+    ("others", "closed_at_east", "expected", "for_third"),
     [
-        (["back"], (), ("orders",)),
-        (["in"], (), ()),
-        (["back", "in"], (), ()),
-        (["back", "on"], (), ()),
-        (["back", "up"], (), ()),
-        (["back", "off"], (), ()),
-        (["back"], ("hotels",), ()),
+        (["back"], (), ("orders",), ()),
+        (["in"], (), (), ("orders",)),
+        (["back", "in"], (), (), ("orders",)),
+        (["back", "on"], (), (), ("orders",)),
+        (["back", "up"], (), (), ()),
+        (["back", "off"], (), (), ()),
+        (["back"], ("hotels",), (), ()),
+        (["in"], ("hotels",), (), ()),
     ],
 )
 async def test_what_a_third_site_has_or_the_target_takes_is_not_named_as_closed_at_both(
-    tmp_path: Path, others: list[str], closed_at_east: tuple[str, ...], expected: tuple[str, ...]
+    tmp_path: Path,
+    others: list[str],
+    closed_at_east: tuple[str, ...],
+    expected: tuple[str, ...],
+    for_third: tuple[str, ...],
 ) -> None:
-    """Its clients were at that site, and a thaw of the target was advised, beside it."""
+    """Its clients were at that site, and a thaw of the target was advised, beside it. But what stays closed for links
+    of the target's with a third site is named: that one may have started frozen, and then nobody takes it.
+    """
     async with lost(tmp_path) as sites:
         flights, back = sites.links["east-west-flights"], sites.links["flights-back"]
         west, links = sites.stage.target, [of_orders(sites, which) for which in others]
@@ -231,6 +238,7 @@ async def test_what_a_third_site_has_or_the_target_takes_is_not_named_as_closed_
         freezing = await with_kept(replace(roles, target=replace(STANDBY, topics=closed_at_east)), one)
         assert freezing.target_kept == ("orders",)
         assert freezing.closed_at_both == expected
+        assert freezing.closed_for_third == for_third
 
 
 async def test_a_damaged_state_of_another_link_keeps_its_topics_closed_and_stops_no_move(tmp_path: Path) -> None:
