@@ -34,8 +34,9 @@ from mirror.offsets.state import LinkState, StateReader, StateReaders, load_link
 from mirror.offsets.state_entries import StateEntries
 from mirror.offsets.state_writer import Change, StateLog, check_compacted
 from mirror.origins import may_carry_on, may_select, may_write_one_topic
-from mirror.split import LocalWrites, Split
+from mirror.split import LocalWrites, NotRead, Split, promoted_backs
 from mirror.status import STATUS_LIMITS, LinkCondition, LinkStatus, acls_of, condition_now, link_status
+from mirror.tails import look_for_tails
 from mirror.transactions import end_by_hand
 from mirror.worker.declared import (
     Completed,
@@ -98,6 +99,7 @@ __all__ = [
     "LocalWrites",
     "MirrorError",
     "MovedPair",
+    "NotRead",
     "Observation",
     "OffsetMap",
     "OffsetsHeld",
@@ -147,6 +149,7 @@ __all__ = [
     "load_observation",
     "load_partial_state",
     "look_at_link",
+    "look_for_tails",
     "may_carry_on",
     "may_select",
     "may_write_one_topic",
@@ -154,6 +157,7 @@ __all__ = [
     "named_literally",
     "next_command",
     "promote_link",
+    "promoted_backs",
     "promotion_of",
     "read_entries",
     "records_in",

@@ -160,26 +160,41 @@ async def look_for_split(
     if run is None or any(back.is_later and not back.may_run for back in backs):
         return None
     left_behind_by = next((back.link.name for back in backs if back.may_run), "")
+    at = await look_at_source(link, source, target, state, run)
+    two_active = _are_two_active(link, at.names, await role_of(source), await role_of(target))
+    least = max((each.end_seen for each in at.since.values()), key=list(EndSeen).index, default=EndSeen.TOLD)
+    at_source, not_read, older = await _local_writes(source, at.since, at.mirrors)
+    tails = await _tails(source, at.since, at.mirrors, older)
+    not_read += at.untold
+    if not at_source and not not_read:
+        return Split(run.at_ms, two_active, end_seen=least, left_behind_by=left_behind_by, tails=tails)
+    at_target, not_read_there = await _at_target(link, target, state, at.since)
+    unread = (*not_read, *not_read_there)
+    return Split(run.at_ms, two_active, at_source, at_target, least, unread, left_behind_by, tails)
+
+
+class AtSource(NamedTuple):
+    """The link's topics there, and of their partitions what came since the promotion; the producer ids of mirrors; and
+    the partitions of which it is not known what was mirrored, or what is there.
+    """
+
+    names: Sequence[str]
+    since: Mapping[TopicPartition, Since]
+    mirrors: Container[int]
+    untold: tuple[NotRead, ...]
+
+
+async def look_at_source(link: Link, source: Cluster, target: Cluster, state: LinkState, run: LinkRun) -> AtSource:
     topics, hidden = await list_each_topic(source, state.entries.mirrored_topics())
     names = [name for name in select_topics(link, topics) if name != link.canary_topic]
-    two_active = _are_two_active(link, names, await role_of(source), await role_of(target))
     born = [TopicPartition(name, partition.partition) for name in names for partition in topics[name].partitions]
     partitions = [where for where in born if where not in state.unread]  # of the others nothing says what was mirrored
     since = _since_promotion(state, run, partitions, await load_observation(link, target), source.clock.now_ms())
-    least = max((each.end_seen for each in since.values()), key=list(EndSeen).index, default=EndSeen.TOLD)
+    hidden_ones = [where for where in sorted(state.entries.checkpoints) if where[0] in hidden]
+    untold = [NotRead(*where, source.site.name, str(hidden[where[0]])) for where in hidden_ones]
+    untold += [NotRead(*where, target.site.name, str(state.unread[where])) for where in born if where in state.unread]
     mirrors = {registered.producer_id for registered in await registered_at(source)}
-    at_source, not_read, older = await _local_writes(source, since, mirrors)
-    tails = await _tails(source, since, mirrors, older)
-    untold = [where for where in sorted(state.entries.checkpoints) if where[0] in hidden]
-    not_read += tuple(NotRead(*where, source.site.name, str(hidden[where[0]])) for where in untold)
-    not_read += tuple(
-        NotRead(*where, target.site.name, str(state.unread[where])) for where in born if where in state.unread
-    )
-    if not at_source and not not_read:
-        return Split(run.at_ms, two_active, end_seen=least, left_behind_by=left_behind_by, tails=tails)
-    at_target, not_read_there = await _at_target(link, target, state, partitions)
-    unread = (*not_read, *not_read_there)
-    return Split(run.at_ms, two_active, at_source, at_target, least, unread, left_behind_by, tails)
+    return AtSource(names, since, mirrors, tuple(untold))
 
 
 def _are_two_active(
@@ -190,7 +205,7 @@ def _are_two_active(
     return any(not source.refuses(name) and not target.refuses(link.target_topic(name)) for name in names)
 
 
-class _Since(NamedTuple):
+class Since(NamedTuple):
     """What stands at or behind `start`, but for what is stamped within `before_ms`, came since the promotion; of what
     stands before that nothing behind `position` was mirrored, or left.
     """
@@ -200,10 +215,19 @@ class _Since(NamedTuple):
     end_seen: EndSeen = EndSeen.TOLD
     position: int | None = None
 
+    @property
+    def is_judged_by_time(self) -> bool:
+        """Whether something at or behind `start` may have come before the promotion."""
+        return self.before_ms[0] < self.before_ms[1]
+
+    def is_older(self, header: BatchHeader) -> bool:
+        """Of a batch there, whether it did."""
+        return self.before_ms[0] <= header.max_timestamp < self.before_ms[1]
+
 
 def _since_promotion(
     state: LinkState, run: LinkRun, partitions: Iterable[TopicPartition], observation: Observation, now_ms: int
-) -> dict[TopicPartition, _Since]:
+) -> dict[TopicPartition, Since]:
     """Of each partition of the source. Pure."""
     kept = observation.fence_ends.get(run.operation_id)
     is_told = kept is not None and all(fence.is_told for fence in kept.values())
@@ -226,7 +250,7 @@ def _since_promotion(
             start, at_ms, how = 0, kept_at_ms, EndSeen.TOLD if is_told else EndSeen.LAST_SEEN
         is_judged_by_time = how is not EndSeen.TOLD and not is_of_the_future
         before_ms = (at_ms - CLOCK_DIFFERENCE_MAX_MS, run.at_ms) if is_judged_by_time else (0, 0)
-        found[where] = _Since(max(position, start), before_ms, how, position)
+        found[where] = Since(max(position, start), before_ms, how, position)
     return found
 
 
@@ -241,13 +265,13 @@ async def _at_target(
             end = state.map.mirrored_end(*where)
             starts[TopicPartition(name, where.partition)] = end.target_next if end else 0
     mirrors = {registered.producer_id for registered in await registered_at(target)}
-    written = await _local_writes(target, {where: _Since(start) for where, start in starts.items()}, mirrors)
+    written = await _local_writes(target, {where: Since(start) for where, start in starts.items()}, mirrors)
     return written.found, written.not_read
 
 
 async def _tails(
     source: Cluster,
-    since: Mapping[TopicPartition, _Since],
+    since: Mapping[TopicPartition, Since],
     mirrors: Container[int],
     older: Mapping[TopicPartition, int],
 ) -> tuple[SourceTail, ...]:
@@ -284,7 +308,7 @@ class _Written(NamedTuple):
     older: Mapping[TopicPartition, int]
 
 
-async def _local_writes(cluster: Cluster, since: Mapping[TopicPartition, _Since], mirrors: Container[int]) -> _Written:
+async def _local_writes(cluster: Cluster, since: Mapping[TopicPartition, Since], mirrors: Container[int]) -> _Written:
     """Raises ClientError where the ends of the logs are not told."""
     ends = await log_end_offsets(cluster, since, IsolationLevel.READ_COMMITTED)
     grown = {where: each for where, each in sorted(since.items()) if ends[where] > each.start}
@@ -294,14 +318,15 @@ async def _local_writes(cluster: Cluster, since: Mapping[TopicPartition, _Since]
     older: dict[TopicPartition, int] = {}
     with suppress(TimeoutError):
         async with timeout(SPLIT_COUNT_MS / 1000):
-            for where, (start, before_ms, *_) in grown.items():
+            for where, each in grown.items():
+                start = each.start
                 try:
                     async for header, batch in read_batches(
                         cluster, where, start, ends[where], IsolationLevel.READ_COMMITTED
                     ):
                         if header.producer_id in mirrors:
                             continue
-                        if before_ms[0] <= header.max_timestamp < before_ms[1]:
+                        if each.is_older(header):
                             older.setdefault(where, max(start, header.base_offset))
                         else:
                             found[where] = _with_batch(found.get(where), where, start, header, batch)
@@ -320,9 +345,13 @@ async def _local_writes(cluster: Cluster, since: Mapping[TopicPartition, _Since]
 def _with_batch(
     known: LocalWrites | None, where: TopicPartition, start: int, header: BatchHeader, batch: memoryview
 ) -> LocalWrites:
-    is_whole = header.base_offset >= start
-    records = header.record_count if is_whole else sum(each.offset >= start for each in decode_records(batch))
+    records = records_behind(start, header, batch)
     if known is None:
         return LocalWrites(*where, max(start, header.base_offset), records, header.first_timestamp)
     earliest_ms = min(known.first_timestamp_ms, header.first_timestamp)
     return LocalWrites(*where, known.first_offset, known.records + records, earliest_ms)
+
+
+def records_behind(start: int, header: BatchHeader, batch: memoryview) -> int:
+    is_whole = header.base_offset >= start
+    return header.record_count if is_whole else sum(each.offset >= start for each in decode_records(batch))
