@@ -152,6 +152,7 @@ _BY_COMMAND: Final[Mapping[str, tuple[Need, ...]]] = {
         _source(Thing.OFFSETS, DESCRIBE),
         _source(Thing.PRODUCERS, READ),
         _source(Thing.STATES_BACK, READ),
+        _source(Thing.ENDS_BACK, READ),  # what the target alone has since it was lost
         _source(Thing.OPERATIONS, READ),
         _source(Thing.CLUSTER, ALTER_CONFIGS),
         *_MOVE_AT_TARGET,
@@ -200,6 +201,7 @@ _BY_COMMAND: Final[Mapping[str, tuple[Need, ...]]] = {
         _source(Thing.PRODUCERS_BACK, DESCRIBE_CONFIGS),
         _source(Thing.OPERATIONS, READ),
         _source(Thing.STATES_BACK, READ),
+        _source(Thing.ENDS_BACK, READ),  # what the target alone has since it was lost
         _source(Thing.REPLAYS, READ),  # what it brings to the target a second time
         _target(Thing.TOPICS, READ),
         _target(Thing.CANARY, READ),

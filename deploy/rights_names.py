@@ -51,6 +51,7 @@ class Thing(enum.Enum):
     FENCE_OF_GROUPS = "the transactional id of what commits its groups' offsets"
     FENCE_OF_MOVES = "the transactional id of moves along it"
     STATES_BACK = "the offset maps of links back"
+    ENDS_BACK = "the ends that links back saw of their sources"
     REPLAYS = "how far stranded records were replayed"
     FENCE_OF_REPLAYS = "the transactional ids of replays"
     CLUSTER = "the cluster"
@@ -130,6 +131,8 @@ def patterns_of(link: Link, at: At, thing: Thing) -> list[Pattern]:
             return exactly(topic, *(back.acls_topic for back in link.reverse_links))
         case Thing.STATES_BACK:
             return exactly(topic, *(back.state_topic for back in link.reverse_links))
+        case Thing.ENDS_BACK:
+            return exactly(topic, *(back.ends_topic for back in link.reverse_links))
         case Thing.REPLAYS:
             return exactly(topic, REPLAYS.topic)
         case Thing.FENCE_OF_REPLAYS:

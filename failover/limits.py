@@ -96,6 +96,11 @@ OTHERS_END_S: Final = 5.0
 """How long who gives a move up, and would let clients in again, waits for another move to be given up, too: of two that
 begin at once each may have refused the other.
 """
+UNDECIDED_S: Final = 5.0
+"""How long the sites of a move back may take, beside its plan, to tell what the one that was lost has alone, of all
+links; and how long of that it is read.
+"""
+UNDECIDED_READ_S: Final = 3.0
 OPEN_REPLAY_S: Final = 90.0
 """How long a replay waits for the end of another one's transaction: that times out after a minute, and is looked at
 every ten seconds then.

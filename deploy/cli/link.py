@@ -19,7 +19,6 @@ from deploy.cli.both_sites import note_lost_source, with_both_sites
 from deploy.cli.cutting import cut_anew
 from deploy.cli.deciding import are_clients_at_target, steps_behind_resume
 from deploy.cli.failover_tables import tell_next
-from deploy.cli.next_steps import look_at_links_back
 from deploy.cli.parameters import GapOption, PartitionName, StartOption, StartTime
 from deploy.cli.resuming import Resuming, amid_no_operation, note_partings, tell_nothing_to_do
 from deploy.cli.rights import rights_command
@@ -37,6 +36,7 @@ from deploy.cli.terminal import (
     run_async,
     yes_option,
 )
+from deploy.cli.undecided import looks_behind_resume
 from failover.planning.to_datetime import first_record_at
 from mirror.description import declare_link, describe_link
 from mirror.errors import GapNotOpen
@@ -188,8 +188,9 @@ def _show_and_resume(
     at_target = run_async(with_both_sites(link, partial(are_clients_at_target, link, context.links())))
     going = Resuming(link, entries.run, _operation("resume"))
     run_async(with_both_sites(link, partial(going.resume, plan.accepts, stays.leaves)))
-    back, conditions = run_async(look_at_links_back(link, context.links(), are_asked=bool(at_target)))
-    steps = steps_behind_resume(link, back.links, conditions, at_target, context.links())
+    looks = looks_behind_resume(link, context.links(), are_asked=bool(at_target))
+    back, conditions, undecided = run_async(looks)
+    steps = (*undecided, *steps_behind_resume(link, back.links, conditions, at_target, context.links()))
     now = run_async(_condition(link))
     if output != Output.TABLE:
         emit({**shown, "condition": now, "operation_id": going.operation_id, "next": steps}, output)

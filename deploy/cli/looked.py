@@ -11,10 +11,13 @@ from broker.base.documents import to_document
 from deploy.cli import failover_tables as link_tables
 from deploy.cli import site_tables
 from deploy.cli.refusals import Ending
+from deploy.cli.terminal import Output
+from deploy.cli.undecided import tell_undecided
 from failover.planning.gates import GateRefusal
 from failover.planning.intent import Intent
 from failover.planning.plan import OperationPlan
 from failover.planning.site_plan import SitePlan
+from failover.planning.undecided import Undecided
 from failover.running.link_run import LinkMove
 
 
@@ -51,6 +54,10 @@ class Looked(ABC):
     @abstractmethod
     def refused_by(self, refusals: Sequence[GateRefusal]) -> Looked:
         """The same, and these say no to all of it."""
+
+    @abstractmethod
+    def with_undecided(self, undecided: tuple[Undecided, ...] | None) -> Looked:
+        """The same, and its plan says that."""
 
     @abstractmethod
     def print_only(self, output: str) -> None: ...
@@ -96,11 +103,17 @@ class LookedAtLink(Looked):
         plan = replace(self.plan, refusals=(*self.plan.refusals, *refusals))
         return replace(self, moves=[replace(self.moves[0], plan=plan)])
 
+    def with_undecided(self, undecided: tuple[Undecided, ...] | None) -> LookedAtLink:
+        return replace(self, moves=[replace(self.moves[0], plan=replace(self.plan, undecided=undecided))])
+
     def print_only(self, output: str) -> None:
         link_tables.print_plan(self.plan, output)
+        if output == Output.TABLE:
+            tell_undecided(self.plan.undecided or (), to_stderr=False)
 
     def show(self) -> None:
         link_tables.show_plan(self.plan)
+        tell_undecided(self.plan.undecided or (), to_stderr=True)
 
     def refuse(self, output: str) -> None:
         link_tables.refuse(self.plan, output)
@@ -136,11 +149,17 @@ class LookedAtSite(Looked):
         plan = replace(self.plan, moving=(), refusals=(*self.plan.refusals, *refusals))
         return replace(self, moves=[], plan=plan)
 
+    def with_undecided(self, undecided: tuple[Undecided, ...] | None) -> LookedAtSite:
+        return replace(self, plan=replace(self.plan, undecided=undecided))
+
     def print_only(self, output: str) -> None:
         site_tables.print_plan(self.plan, output)
+        if output == Output.TABLE:
+            tell_undecided(self.plan.undecided or (), to_stderr=False)
 
     def show(self) -> None:
         site_tables.show_plan(self.plan)
+        tell_undecided(self.plan.undecided or (), to_stderr=True)
         site_tables.tell_stopped(self.plan)
 
     def refuse(self, output: str) -> None:

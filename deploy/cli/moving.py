@@ -26,6 +26,7 @@ from deploy.cli.loss_lines import growth_line
 from deploy.cli.next_steps import NextStep, back_at_once, for_refused, for_source_alone, merged, steps_after
 from deploy.cli.refusals import refusals_of
 from deploy.cli.terminal import AppContext, ExitCode
+from deploy.cli.undecided import undecided_of
 from deploy.cli.unknown_groups import refuse_unknown_groups, refuse_unknown_partitions, refuse_unknown_topics
 from deploy.cli.waits import told_calls
 from failover.errors import GateRefused, OperationUnderWay, SkipsMore, WorldChanged
@@ -43,6 +44,7 @@ from failover.planning.plan import OperationPlan
 from failover.planning.plan_file import ANEW, PlanFile, check_holds, write_plan
 from failover.planning.site_plan import plan_site
 from failover.planning.staying import Away, StayReason, away_of
+from failover.planning.undecided import Undecided
 from failover.planning.world import ChangeKind, world_of
 from failover.running.result import OperationResult
 from failover.running.steps import Operation
@@ -73,7 +75,9 @@ async def decide(
             sites = await enter_links(stack, links, intent, now_ms, app.links(), goes_on=goes_on)
             sites = sites if applied is None else applied.as_found(sites)
             looking = _look_beside if only_plans else _look_alone
-            looked, not_alone = await looking(app, intent, sites)
+            beside = _undecided(app, intent, sites, is_shown=not goes_on)
+            (looked, not_alone), undecided = await both(looking(app, intent, sites), beside)
+        looked = looked.with_undecided(undecided)
         if applied is not None:
             _check(applied, looked, output)
         else:  # a plan is written of names that were there: what is gone since is no typing error
@@ -107,6 +111,14 @@ async def decide(
             looked.tell_refused(output, refused, refusals_of(refused, intent.source, looked.name))
             raise
         return await tell_results(app, replace(ended, shown=[move.plan for move in shown.moves]), output)
+
+
+async def _undecided(
+    app: AppContext, intent: Intent, sites: Sequence[Sites], *, is_shown: bool
+) -> tuple[Undecided, ...] | None:
+    """For who looks at the plan of a switchover: one that goes at once is not held up for it."""
+    is_asked = is_shown and intent.operation is Operation.SWITCHOVER
+    return await undecided_of(sites, app.links()) if is_asked else None
 
 
 async def _refuse_unknown_names(looked: Looked, links: Sequence[str], sites: Sites) -> None:

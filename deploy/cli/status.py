@@ -151,9 +151,14 @@ def tell_tails(found: LinkStatus, partitions: int) -> None:
     """What was lost with the source, and is there: no finding, as somebody decided to take over without it, and nothing
     that is healthy is less so. But whoever decides nothing about it forgets it.
     """
+    told = tails_text(found.link, found.source, found.target, partitions)
+    click.echo(with_command(told, f"farshore stranded list --link {found.link}"))
+
+
+def tails_text(link: str, source: str, target: str, partitions: int, records: str = "records") -> str:
     where = counted(partitions, "partition")
-    told = f"{found.link}: in {where} {found.source} alone has records from before {found.target} took over"
-    click.echo(with_command(f"{told}, and nobody decided about them", f"farshore stranded list --link {found.link}"))
+    told = f"{link}: in {where} {source} alone has {records} from before {target} took over"
+    return f"{told}, and nobody decided about them"
 
 
 def tell_next_steps(findings: Sequence[LinkFinding]) -> None:

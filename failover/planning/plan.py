@@ -14,6 +14,7 @@ from failover.observing.snapshot import GroupView, Snapshot
 from failover.planning.gates import GateRefusal, RefusalReason, refusal_for
 from failover.planning.moves import GroupMove, GroupTotal, MoveKind, group_totals, plan_moves
 from failover.planning.staying import Stay
+from failover.planning.undecided import Undecided
 from failover.running.steps import Operation, OperationStep
 from mirror.api import DeclaredPart, SourceParting
 
@@ -69,6 +70,8 @@ class OperationPlan:
     """What else of groups stays at the source, or that this is not known."""
     lacks: tuple[SourceParting, ...] = ()
     """What links back had mirrored from the target, which has it no more: a failover goes on without it."""
+    undecided: tuple[Undecided, ...] | None = None
+    """What the target alone has since it was lost, of links the other way; None: nobody was to be told."""
     group_totals: tuple[GroupTotal, ...] = field(init=False)
     loss: LossTotal = field(init=False)
 

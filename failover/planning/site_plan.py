@@ -18,6 +18,7 @@ from failover.planning.intent import Intent
 from failover.planning.moves import MoveKind
 from failover.planning.plan import OperationPlan
 from failover.planning.staying import Stay, StayingLink, StayKind, StayReason, share_groups, topics_detail
+from failover.planning.undecided import Undecided
 from failover.running.link_run import LinkMove
 from failover.running.steps import Operation
 from mirror.api import Link
@@ -62,6 +63,8 @@ class SitePlan:
     stays: tuple[Stay, ...]
     refusals: tuple[GateRefusal, ...]
     loss: LossTotal
+    undecided: tuple[Undecided, ...] | None = None
+    """As of an `OperationPlan`, for all links."""
 
     @property
     def going(self) -> tuple[OperationPlan, ...]:

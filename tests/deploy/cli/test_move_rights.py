@@ -19,7 +19,7 @@ from tests.mirror.harness import make_topic
 
 GONE_WITHOUT = {(At.TARGET, Thing.ENDS), (At.TARGET, Thing.REPLAYS)}
 """A move goes on, and nobody knows later what came behind its fence, or what was replayed of what was left before."""
-OF_BACKS = {Thing.STATES_BACK, Thing.PRODUCERS_BACK}
+OF_BACKS = {Thing.STATES_BACK, Thing.ENDS_BACK, Thing.PRODUCERS_BACK}
 """The link has no link back."""
 SWITCHOVER = [
     (need.at, need.thing, operation)
