@@ -15,6 +15,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Final, Protocol, Self, TypeAlias
 
 from broker.base.address import Address
+from broker.base.server_tls import COMING
 
 log = logging.getLogger(__name__)
 
@@ -169,6 +170,7 @@ class Arrival:
             return None
         safely: dict[str, Any] = {} if tls is None else {"ssl": tls, "ssl_handshake_timeout": handshake_ms / 1000}
         self._task = asyncio.current_task()
+        COMING.set(self._socket)
         loop = asyncio.get_running_loop()
         try:
             transport, _ = await loop.connect_accepted_socket(lambda: protocol, self._socket, **safely)

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import logging
+import socket
 import ssl
 from collections.abc import Callable
+from contextlib import suppress
+from contextvars import ContextVar
 from dataclasses import dataclass
 from enum import StrEnum
 from math import inf
@@ -16,6 +19,8 @@ from broker.base.reloaded import AccessInvalid, Reloaded
 log = logging.getLogger(__name__)
 
 FAILED_TOLD_S: Final = 60
+COMING: Final[ContextVar[socket.socket | None]] = ContextVar("COMING", default=None)
+"""Whose hands are shaken: event loops ask the context of all connections, and do not say for which."""
 
 
 class ClientAuth(StrEnum):
@@ -74,9 +79,13 @@ def _encrypted(key_file: Path) -> NoReturn:
 
 
 class _Handshaking(ssl.SSLObject):
-    """Says why its handshake failed."""
+    """Says why its handshake failed, also to who came, by TLS's own alert: event loops close without it, and Kafka's
+    clients take that for a fault of the network, and come again and again.
+    """
 
     failed: Callable[[ssl.SSLError], None]
+    came: socket.socket | None
+    outgoing: ssl.MemoryBIO
 
     def do_handshake(self) -> None:
         try:
@@ -84,6 +93,10 @@ class _Handshaking(ssl.SSLObject):
         except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
             raise
         except ssl.SSLError as error:
+            if self.came is not None:
+                # What the socket does not take at once is not waited for.
+                with suppress(OSError):
+                    self.came.send(self.outgoing.read())
             self.failed(error)
             raise
 
@@ -120,7 +133,7 @@ class ServerContext(ssl.SSLContext):
         context.sslobject_class = _Handshaking
         found = context.wrap_bio(incoming, outgoing, server_side, server_hostname, session)
         assert isinstance(found, _Handshaking)
-        found.failed = self._tell
+        found.failed, found.came, found.outgoing = self._tell, COMING.get(), outgoing
         return found
 
     def _tell(self, error: ssl.SSLError) -> None:

@@ -127,6 +127,17 @@ async def test_required_certificates_say_who_came(tmp_path: Path, authority: Aut
                     await client.create_topic("u")
 
 
+async def test_who_fails_at_tls_is_told_why(tmp_path: Path, authority: Authority) -> None:
+    """By TLS's own alert: without it clients see a connection that ends, and come again and again."""
+    asked = {"ssl_client_ca_file": authority.certificate, "ssl_client_auth": "required"}
+    async with locked(tmp_path, authority.sign("server"), **asked) as server:
+        stranger = Authority(tmp_path / "other").sign("shop")
+        for own, alert in ((None, "CERTIFICATE_REQUIRED"), (stranger, "UNKNOWN_CA")):
+            with pytest.raises(ssl.SSLError, match=alert):
+                async with safely(server.address, trusting(authority, own)) as client:
+                    await client.create_topic("u")
+
+
 async def test_requested_certificates_may_be_missing_and_never_wrong(tmp_path: Path, authority: Authority) -> None:
     asked = {"ssl_client_ca_file": authority.certificate, "ssl_client_auth": "requested"}
     rules = {"ssl_principal_mapping_rules": "RULE:^CN=(.*)$/$1/U"}
