@@ -57,7 +57,8 @@ def _context(tls: Tls, _stamps: tuple[Stamp, ...]) -> ssl.SSLContext:
             )
         except (OSError, ValueError) as error:
             files = f"{tls.certificate_file} and {tls.key_file or 'the key in it'}"
-            why = "a wrong password of the key, or no PEM" if not isinstance(error, ssl.SSLError) else error.reason
+            # OpenSSL names no reason for a key in its own form (PKCS #1, SEC 1) that the password does not open.
+            why = getattr(error, "reason", None) or "a wrong password of the key, or no PEM"
             raise SecurityInvalid(f"{files} are no certificate and its key: {why}") from error
     return context
 

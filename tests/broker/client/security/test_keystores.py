@@ -89,6 +89,18 @@ async def test_an_encrypted_key_in_a_property(
         await let_in(asking, tls)
 
 
+async def test_an_encrypted_key_in_a_file_and_another_password(
+    asking: ssl.SSLContext, authority: Authority, client: KeyPair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """OpenSSL gives no reason for it."""
+    encrypted = tmp_path / "encrypted.key"
+    openssl(tmp_path, *f"ec -aes256 -in {client.key} -out {encrypted} -passout pass:{PASSWORD}".split())
+    monkeypatch.setenv("KEY_PASSWORD", "another one")
+    tls = Tls(authority.certificate, client.certificate, encrypted, Secret(environment="KEY_PASSWORD"))
+    with pytest.raises(SecurityInvalid, match=r"encrypted\.key are no certificate and its key: a wrong password"):
+        await let_in(asking, tls)
+
+
 async def test_what_changes_in_them_holds_for_the_next_connection(
     asking: ssl.SSLContext, authority: Authority, client: KeyPair, password: Secret, tmp_path: Path
 ) -> None:
