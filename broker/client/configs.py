@@ -69,7 +69,7 @@ async def alter_topic_configs(
     async def ask(connection: Connection) -> dict[str, KafkaError]:
         response = await connection.request(IncrementalAlterConfigsRequest(resources))
         return {
-            r.resource_name: KafkaError(r.error_code, f"configs of topic {r.resource_name}", r.error_message)
+            r.resource_name: KafkaError(r.error_code, _whose(cluster, r.resource_name), r.error_message)
             for r in response.responses
             if r.error_code
         }
@@ -81,23 +81,27 @@ async def _describe(
     cluster: Cluster, resources: list[DescribeConfigsResource]
 ) -> dict[str, dict[str, ConfigEntry] | KafkaError]:
     async def ask(connection: Connection) -> dict[str, dict[str, ConfigEntry] | KafkaError]:
-        return _entries(await connection.request(DescribeConfigsRequest(resources)))
+        return _entries(cluster, await connection.request(DescribeConfigsRequest(resources)))
 
     return await ask_any_broker(cluster, ask)
 
 
-def _entries(response: DescribeConfigsResponse) -> dict[str, dict[str, ConfigEntry] | KafkaError]:
+def _entries(cluster: Cluster, response: DescribeConfigsResponse) -> dict[str, dict[str, ConfigEntry] | KafkaError]:
     found: dict[str, dict[str, ConfigEntry] | KafkaError] = {}
     for result in response.results:
         name = result.resource_name
         if result.error_code:
-            found[name] = KafkaError(ErrorCode.of(result.error_code), f"configs of {name}", result.error_message)
+            found[name] = KafkaError(ErrorCode.of(result.error_code), _whose(cluster, name), result.error_message)
             continue
         found[name] = {
             c.name: ConfigEntry(c.name, c.value, _source(c.config_source), c.is_sensitive, c.read_only)
             for c in result.configs
         }
     return found
+
+
+def _whose(cluster: Cluster, topic: str) -> str:
+    return f"configs of topic {topic} at {cluster.site.name}"
 
 
 def _source(number: int) -> ConfigSource:
