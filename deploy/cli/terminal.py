@@ -34,6 +34,7 @@ from broker.client.site import Site
 from broker.cluster.zookeeper.access import ZooKeeperAccess
 from broker.http.settings import FaceSettings
 from deploy.cli.lines import filled_for_people
+from deploy.cli.principals import told_principals
 from deploy.cli.refusals import NO_CONSENT, refusals_of
 from deploy.cli.streams import is_gone
 from deploy.cli.tables import print_table
@@ -354,6 +355,9 @@ def _refusal(errors: Sequence[BaseException]) -> CommandRefused:
         hint = "try again; `farshore status` says how the sites are" if isinstance(first, TimeoutError) else SYSTEM_HINT
         return CommandRefused(message, hint)
     hint = first.hint if isinstance(first, FarshoreError) else ""
+    context = click.get_current_context(silent=True)
+    if context is not None and context.obj is not None and (who := told_principals(errors, context.obj.sites())):
+        hint = f"{hint}; that is {who}"
     refusals = [refusal for error in errors if isinstance(error, GateRefused) for refusal in refusals_of(error)]
     return CommandRefused(message, hint, exit_code_of(first), refusals)
 

@@ -224,6 +224,7 @@ def test_a_right_that_is_missing_is_named(stage: RightsStage) -> None:
             assert said.code == ExitCode.ERROR, said
             assert "CLUSTER_AUTHORIZATION_FAILED" in said.err
             assert "farshore link rights" in said.err
+            assert "that is user " in " ".join(said.err.split()), "the broker does not say whose right"
 
 
 def test_without_the_key_the_link_needs_no_right_to_see_or_make_acls(stage: RightsStage) -> None:
