@@ -49,7 +49,8 @@ class Limit:
 
 def opposite(moved: Collection[str], links: Sequence[Link]) -> tuple[Link, ...]:
     """Of `links`, all of the file, those of which one of the `moved` may bring back what they mirror. Pure."""
-    return tuple(link for link in links if any(back.name in moved for back in carried_back(link, links).links))
+    backs = [link for link in links if link.name in moved]  # alone: to compare all with all takes minutes of a thousand
+    return tuple(link for link in links if carried_back(link, backs).links)
 
 
 def not_told(links: Iterable[Link], why: str) -> tuple[Undecided, ...]:
