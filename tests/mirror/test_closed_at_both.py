@@ -6,15 +6,21 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 from broker.base.clock import SystemClock
 from broker.client.cluster import Cluster
 from broker.client.site_role import set_site_role, site_standing
+from broker.wire.api import ApiKey
 from broker.wire.site_role import SiteRole
+from broker.wire.vocabulary import BROKER_RESOURCE
 from mirror.heartbeat import HeartbeatWatch
 from mirror.link import Link
 from mirror.link_finding import LinkFinding, LinkFindingKind
 from mirror.status import link_status
+from tests.broker.faults import Faults, injected
 from tests.failover.stage import TOPIC, mirrored, two_sites
 
 MOVE = "switchover-1"
@@ -66,3 +72,24 @@ async def test_where_clients_may_be_at_a_third_site_nobody_says_that_they_are_no
         await both.set(SiteRole.STANDBY, SiteRole.STANDBY)
         assert await both.found(replace(both.link, known_sites=frozenset({"east", "west", "north"}))) == []
         assert len(await both.found()) == 1
+
+
+async def test_where_the_source_takes_writes_the_target_is_not_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each look at each link asked each broker of both sites, and a target that did not say was a trouble."""
+    asked: list[str] = []
+
+    def note(request: Any) -> None:
+        asked.extend(one.resource_name for one in request.resources if one.resource_type == BROKER_RESOURCE)
+
+    async with two_sites(tmp_path) as stage, mirrored(stage):
+        both = Sites(replace(stage.link, known_sites=frozenset({"east", "west"})), stage.source, stage.target)
+        west = Faults(moments={ApiKey.DESCRIBE_CONFIGS: note})
+        with injected(monkeypatch, {stage.brokers[1]: west}):
+            assert await both.found() == []
+            assert asked == []
+        await both.set(SiteRole.FROZEN, SiteRole.STANDBY)
+        with injected(monkeypatch, {stage.brokers[1]: west}):
+            assert len(await both.found()) == 1
+            assert len(asked) == 1
