@@ -37,8 +37,8 @@ DRAIN_TIMEOUT_S: Final = 60.0
 QUIET_S: Final = 2.0
 """The source's ends must stand still this long before a switchover believes that its producers have stopped."""
 CLOSED_QUIET_S: Final = 0.5
-"""As QUIET_S, where each of its brokers has said that it takes no client's records any more: what is looked for then is
-only who opened it again by hand.
+"""As QUIET_S, where each of its brokers has said that it takes no client's records any more, and what each leader has
+is at its replicas: what is looked for then is only who opened it again by hand.
 """
 DRAINED_HOLDS_S: Final = 10.0
 """A link that was drained longer ago, when the last one of its operation is, is drained again, where nothing keeps

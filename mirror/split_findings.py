@@ -119,10 +119,10 @@ def of_closed(link: Link, closed: ClosedAtBoth | FarshoreError | None) -> Iterab
         named = ", ".join(closed.topics[:TOPICS_NAMED]) + (f" and {others} more" if others > 0 else "")
         how = f"{source} is {_standing(closed.source)}, {target} {_standing(closed.target)}"
         topics = "".join(f" --topic {shlex.quote(topic)}" for topic in link.topics if topic != ".*")
-        step = (
-            "`farshore operation list --open` has a move that is under way or was cut short, and its way on; else let "
-        )
-        step += f"clients in where they belong: farshore site thaw --site {source}{topics}, or --site {target}"
+        there = f"--site {target}" if link.topic_names == "same" else f"by their names there --site {target}"
+        step = "`farshore operation list --open` has a move that is under way or was cut short, and its way on; else, "
+        step += "where no other site takes writes, let clients in where they belong: "
+        step += f"farshore site thaw --site {source}{topics}, or {there}"
         text = f"no client can write to {named} at either site: {how}"
         yield LinkFinding(LinkFindingKind.NONE_ACTIVE, None, None, text, step)
 

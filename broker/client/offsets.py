@@ -18,7 +18,7 @@ from broker.wire.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopic,
 )
-from broker.wire.vocabulary import EARLIEST, LATEST, IsolationLevel, TopicPartition
+from broker.wire.vocabulary import DEBUGGING_CONSUMER, EARLIEST, LATEST, IsolationLevel, TopicPartition
 
 
 async def list_offsets(
@@ -42,7 +42,7 @@ async def list_each_offset(
     return await ask_each_leader(cluster, "offsets", timestamps_ms, _ask(isolation))
 
 
-def _ask(isolation: IsolationLevel) -> Ask[int, OffsetAndTimestamp]:
+def _ask(isolation: IsolationLevel, replica_id: int = REPLICA_ID_CONSUMER) -> Ask[int, OffsetAndTimestamp]:
     async def ask(
         connection: Connection, share: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, OffsetAndTimestamp | ErrorCode]:
@@ -51,7 +51,7 @@ def _ask(isolation: IsolationLevel) -> Ask[int, OffsetAndTimestamp]:
             asked = ListOffsetsPartition(where.partition, timestamp=timestamp_ms)
             topics.setdefault(where.topic, []).append(asked)
         request = ListOffsetsRequest(
-            REPLICA_ID_CONSUMER, int(isolation), [ListOffsetsTopic(name, asked) for name, asked in topics.items()]
+            replica_id, int(isolation), [ListOffsetsTopic(name, asked) for name, asked in topics.items()]
         )
         return _answers(await connection.request(request))
 
@@ -76,6 +76,16 @@ async def log_end_offsets(
     """The next offset to be read: the high watermark, or the last stable offset."""
     found = await list_offsets(cluster, dict.fromkeys(partitions, LATEST), isolation)
     return {where: at.offset for where, at in found.items()}
+
+
+async def appended_ends(
+    cluster: Cluster, partitions: Iterable[TopicPartition]
+) -> dict[TopicPartition, OffsetAndTimestamp | ClientError]:
+    """Where the leaders' logs end, with what their followers have not got yet, and what no consumer is shown therefore;
+    or why a leader does not say. Raises ClientError where no broker answers.
+    """
+    ask = _ask(IsolationLevel.READ_UNCOMMITTED, DEBUGGING_CONSUMER)
+    return await ask_each_leader(cluster, "offsets", dict.fromkeys(partitions, LATEST), ask)
 
 
 async def log_start_offsets(cluster: Cluster, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:

@@ -2,7 +2,8 @@
 
 v2 isolation level (latest is the last stable offset for read_committed); v4 leader epochs; v7 the offset of the highest
 timestamp (KIP-734); v8 and v9 the ends of local and of remote storage, of which there is only the local. The answer to
-a time is the exact record, found by opening its batch.
+a time is the exact record, found by opening its batch. Who asks as a debugging consumer (-2) gets the end of the
+leader's log for the latest, as in Kafka: also what its followers have not got yet.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from broker.wire.messages.list_offsets import (
     ListOffsetsTopicResponse,
 )
 from broker.wire.vocabulary import (
+    DEBUGGING_CONSUMER,
     EARLIEST,
     EARLIEST_LOCAL,
     LATEST,
@@ -60,10 +62,7 @@ async def handle(broker: Broker, request: ListOffsetsRequest, context: RequestCo
         topics=[
             ListOffsetsTopicResponse(
                 topic.name,
-                [
-                    await _answer(broker, topic.name, asked, request.isolation_level, context, named)
-                    for asked in topic.partitions
-                ],
+                [await _answer(broker, topic.name, asked, request, context, named) for asked in topic.partitions],
             )
             for topic in request.topics
         ]
@@ -74,7 +73,7 @@ async def _answer(
     broker: Broker,
     topic: str,
     asked: ListOffsetsPartition,
-    isolation_level: int,
+    request: ListOffsetsRequest,
     context: RequestContext,
     named: Counter[tuple[str, int]],
 ) -> ListOffsetsPartitionResponse:
@@ -82,12 +81,15 @@ async def _answer(
         context.rights.require(AclOperation.DESCRIBE, AclResource.TOPIC, topic)
         if named[topic, asked.partition_index] > 1:
             raise InvalidTopicRequest(f"{topic}-{asked.partition_index} is in the request more than once.")
-        check_isolation_level(isolation_level)
+        check_isolation_level(request.isolation_level)
         partition = broker.require_partition(topic, asked.partition_index)
         partition.check_leader_epoch(asked.current_leader_epoch)
         _check_timestamp(asked.timestamp, context.api_version)
         leading = partition.leading
-        offset, timestamp = await _find(broker, partition, asked.timestamp, isolation_level)
+        if asked.timestamp == LATEST and request.replica_id == DEBUGGING_CONSUMER:
+            offset, timestamp = partition.log.log_end_offset, NO_TIMESTAMP
+        else:
+            offset, timestamp = await _find(broker, partition, asked.timestamp, request.isolation_level)
         if broker.require_partition(topic, asked.partition_index).leading is not leading:
             raise NotLeading(f"{topic}-{asked.partition_index} was led by another broker while this was looked up")
     except OffsetNotAvailable as error:

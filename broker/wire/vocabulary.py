@@ -10,7 +10,9 @@ NO_LEADER: Final = -1
 """In place of a broker's id where a partition has no leader."""
 NO_LEADER_EPOCH: Final = -1
 DEBUGGING_CONSUMER: Final = -2
-"""In place of a replica's id in Fetch: a consumer that may be answered by followers, too."""
+"""In place of a replica's id: in Fetch a consumer that may be answered by followers, too; in ListOffsets who asks for
+the end of a leader's log as it is.
+"""
 NO_OFFSET: Final = -1
 NO_TIMESTAMP: Final = -1
 NO_PRODUCER_ID: Final = -1

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 
 from broker.base.documents import iso_time
-from broker.client.errors import ClientError
+from broker.client.errors import ClientError, KafkaError
+from broker.client.fanout import both
+from broker.client.model import OffsetAndTimestamp
+from broker.client.offsets import appended_ends
+from broker.wire.errors import ErrorCode
+from broker.wire.vocabulary import TopicPartition
 from failover.errors import NotDrained, OffsetsPending
 from failover.freezing.choice import UNFROZEN, Freezing
 from failover.limits import CLOSED_QUIET_S, DRAIN_POLL_S, QUIET_S
@@ -23,11 +28,14 @@ from mirror.api import Heartbeat, MirrorError, Pulse, judge_heartbeat
 
 PARTITIONS_NAMED = 5
 """In an error."""
+_Appended = Mapping[TopicPartition, OffsetAndTimestamp | ClientError]
+"""How far the leaders' logs of the source go; {}: nobody was asked."""
 
 
 async def drain(sites: Sites, timeout_s: float, freezing: Freezing = UNFROZEN) -> Snapshot:
     """Wait until the mirror has everything, no group has offsets in a transaction that has not ended, and the source
-    has been quiet for QUIET_S, or CLOSED_QUIET_S where `freezing` keeps every client from writing meanwhile.
+    has been quiet for QUIET_S. Where `freezing` keeps every client from writing meanwhile CLOSED_QUIET_S are enough, if
+    nothing is on its way to replicas any more: that will be acknowledged, and no consumer is shown it before.
 
     A look that fails, as one does while a broker's partitions have no leader, is followed by another one.
     """
@@ -44,10 +52,11 @@ async def _drain(sites: Sites, timeout_s: float, freezing: Freezing) -> Snapshot
     quiet_since: float | None = None
     holding = Holding()
     ends: tuple[int | None, ...] = ()
+    places: tuple[TopicPartition, ...] = ()
     while True:
         asked_at_s = loop.time()
         try:
-            snapshot = await sites.look()
+            snapshot, appended = await both(sites.look(), _appended(sites, places))
         except ClientError as error:
             if not error.retriable:
                 raise
@@ -57,12 +66,7 @@ async def _drain(sites: Sites, timeout_s: float, freezing: Freezing) -> Snapshot
             quiet_since, ends = None, ()
             await asyncio.sleep(DRAIN_POLL_S)
             continue
-        if snapshot.paused_topics:
-            topics = ",".join(snapshot.paused_topics)
-            text = f"{topics} of {snapshot.link} was paused, so what is missing would not come; nothing was changed"
-            raise NotDrained(text, hint=f"farshore topic resume --link {snapshot.link} --topic {topics}")
-        if made_anew := [view.name for view in snapshot.partitions if view.is_source_recreated]:
-            raise _recreated(snapshot, made_anew)
+        _refuse_what_stands_still(snapshot)
         behind = total_loss(
             (state_loss(view, snapshot.taken_at_ms) for view in snapshot.partitions), is_source_there=True
         )
@@ -72,17 +76,23 @@ async def _drain(sites: Sites, timeout_s: float, freezing: Freezing) -> Snapshot
         to_come = [view.name for view in snapshot.partitions if view.is_to_come]
         is_mirrored = behind.certainty is Certainty.EXACT and not behind.offsets and not to_come
         drained = is_mirrored and not snapshot.pending_groups
+        on_their_way: list[str] = []
+        if freezing.is_by_role:
+            places = tuple(TopicPartition(view.topic, view.partition) for view in snapshot.partitions)
+            on_their_way = _on_their_way(snapshot, appended)
         if now_ends == ends and not is_mirrored and sites.source is not None:
             holding.note(await open_transactions(sites.source, snapshot.partitions), loop.time())
         if now_ends != ends or not drained:
             quiet_since, ends = loop.time() if drained else None, now_ends
         elif quiet_since is None:
             quiet_since = loop.time()
-        if drained and quiet_since is not None and loop.time() - quiet_since >= quiet_s:
+        if drained and not on_their_way and quiet_since is not None and loop.time() - quiet_since >= quiet_s:
             return snapshot
         if loop.time() > deadline:
             if is_mirrored and snapshot.pending_groups:
                 raise OffsetsPending(snapshot.source, snapshot.pending_groups, timeout_s)
+            if drained and on_their_way:
+                raise _not_replicated(snapshot, on_their_way, timeout_s)
             silent = () if is_mirrored else await _silent_workers(sites)
             raise (
                 holding.error(sites.link.source, timeout_s)
@@ -94,8 +104,47 @@ async def _drain(sites: Sites, timeout_s: float, freezing: Freezing) -> Snapshot
         await asyncio.sleep(DRAIN_POLL_S if until_s is None else _until_quiet(until_s, asked_at_s, deadline))
 
 
+def _refuse_what_stands_still(snapshot: Snapshot) -> None:
+    """Raises NotDrained where, however long it is waited, the mirror brings nothing until somebody decides."""
+    if snapshot.paused_topics:
+        topics = ",".join(snapshot.paused_topics)
+        text = f"{topics} of {snapshot.link} was paused, so what is missing would not come; nothing was changed"
+        raise NotDrained(text, hint=f"farshore topic resume --link {snapshot.link} --topic {topics}")
+    if made_anew := [view.name for view in snapshot.partitions if view.is_source_recreated]:
+        raise _recreated(snapshot, made_anew)
+
+
+async def _appended(sites: Sites, places: Sequence[TopicPartition]) -> _Appended:
+    return await appended_ends(sites.source, places) if sites.source is not None and places else {}
+
+
+def _on_their_way(snapshot: Snapshot, appended: _Appended) -> list[str]:
+    """Partitions of which the leader's log goes on behind what was seen, or that did not say how far it goes."""
+    return [
+        view.name
+        for view in snapshot.partitions
+        if view.source_end is not None
+        and not _is_whole(view.source_end, appended.get(TopicPartition(view.topic, view.partition)))
+    ]
+
+
+def _is_whole(source_end: int, appended: OffsetAndTimestamp | ClientError | None) -> bool:
+    if isinstance(appended, OffsetAndTimestamp):
+        return appended.offset <= source_end
+    return isinstance(appended, KafkaError) and appended.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION  # it is deleted
+
+
+def _not_replicated(snapshot: Snapshot, on_their_way: Sequence[str], timeout_s: float) -> NotDrained:
+    named = ", ".join(on_their_way[:PARTITIONS_NAMED]) + (" and others" if len(on_their_way) > PARTITIONS_NAMED else "")
+    return NotDrained(
+        f"{named} at {snapshot.source} had records after {timeout_s:.0f} s that were not at all replicas in sync: "
+        "nobody is shown them, and their producers may yet be told that they are kept; nothing was changed",
+        hint="bring back the brokers that have replicas of it, or see why they lag; then try again",
+    )
+
+
 def _recreated(snapshot: Snapshot, made_anew: Sequence[str]) -> NotDrained:
-    """However long it is waited, the mirror brings nothing of a topic that is another one, until somebody decides."""
+    """The mirror brings nothing of a topic that is another one."""
     named = ", ".join(made_anew[:PARTITIONS_NAMED]) + (" and others" if len(made_anew) > PARTITIONS_NAMED else "")
     gaps = " ".join(f"--gap {shlex.quote(name)}" for name in made_anew)
     return NotDrained(
