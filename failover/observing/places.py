@@ -68,6 +68,7 @@ def group_partitions(
         there = at_target.get(TopicPartition(target_topic, at.partition))
         committed = here or there
         translated, set_back, ahead_from, turn, set_back_there = None, False, None, 0, False
+        read_to: int | None = None
         read: tuple[tuple[int, int], ...] | None = ()
         pair = written.get(at) if here is None and at in trusted else None
         is_as_brought = pair is not None and there is not None and pair.stands(there.offset)
@@ -79,6 +80,8 @@ def group_partitions(
             set_back_there = stands_at is not None and is_set_back_there(here.offset, stands_at, found.written)
             if stands_at is not None and not set_back:
                 ahead_from = offset_map.ahead_from(group, at, here.offset, stands_at)
+                if ahead_from is not None:
+                    read_to = offset_map.end_of_records(*at, ahead_from, stands_at)
                 if ahead_from is not None and translated is not None and stands_at < translated:
                     # Behind what nobody reads, as a marker, it would begin at the same record.
                     is_behind = offset_map.has_record(*at, stands_at, translated)
@@ -98,6 +101,7 @@ def group_partitions(
             set_back_there,
             there.offset if there is not None and is_as_brought else pair and pair.target_offset,
             read,
+            read_to,
         )
 
 

@@ -93,6 +93,10 @@ class GroupPartitionView:
     """Behind the first record at the target that it has not read: from where to where are those that it has read at
     the source, where the logs differ in order. None: not known.
     """
+    read_to: int | None = None
+    """Of one that is ahead: behind the last record that it has read at the target; between there and where it stands is
+    nothing that anybody reads, and a mirror carries groups over that.
+    """
 
 
 @dataclass(frozen=True, slots=True)

@@ -182,7 +182,7 @@ def _counted(move: GroupMove, at: GroupPartitionView, *, may_go_back: bool) -> G
         again = read_again(at, ahead_from, max(stands_at, goes_to))
         return replace(move, kind=back, target_offset=ahead_from, read_again_records=again)
     kind, there = MoveKind.AHEAD if goes_to <= stands_at else move.kind, max(stands_at, goes_to)
-    again, skipped = read_again(at, there), stands_at - ahead_from
+    again, skipped = read_again(at, there), (stands_at if at.read_to is None else at.read_to) - ahead_from
     return replace(move, kind=kind, target_offset=there, read_again_records=again, skipped_records=skipped)
 
 

@@ -118,6 +118,23 @@ class GroupMap:
             or any(stays.start < stop and start < stays.stop for stays in left)
         )
 
+    def end_of_records(self, topic: str, partition: int, start: int, stop: int) -> int:
+        """Behind the last record between these target offsets, or what may be one: from there to `stop` there are but
+        markers and what was aborted. `stop` where only the source has writers.
+        """
+        own, back = self.own.find(topic, partition), self._back(topic, partition)
+        if own is None or back is None:
+            return stop
+        first, last = start, stop
+        while first < last:  # what holds nothing from somewhere on does so from anywhere behind that on
+            middle = (first + last) // 2
+            is_unknown = self._first_unknown(topic, partition, own, back, middle) < stop
+            if is_unknown or self.has_record(topic, partition, middle, stop):
+                first = middle + 1
+            else:
+                last = middle
+        return last
+
     def read_at_source(self, topic: str, partition: int, source_offset: int, start: int) -> tuple[range, ...] | None:
         """The target offsets from `start` on whose records a group at `source_offset` has read at the source: where the
         logs differ in order they stand behind others that it has not read. None: not known.

@@ -132,6 +132,30 @@ def test_what_a_group_comes_to_that_it_has_read_at_the_source_is_told_by_the_map
     ]
 
 
+@settings(max_examples=EXAMPLES)
+@given(steps, st.integers(0, 30), st.integers(0, 30), st.booleans())
+def test_what_is_said_to_hold_nothing_that_anybody_reads_holds_no_record(
+    run: list[tuple[str, str, int]], start: int, length: int, settled: bool
+) -> None:
+    """Also amid all, where the maps do not know all records yet. Of nothing but markers at the end none counts."""
+    sites = Sites()
+    for step in run:
+        sites.apply(*step)
+    if settled:
+        for at in "ew":
+            sites.links[at].fence()
+        sites.settle()
+        sites.look("e")
+    log, found = sites.logs["w"], sites.group_map("e")
+    start = min(start, len(log))
+    stop = min(start + length, len(log))
+    end = found.end_of_records(*WHERE, start, stop)
+    assert start <= end <= stop
+    assert nothing_to_read(log, end, stop)
+    if settled:
+        assert end == start or log[end - 1] not in NOTHING
+
+
 def test_what_is_in_another_order_at_the_target_is_told_to_be_read_again() -> None:
     """Each site appended the other's behind its own."""
     sites = two("e0 e1 e2 e3 w0 w1 w2", "w0 w1 w2 e0 e1 e2 e3")
