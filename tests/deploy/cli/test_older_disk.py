@@ -208,7 +208,7 @@ def test_the_way_on_as_the_runbook_has_it_loses_nothing(lost: OlderDisk) -> None
     operator = lost.operator
     own = asyncio.run(write_at_east(operator, OWN))
     saved = operator.folder / "saved"
-    export, leave, _, standby, replay, run_back, failback, run_there, resume = [
+    export, leave, _, export_left, standby, replay, run_back, failback, run_there, resume = [
         line.replace("DIR", str(saved)) for line in written("An older disk")
     ]
     told = json.loads(operator.run("stranded list --link east-west -o json").stdout)
@@ -222,6 +222,8 @@ def test_the_way_on_as_the_runbook_has_it_loses_nothing(lost: OlderDisk) -> None
     operator.run(export)
     assert json.loads((saved / "manifest.json").read_text())["ranges"][0]["records"] == OWN
     operator.run(leave)
+    operator.run(export_left.replace(str(saved), str(operator.folder / "left")))
+    assert json.loads((operator.folder / "left" / "manifest.json").read_text())["ranges"][0]["records"] == OWN
     lost.begin_anew()
     operator.run(f"{standby} --yes")
     operator.run(f"{replay} --yes")
