@@ -33,7 +33,7 @@ from broker.wire.messages.txn_offset_commit import (
     TxnOffsetCommitRequestTopic,
 )
 from broker.wire.records import ControlKind, control_batch
-from broker.wire.vocabulary import DEBUGGING_CONSUMER, LATEST, TopicPartition
+from broker.wire.vocabulary import LATEST, TopicPartition
 from tests.broker.running import running_server
 from tests.broker.running_cluster import until
 from tests.broker.wire_client import WireClient, batch_of, connect, fetch_request, produce_request
@@ -125,19 +125,6 @@ async def test_only_acks_all_waits_until_all_in_sync_have_the_batch(tmp_path: Pa
         await follow(broker, 2, 3)
         answer = await task
         assert (answer.error_code, answer.base_offset) == (0, 1)
-
-
-async def test_a_debugging_consumer_is_told_where_the_leaders_log_ends(tmp_path: Path) -> None:
-    """As at Kafka: others see of it what its followers have."""
-
-    async def end(broker: Broker, replica_id: int) -> int:
-        asked_for = [ListOffsetsTopic("t", [ListOffsetsPartition(0, timestamp=LATEST)])]
-        answer = await list_offsets.handle(broker, ListOffsetsRequest(replica_id, topics=asked_for), context(7))
-        return answer.topics[0].partitions[0].offset
-
-    async with replicated(tmp_path) as (broker, _):
-        assert not (await produced(broker, acks=1)).error_code
-        assert [await end(broker, replica_id) for replica_id in (-1, DEBUGGING_CONSUMER)] == [0, 1]
 
 
 async def test_batches_of_one_connection_do_not_wait_for_each_others_replicas(tmp_path: Path) -> None:
