@@ -356,7 +356,7 @@ def _refusal(errors: Sequence[BaseException]) -> CommandRefused:
         return CommandRefused(message, hint)
     hint = first.hint if isinstance(first, FarshoreError) else ""
     context = click.get_current_context(silent=True)
-    if context is not None and context.obj is not None and (who := told_principals(errors, context.obj.sites())):
+    if context is not None and context.obj is not None and (who := told_principals(errors, context.obj.sites)):
         hint = f"{hint}; that is {who}"
     refusals = [refusal for error in errors if isinstance(error, GateRefused) for refusal in refusals_of(error)]
     return CommandRefused(message, hint, exit_code_of(first), refusals)

@@ -30,4 +30,4 @@ SITES = {
     ],
 )
 def test_whose_right_is_missing(code: ErrorCode, what: str, expected: str) -> None:
-    assert told_principals([KafkaError(code, what)], SITES) == expected
+    assert told_principals([KafkaError(code, what)], lambda: SITES) == expected
