@@ -153,11 +153,8 @@ async def promoted_backs(
 async def look_for_split(
     link: Link, source: Cluster, target: Cluster, state: LinkState, backs: Sequence[PromotedBack]
 ) -> Split | None:
-    """None where the link is not promoted, or one of the `backs` was since: then that one is to be asked. Raises
-    ClientError, StateDamaged.
-    """
-    run = promotion_of(state.entries)
-    if run is None or any(back.is_later and not back.may_run for back in backs):
+    """None: as of `promotion_to_ask`. Raises ClientError, StateDamaged."""
+    if (run := promotion_to_ask(state, backs)) is None:
         return None
     left_behind_by = next((back.link.name for back in backs if back.may_run), "")
     at = await look_at_source(link, source, target, state, run)
@@ -171,6 +168,12 @@ async def look_for_split(
     at_target, not_read_there = await _at_target(link, target, state, at.since)
     unread = (*not_read, *not_read_there)
     return Split(run.at_ms, two_active, at_source, at_target, least, unread, left_behind_by, tails)
+
+
+def promotion_to_ask(state: LinkState, backs: Sequence[PromotedBack]) -> LinkRun | None:
+    """None where the link is not promoted, or one of the `backs` was since: then that one is to be asked. Pure."""
+    is_over = any(back.is_later and not back.may_run for back in backs)
+    return None if is_over else promotion_of(state.entries)
 
 
 class AtSource(NamedTuple):

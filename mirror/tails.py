@@ -17,9 +17,8 @@ from broker.client.offsets import log_end_offsets
 from broker.wire.errors import WireError
 from broker.wire.vocabulary import IsolationLevel, TopicPartition
 from mirror.link import Link
-from mirror.offsets.promotions import promotion_of
 from mirror.offsets.state import LinkState
-from mirror.split import NotRead, PromotedBack, Since, look_at_source, records_behind
+from mirror.split import NotRead, PromotedBack, Since, look_at_source, promotion_to_ask, records_behind
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,11 +34,10 @@ class TailsSeen:
 async def look_for_tails(
     link: Link, source: Cluster, target: Cluster, state: LinkState, backs: Sequence[PromotedBack], until_s: float
 ) -> TailsSeen | None:
-    """None: as of `look_for_split`. `until_s` of the event loop: what is not read by then is told as that. Raises
+    """None: as of `promotion_to_ask`. `until_s` of the event loop: what is not read by then is told as that. Raises
     ClientError, StateDamaged.
     """
-    run = promotion_of(state.entries)
-    if run is None or any(back.is_later and not back.may_run for back in backs):
+    if (run := promotion_to_ask(state, backs)) is None:
         return None
     at = await look_at_source(link, source, target, state, run)
     by_time = [where for where, each in at.since.items() if each.is_judged_by_time]

@@ -7,7 +7,7 @@ the pairs that are still to come, nor to those that other links bring there from
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from broker.base.expressions import any_of
@@ -36,9 +36,7 @@ async def with_kept(freezing: Freezing, sites: Sites) -> Freezing:
         return freezing
     target = sites.link.target.name
     left, brought = await both(_away_from(sites, target), _brought_to(sites, target, sites.target))
-    kept = {topic for link in left for topic in link.topics} | {
-        topic for link in brought for topic in target_topics_of(link)
-    }
+    kept = _topics_of(left, brought)
     if not kept:
         return freezing
     freezing = replace(freezing, target_kept=tuple(sorted(kept)))
@@ -48,6 +46,13 @@ async def with_kept(freezing: Freezing, sites: Sites) -> Freezing:
     return replace(freezing, closed_at_both=at_both, closed_for_third=for_third)
 
 
+def _topics_of(left: Iterable[Link], brought: Iterable[Link]) -> set[str]:
+    """Regular expressions of a site's topics that went along the one links, and came along the others."""
+    return {topic for link in left for topic in link.topics} | {
+        topic for link in brought for topic in target_topics_of(link)
+    }
+
+
 async def _for_third(
     freezing: Freezing, sites: Sites, left: Sequence[Link], brought: Sequence[Link]
 ) -> tuple[str, ...]:
@@ -55,9 +60,8 @@ async def _for_third(
     whether it takes writes. Raises ClientError.
     """
     source = sites.link.source.name
-    theirs = {topic for link in left if link.target.name != source for topic in link.topics} | {
-        topic for link in brought if link.source.name != source for topic in target_topics_of(link)
-    }
+    went = [link for link in left if link.target.name != source]
+    theirs = _topics_of(went, [link for link in brought if link.source.name != source])
     if not theirs:
         return ()
     names = (name for name in await list_topics(sites.target) if not name.startswith("__"))
@@ -73,9 +77,8 @@ async def _at_both(freezing: Freezing, sites: Sites, left: Sequence[Link], broug
     source, site = sites.source, sites.link.source.name
     if source is None or freezing.source is None:
         return ()
-    between = {topic for link in left if link.target.name == site for topic in link.topics} | {
-        topic for link in brought if link.source.name == site for topic in target_topics_of(link)
-    }
+    went = [link for link in left if link.target.name == site]
+    between = _topics_of(went, [link for link in brought if link.source.name == site])
     if not between:
         return ()
     at_source, at_target = await both(list_topics(source), list_topics(sites.target))
@@ -102,9 +105,7 @@ async def _third_sites_topics(sites: Sites, source: Cluster, left: Sequence[Link
     left_here, brought_here = await both(_away_from(sites, here), _brought_to(sites, here, source))
     went = [one for one in (*left, *left_here) if one.target.name not in (here, there)]
     comes = [one for one in (*brought, *brought_here) if one.source.name not in (here, there)]
-    return {topic for link in went for topic in link.topics} | {
-        topic for link in comes for topic in target_topics_of(link)
-    }
+    return _topics_of(went, comes)
 
 
 async def _away_from(sites: Sites, site: str) -> list[Link]:

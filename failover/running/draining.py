@@ -134,22 +134,25 @@ def _is_whole(source_end: int, appended: OffsetAndTimestamp | ClientError | None
     return isinstance(appended, KafkaError) and appended.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION  # it is deleted
 
 
+def _named(partitions: Sequence[str]) -> str:
+    return ", ".join(partitions[:PARTITIONS_NAMED]) + (" and others" if len(partitions) > PARTITIONS_NAMED else "")
+
+
 def _not_replicated(snapshot: Snapshot, on_their_way: Sequence[str], timeout_s: float) -> NotDrained:
-    named = ", ".join(on_their_way[:PARTITIONS_NAMED]) + (" and others" if len(on_their_way) > PARTITIONS_NAMED else "")
     return NotDrained(
-        f"{named} at {snapshot.source} had records after {timeout_s:.0f} s that were not at all replicas in sync: "
-        "nobody is shown them, and their producers may yet be told that they are kept; nothing was changed",
+        f"{_named(on_their_way)} at {snapshot.source} had records after {timeout_s:.0f} s that were not at all "
+        "replicas in sync: nobody is shown them, and their producers may yet be told that they are kept; "
+        "nothing was changed",
         hint="bring back the brokers that have replicas of it, or see why they lag; then try again",
     )
 
 
 def _recreated(snapshot: Snapshot, made_anew: Sequence[str]) -> NotDrained:
     """The mirror brings nothing of a topic that is another one."""
-    named = ", ".join(made_anew[:PARTITIONS_NAMED]) + (" and others" if len(made_anew) > PARTITIONS_NAMED else "")
     gaps = " ".join(f"--gap {shlex.quote(name)}" for name in made_anew)
     return NotDrained(
-        f"{named} at {snapshot.source} was deleted and made anew while it was drained: it is another log than was "
-        "mirrored, and the mirror stands still there; nothing was changed",
+        f"{_named(made_anew)} at {snapshot.source} was deleted and made anew while it was drained: it is another log "
+        "than was mirrored, and the mirror stands still there; nothing was changed",
         hint=f"look at the gaps: `farshore status --link {snapshot.link} --all`; to have the link mirror what is there "
         f"now, behind what the target has: `farshore link resume --link {snapshot.link} {gaps}`; then try again",
     )
@@ -201,10 +204,9 @@ def _not_made(snapshot: Snapshot, to_come: Sequence[str], timeout_s: float) -> N
     """Of partitions that the mirror never made at the target, which a promoted link does not either."""
     if not to_come:
         return None
-    named = ", ".join(to_come[:PARTITIONS_NAMED]) + (" and others" if len(to_come) > PARTITIONS_NAMED else "")
     where = f"of {snapshot.source} were still not at {snapshot.target}"
     return NotDrained(
-        f"{named} {where} after {timeout_s:.0f} s; nothing was changed",
+        f"{_named(to_come)} {where} after {timeout_s:.0f} s; nothing was changed",
         hint=f"`farshore status --link {snapshot.link} --all` says why the mirror does not make them; then try again",
     )
 
