@@ -36,10 +36,6 @@ BORN_ROUNDS: Final = 3
 DRAIN_TIMEOUT_S: Final = 60.0
 QUIET_S: Final = 2.0
 """The source's ends must stand still this long before a switchover believes that its producers have stopped."""
-CLOSED_QUIET_S: Final = 0.5
-"""As QUIET_S, where each of its brokers has said that it takes no client's records any more, and what each leader has
-is at its replicas: what is looked for then is only who opened it again by hand.
-"""
 DRAINED_HOLDS_S: Final = 10.0
 """A link that was drained longer ago, when the last one of its operation is, is drained again, where nothing keeps
 producers from writing to its source.
@@ -122,7 +118,7 @@ assert REFUSED_MS < SOURCE_PROBE_MS <= SOURCE_ANSWER_MS < SOURCE_LOOK_MS
 assert 2_000 < SOURCE_AWAITED_MS <= REFUSED_MS < SOURCE_SILENT_MS < SOURCE_PROBE_MS
 assert SOURCE_SILENT_MS > 2 * 2_000
 assert QUIET_S < DRAIN_TIMEOUT_S
-assert DRAIN_POLL_S < CLOSED_QUIET_S < QUIET_S <= LATE_WRITES_S
+assert DRAIN_POLL_S < QUIET_S <= LATE_WRITES_S
 assert HEARTBEAT_S * 3 < LEASE_S < UNHEARD_S
 assert LEASE_S + 2 * SILENCE_S < 30  # then it is asked who is silent, and who went on; operators are told half a minute
 

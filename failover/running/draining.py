@@ -6,18 +6,21 @@ import asyncio
 import shlex
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, replace
 from functools import partial
 
 from broker.base.documents import iso_time
+from broker.base.errors import FarshoreError
 from broker.client.errors import ClientError, KafkaError
-from broker.client.fanout import both
+from broker.client.fanout import both, split_failures
 from broker.client.model import OffsetAndTimestamp
 from broker.client.offsets import appended_ends
+from broker.client.topics import partitions_by_broker
 from broker.wire.errors import ErrorCode
 from broker.wire.vocabulary import TopicPartition
 from failover.errors import NotDrained, OffsetsPending
 from failover.freezing.choice import UNFROZEN, Freezing
-from failover.limits import CLOSED_QUIET_S, DRAIN_POLL_S, QUIET_S
+from failover.limits import DRAIN_POLL_S, QUIET_S
 from failover.losses.statements import Certainty, LossTotal, state_loss, total_loss
 from failover.losses.stranded import stranded_ranges
 from failover.observing.open_transactions import Holding, open_transactions
@@ -32,31 +35,58 @@ _Appended = Mapping[TopicPartition, OffsetAndTimestamp | ClientError]
 """How far the leaders' logs of the source go; {}: nobody was asked."""
 
 
-async def drain(sites: Sites, timeout_s: float, freezing: Freezing = UNFROZEN) -> Snapshot:
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """`behind`: what is not mirrored. Of a source that is closed to every client: `on_their_way`, partitions of which
+    nobody is shown all yet, and `untold`, those that not all of its brokers know of.
+    """
+
+    snapshot: Snapshot
+    behind: LossTotal
+    on_their_way: Sequence[str] = ()
+    untold: Sequence[str] = ()
+
+    @property
+    def is_mirrored(self) -> bool:
+        is_exact = self.behind.certainty is Certainty.EXACT
+        return is_exact and not self.behind.offsets and not any(view.is_to_come for view in self.snapshot.partitions)
+
+    @property
+    def is_drained(self) -> bool:
+        return self.is_mirrored and not self.snapshot.pending_groups
+
+    @property
+    def is_all(self) -> bool:
+        return not self.on_their_way and not self.untold
+
+
+async def drain(
+    sites: Sites, timeout_s: float, freezing: Freezing = UNFROZEN, places: Sequence[TopicPartition] = ()
+) -> Snapshot:
     """Wait until the mirror has everything, no group has offsets in a transaction that has not ended, and the source
-    has been quiet for QUIET_S. Where `freezing` keeps every client from writing meanwhile CLOSED_QUIET_S are enough, if
-    nothing is on its way to replicas any more: that will be acknowledged, and no consumer is shown it before.
+    has been quiet for QUIET_S. Where `freezing` keeps every client from writing meanwhile one look is enough, of which
+    nothing is missing: what is on its way to replicas will be acknowledged, and no consumer is shown it before; and a
+    topic that was just made not all brokers may know of. `places`: the partitions, as far as they are known.
 
     A look that fails, as one does while a broker's partitions have no leader, is followed by another one.
     """
     try:
-        return await _drain(sites, timeout_s, freezing)
+        return await _drain(sites, timeout_s, freezing, places)
     finally:
         sites.tell_drain(DrainStands(sites.link.name, is_over=True))
 
 
-async def _drain(sites: Sites, timeout_s: float, freezing: Freezing) -> Snapshot:
+async def _drain(sites: Sites, timeout_s: float, freezing: Freezing, places: Sequence[TopicPartition]) -> Snapshot:
     loop = asyncio.get_running_loop()
     deadline = loop.time() + timeout_s
-    quiet_s = CLOSED_QUIET_S if freezing.is_by_role else QUIET_S
+    quiet_s = 0.0 if freezing.is_by_role else QUIET_S
     quiet_since: float | None = None
     holding = Holding()
     ends: tuple[int | None, ...] = ()
-    places: tuple[TopicPartition, ...] = ()
     while True:
         asked_at_s = loop.time()
         try:
-            snapshot, appended = await both(sites.look(), _appended(sites, places))
+            look = await _look(sites, places, is_closed=freezing.is_by_role)
         except ClientError as error:
             if not error.retriable:
                 raise
@@ -66,42 +96,69 @@ async def _drain(sites: Sites, timeout_s: float, freezing: Freezing) -> Snapshot
             quiet_since, ends = None, ()
             await asyncio.sleep(DRAIN_POLL_S)
             continue
+        snapshot = look.snapshot
         _refuse_what_stands_still(snapshot)
-        behind = total_loss(
-            (state_loss(view, snapshot.taken_at_ms) for view in snapshot.partitions), is_source_there=True
-        )
         left_s = max(0.0, deadline - loop.time())
-        sites.tell_drain(DrainStands(snapshot.link, behind.offsets, behind.partitions_with_loss, left_s))
+        sites.tell_drain(DrainStands(snapshot.link, look.behind.offsets, look.behind.partitions_with_loss, left_s))
         now_ends = tuple(view.source_end for view in snapshot.partitions)
-        to_come = [view.name for view in snapshot.partitions if view.is_to_come]
-        is_mirrored = behind.certainty is Certainty.EXACT and not behind.offsets and not to_come
-        drained = is_mirrored and not snapshot.pending_groups
-        on_their_way: list[str] = []
-        if freezing.is_by_role:
-            places = tuple(TopicPartition(view.topic, view.partition) for view in snapshot.partitions)
-            on_their_way = _on_their_way(snapshot, appended)
-        if now_ends == ends and not is_mirrored and sites.source is not None:
+        if now_ends == ends and not look.is_mirrored and sites.source is not None:
             holding.note(await open_transactions(sites.source, snapshot.partitions), loop.time())
-        if now_ends != ends or not drained:
-            quiet_since, ends = loop.time() if drained else None, now_ends
+        if now_ends != ends or not look.is_drained:
+            quiet_since, ends = loop.time() if look.is_drained else None, now_ends
         elif quiet_since is None:
             quiet_since = loop.time()
-        if drained and not on_their_way and quiet_since is not None and loop.time() - quiet_since >= quiet_s:
+        places = [TopicPartition(view.topic, view.partition) for view in snapshot.partitions]
+        if look.is_drained and look.is_all and quiet_since is not None and loop.time() - quiet_since >= quiet_s:
             return snapshot
         if loop.time() > deadline:
-            if is_mirrored and snapshot.pending_groups:
-                raise OffsetsPending(snapshot.source, snapshot.pending_groups, timeout_s)
-            if drained and on_their_way:
-                raise _not_replicated(snapshot, on_their_way, timeout_s)
-            silent = () if is_mirrored else await _silent_workers(sites)
-            raise (
-                holding.error(sites.link.source, timeout_s)
-                or _unworked(snapshot, behind, silent, timeout_s)
-                or _not_made(snapshot, to_come, timeout_s)
-                or _still_behind(snapshot, behind, timeout_s, is_frozen=freezing.is_enforced)
-            )
+            raise await _too_late(sites, look, timeout_s, holding, is_frozen=freezing.is_enforced)
         until_s = None if quiet_since is None else quiet_since + quiet_s
         await asyncio.sleep(DRAIN_POLL_S if until_s is None else _until_quiet(until_s, asked_at_s, deadline))
+
+
+async def _look(sites: Sites, places: Sequence[TopicPartition], *, is_closed: bool) -> _Look:
+    """Raises ClientError."""
+    snapshot, appended = await both(sites.look(), _appended(sites, places if is_closed else ()))
+    losses = (state_loss(view, snapshot.taken_at_ms) for view in snapshot.partitions)
+    look = _Look(snapshot, total_loss(losses, is_source_there=True))
+    if not is_closed or not look.is_drained:
+        return look
+    return replace(look, on_their_way=_on_their_way(snapshot, appended), untold=await _untold(sites, snapshot))
+
+
+async def _untold(sites: Sites, snapshot: Snapshot) -> list[str]:
+    """Partitions that a broker of the source knows of, and the one that was asked for the look did not. What is made is
+    told to brokers by and by: a record may be in what only its leader knows. Raises ClientError where one of them does
+    not say.
+    """
+    if sites.source is None:
+        return []
+    told, failures = split_failures(await partitions_by_broker(sites.source))
+    for failure in failures.values():
+        raise failure
+    link = sites.readers.completed.get(sites.link.name, sites.link)
+    seen = {(view.topic, view.partition) for view in snapshot.partitions}
+    known = set().union(*told.values()) - seen
+    return sorted(
+        f"{at.topic}:{at.partition}" for at in known if link.selects_topic(at.topic) and at.topic != link.canary_topic
+    )
+
+
+async def _too_late(sites: Sites, look: _Look, timeout_s: float, holding: Holding, *, is_frozen: bool) -> FarshoreError:
+    snapshot = look.snapshot
+    if look.is_mirrored and snapshot.pending_groups:
+        return OffsetsPending(snapshot.source, snapshot.pending_groups, timeout_s)
+    if look.is_drained and look.on_their_way:
+        return _not_replicated(snapshot, look.on_their_way, timeout_s)
+    if look.is_drained and look.untold:
+        return _not_told(snapshot, look.untold, timeout_s)
+    silent = () if look.is_mirrored else await _silent_workers(sites)
+    return (
+        holding.error(sites.link.source, timeout_s)
+        or _unworked(snapshot, look.behind, silent, timeout_s)
+        or _not_made(snapshot, [view.name for view in snapshot.partitions if view.is_to_come], timeout_s)
+        or _still_behind(snapshot, look.behind, timeout_s, is_frozen=is_frozen)
+    )
 
 
 def _refuse_what_stands_still(snapshot: Snapshot) -> None:
@@ -144,6 +201,14 @@ def _not_replicated(snapshot: Snapshot, on_their_way: Sequence[str], timeout_s: 
         "replicas in sync: nobody is shown them, and their producers may yet be told that they are kept; "
         "nothing was changed",
         hint="bring back the brokers that have replicas of it, or see why they lag; then try again",
+    )
+
+
+def _not_told(snapshot: Snapshot, untold: Sequence[str], timeout_s: float) -> NotDrained:
+    return NotDrained(
+        f"{_named(untold)} at {snapshot.source} some of its brokers knew of after {timeout_s:.0f} s, and others did "
+        "not, so that what is there is not seen wholly; nothing was changed",
+        hint=f"`farshore cluster verify --site {snapshot.source}` says what is wrong there; then try again",
     )
 
 

@@ -152,7 +152,8 @@ class LinkRun:
             case OperationStep.DRAIN if self.is_promoted:  # it was drained before that
                 return
             case OperationStep.DRAIN:
-                draining = settle if plan.snapshot.is_promoted else partial(drain, freezing=plan.freezing)
+                known = [TopicPartition(view.topic, view.partition) for view in self.snapshot.partitions]
+                draining = settle if plan.snapshot.is_promoted else partial(drain, freezing=plan.freezing, places=known)
                 self.snapshot = await draining(self.sites, self._drain_timeout_s)
                 self._drained_at_s = asyncio.get_running_loop().time()
                 if reading := active_at_source(self.snapshot.groups, plan.left_groups):

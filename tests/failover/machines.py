@@ -203,7 +203,6 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Shorter waits, as on a machine with a short patience."""
     monkeypatch.setattr("failover.running.link_run.LATE_WRITES_S", 0.3)
     monkeypatch.setattr("failover.running.draining.QUIET_S", 0.2)
-    monkeypatch.setattr("failover.running.draining.CLOSED_QUIET_S", 0.2)
     monkeypatch.setattr("failover.running.draining.DRAIN_POLL_S", 0.05)
     monkeypatch.setattr("failover.running.taking_up.LEASE_S", 0.4)
     monkeypatch.setattr("failover.running.taking_up.UNHEARD_S", 0.5)

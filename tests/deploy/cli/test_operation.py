@@ -23,6 +23,7 @@ from tests.broker.faults import SPARED, Faults, injected
 from tests.deploy.cli.draining import drain_held_up
 from tests.deploy.cli.test_failover import DEADLINE_S, Shell, is_draining, role_of_east, two_sites
 from tests.failover.machines import VICTIM, machine, operate, quick
+from tests.failover.on_its_way import hold_drain
 from tests.failover.running.test_taking_up import ID, SWITCHOVER, _is_begun, ready
 from tests.failover.stage import now_ms
 from tests.interop.servers import wait_until
@@ -177,10 +178,10 @@ async def test_a_list_takes_no_living_one_for_silent_and_no_dead_one_for_living_
     """Nor does it take six seconds without a word."""
     quick(monkeypatch)
     monkeypatch.setattr("failover.journal.log.HEARTBEAT_S", 0.3)
-    monkeypatch.setattr("failover.running.draining.CLOSED_QUIET_S", 30.0)
     monkeypatch.setattr("deploy.cli.operation.now_ms", lambda: now_ms() + off_by_ms)
     monkeypatch.setattr("deploy.cli.operation.LOOK_AGAIN_S", 0.2)
     async with ready(tmp_path) as stage, machine(VICTIM, stage.link) as mine:
+        await hold_drain(stage)
         running = asyncio.create_task(operate(SWITCHOVER, mine, ID))
         await eventually(lambda: _is_begun(stage, OperationStep.DRAIN), "the drain")
 
@@ -217,12 +218,12 @@ async def test_a_wait_goes_on_when_the_target_does_not_answer_for_a_while(
 ) -> None:
     quick(monkeypatch)
     monkeypatch.setattr("failover.journal.log.HEARTBEAT_S", 0.1)
-    monkeypatch.setattr("failover.running.draining.CLOSED_QUIET_S", 30.0)
     monkeypatch.setattr("deploy.cli.operation.LOOK_AGAIN_S", 0.2)
     limits = replace(STATUS_LIMITS, retry_timeout_ms=300, partition_patience_ms=300, retry_backoff_max_ms=100)
     monkeypatch.setattr("deploy.cli.operation.STATUS_LIMITS", limits)
     west = Faults()
     async with ready(tmp_path) as stage, machine(SPARED, stage.link) as mine:
+        await hold_drain(stage)
         with injected(monkeypatch, {stage.brokers[1]: west}):
             running = asyncio.create_task(operate(SWITCHOVER, mine, ID))
             await eventually(lambda: _is_begun(stage, OperationStep.DRAIN), "the drain")

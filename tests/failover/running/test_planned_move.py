@@ -9,7 +9,7 @@ import pytest
 
 from failover.journal.log import load_operations
 from failover.journal.values import Event
-from failover.limits import CLOSED_QUIET_S, QUIET_S
+from failover.limits import QUIET_S
 from failover.running.steps import Operation, OperationStep
 from tests.failover.far_sites import ID, INTENT, FarSites, at_far_sites
 
@@ -23,7 +23,7 @@ async def seconds(sites: FarSites, of: OperationStep, until: Event, last: Operat
     return (at_ms[until, last.value] - at_ms[Event.STARTED, of.value]) / 1000
 
 
-@pytest.mark.parametrize(("round_trip_ms", "seconds_max"), [(0, 0.7), (100, 7.0)])
+@pytest.mark.parametrize(("round_trip_ms", "seconds_max"), [(0, 0.2), (100, 6.2)])
 def test_applications_stand_still_for_no_longer_than_it_takes(
     tmp_path: Path, round_trip_ms: int, seconds_max: float
 ) -> None:
@@ -35,7 +35,7 @@ def test_applications_stand_still_for_no_longer_than_it_takes(
         sites.go_far(round_trip_ms)
         assert (await sites.fail_over(SWITCHOVER)).verified
         still_s = await seconds(sites, OperationStep.FREEZE, Event.GROUPS_VERIFIED, OperationStep.VERIFY)
-        assert CLOSED_QUIET_S <= still_s <= seconds_max
+        assert still_s <= seconds_max
 
     at_far_sites(tmp_path, act)
 

@@ -32,6 +32,7 @@ from failover.running.verification import DifferenceKind
 from mirror.api import HeartbeatWatch, resume_link
 from mirror.worker.limits import WorkerLimits
 from tests.failover.machines import HEIR, VICTIM, Death, machine, mortal, operate, quick, until_death
+from tests.failover.on_its_way import hold_drain
 from tests.failover.stage import GROUP, PARTITIONS, RARE, RECORDS, Stage, commit_group, mirrored, now_ms, two_sites
 from tests.mirror.harness import QUICK, contents, eventually, read_all
 
@@ -337,8 +338,8 @@ async def test_one_that_is_carried_on_is_neither_resumed_nor_aborted(
 ) -> None:
     quick(monkeypatch)
     monkeypatch.setattr("failover.journal.log.HEARTBEAT_S", 0.1)
-    monkeypatch.setattr("failover.running.draining.CLOSED_QUIET_S", 30.0)
     async with ready(tmp_path) as stage, machine(VICTIM, stage.link) as mine, machine(HEIR, stage.link) as other:
+        await hold_drain(stage)
         running = asyncio.create_task(operate(SWITCHOVER, mine, ID))
         await eventually(lambda: _is_begun(stage, OperationStep.DRAIN), "the drain")
         log = await stage.log(ID)
@@ -360,8 +361,8 @@ async def test_one_that_says_so_late_is_not_taken_from_by_a_machine_whose_clock_
     monkeypatch.setattr("failover.journal.log.HEARTBEAT_S", 1.2)
     monkeypatch.setattr("failover.running.taking_up.LEASE_S", 2.0)
     monkeypatch.setattr("failover.running.taking_up.UNHEARD_S", 3.0)
-    monkeypatch.setattr("failover.running.draining.CLOSED_QUIET_S", 30.0)
     async with ready(tmp_path) as stage, machine(VICTIM, stage.link) as mine, machine(HEIR, stage.link) as other:
+        await hold_drain(stage)
         running = asyncio.create_task(operate(SWITCHOVER, mine, ID))
         await eventually(lambda: _is_begun(stage, OperationStep.DRAIN), "the drain")
         log = await stage.log(ID)
