@@ -9,14 +9,13 @@ from typing import TypeAlias, TypeVar
 from broker.client.cluster import Cluster
 from broker.client.connection import Connection
 from broker.client.errors import ClientError, KafkaError
-from broker.client.fanout import ask_brokers_there, ask_leaders
-from broker.client.model import Topic, read_metadata
+from broker.client.fanout import ask_leaders
+from broker.client.model import Topic
 from broker.wire.errors import ErrorCode
 from broker.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from broker.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from broker.wire.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from broker.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
-from broker.wire.messages.metadata import MetadataRequest
 from broker.wire.vocabulary import BROKER_DEFAULT, NO_LEADER, TopicPartition
 
 T = TypeVar("T")
@@ -57,19 +56,6 @@ async def list_each_topic(cluster: Cluster, known: Iterable[str]) -> tuple[dict[
         return topics, {}
     found, failures = await describe_each_topic(cluster, unlisted)
     return {**topics, **found}, failures
-
-
-async def partitions_by_broker(cluster: Cluster) -> dict[int, frozenset[TopicPartition] | ClientError]:
-    """Of which each broker knows, or why it does not say. Raises ClientError where the cluster does not answer."""
-
-    async def told_by(node_id: int) -> frozenset[TopicPartition]:
-        connection = await cluster.connection(node_id)
-        told = read_metadata(await connection.request(MetadataRequest(None, allow_auto_topic_creation=False)))
-        return frozenset(
-            TopicPartition(name, one.partition) for name, topic in told.topics.items() for one in topic.partitions
-        )
-
-    return await ask_brokers_there(cluster, told_by, cluster.limits.retry_timeout_ms)
 
 
 async def describe_topics(cluster: Cluster, names: Iterable[str]) -> dict[str, Topic]:

@@ -8,10 +8,12 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 
+from broker.base.expressions import any_of
 from broker.base.time_limits import timeout
 from broker.client.cluster import Cluster
 from broker.client.errors import ClientError
 from broker.client.fanout import both
+from broker.client.same_leaders import await_same_leaders
 from broker.client.site_role import SiteRoleChanged, await_site_role, has_no_roles, set_site_role, site_standing
 from broker.wire.site_role import EVERY_TOPIC, SiteRole, SiteStanding
 from failover.errors import DenialsMayCome, FreezeNotAllowed, GateRefused, LockedOut, OperationUnderWay, StillFrozen
@@ -94,8 +96,9 @@ class Freeze:
             await self._run_hook("freeze_hook", self._plan.hooks.freeze)
 
     async def refuse_writes(self) -> None:
-        """Returns when no broker of the source takes records of clients. Raises OperationUnderWay, FreezeNotAllowed,
-        ClientError, and what `renew` does.
+        """Returns when no broker of the source takes records of clients, and each knows of the logs that have those of
+        before: it is drained by what one broker tells. Raises OperationUnderWay, FreezeNotAllowed, ClientError, and
+        what `renew` does.
         """
         known, denials = self._plan.source, self._plan.source_denials
         if self._source is not None and denials is not None and self._plan.freezes:
@@ -116,6 +119,7 @@ class Freeze:
                 await set_site_role(self._source, *asked, check=self._renew)
         except SiteRoleChanged as error:
             raise OperationUnderWay(str(error), error.hint, subject=self._link.source.name) from error
+        await await_same_leaders(self._source, any_of(self._plan.topics or (EVERY_TOPIC,)))
 
     async def undo(self, because: BaseException) -> None:
         """Nothing else was changed, and is not going to be: clients write again. Raises StillFrozen

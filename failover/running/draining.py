@@ -11,12 +11,10 @@ from functools import partial
 
 from broker.base.documents import iso_time
 from broker.base.errors import FarshoreError
-from broker.client.errors import ClientError, KafkaError
-from broker.client.fanout import both, split_failures
+from broker.client.errors import ClientError
+from broker.client.fanout import both
 from broker.client.model import OffsetAndTimestamp
 from broker.client.offsets import appended_ends
-from broker.client.topics import partitions_by_broker
-from broker.wire.errors import ErrorCode
 from broker.wire.vocabulary import TopicPartition
 from failover.errors import NotDrained, OffsetsPending
 from failover.freezing.choice import UNFROZEN, Freezing
@@ -37,14 +35,11 @@ _Appended = Mapping[TopicPartition, OffsetAndTimestamp | ClientError]
 
 @dataclass(frozen=True, slots=True)
 class _Look:
-    """`behind`: what is not mirrored. Of a source that is closed to every client: `on_their_way`, partitions of which
-    nobody is shown all yet, and `untold`, those that not all of its brokers know of.
-    """
+    """`behind`: what is not mirrored; `on_their_way`: partitions of which nobody is shown all, as far as was asked."""
 
     snapshot: Snapshot
     behind: LossTotal
     on_their_way: Sequence[str] = ()
-    untold: Sequence[str] = ()
 
     @property
     def is_mirrored(self) -> bool:
@@ -53,40 +48,35 @@ class _Look:
 
     @property
     def is_drained(self) -> bool:
-        return self.is_mirrored and not self.snapshot.pending_groups
-
-    @property
-    def is_all(self) -> bool:
-        return not self.on_their_way and not self.untold
+        return self.is_mirrored and not self.snapshot.pending_groups and not self.on_their_way
 
 
 async def drain(
-    sites: Sites, timeout_s: float, freezing: Freezing = UNFROZEN, places: Sequence[TopicPartition] = ()
+    sites: Sites, timeout_s: float, freezing: Freezing = UNFROZEN, seen: Snapshot | None = None
 ) -> Snapshot:
     """Wait until the mirror has everything, no group has offsets in a transaction that has not ended, and the source
-    has been quiet for QUIET_S. Where `freezing` keeps every client from writing meanwhile one look is enough, of which
-    nothing is missing: what is on its way to replicas will be acknowledged, and no consumer is shown it before; and a
-    topic that was just made not all brokers may know of. `places`: the partitions, as far as they are known.
+    has been quiet for QUIET_S. Where `freezing` keeps every client from writing meanwhile one look is enough, if
+    nothing is on its way to replicas any more: that will be acknowledged, and no consumer is shown it before. `seen`:
+    an earlier look, which says of which partitions that is asked beside the first one.
 
     A look that fails, as one does while a broker's partitions have no leader, is followed by another one.
     """
     try:
-        return await _drain(sites, timeout_s, freezing, places)
+        return await _drain(sites, timeout_s, freezing, seen)
     finally:
         sites.tell_drain(DrainStands(sites.link.name, is_over=True))
 
 
-async def _drain(sites: Sites, timeout_s: float, freezing: Freezing, places: Sequence[TopicPartition]) -> Snapshot:
+async def _drain(sites: Sites, timeout_s: float, freezing: Freezing, seen: Snapshot | None) -> Snapshot:
     loop = asyncio.get_running_loop()
     deadline = loop.time() + timeout_s
-    quiet_s = 0.0 if freezing.is_by_role else QUIET_S
     quiet_since: float | None = None
     holding = Holding()
     ends: tuple[int | None, ...] = ()
     while True:
         asked_at_s = loop.time()
         try:
-            look = await _look(sites, places, is_closed=freezing.is_by_role)
+            look = await (_look_to_replicas(sites, seen) if freezing.is_by_role else _look(sites))
         except ClientError as error:
             if not error.retriable:
                 raise
@@ -96,10 +86,12 @@ async def _drain(sites: Sites, timeout_s: float, freezing: Freezing, places: Seq
             quiet_since, ends = None, ()
             await asyncio.sleep(DRAIN_POLL_S)
             continue
-        snapshot = look.snapshot
+        snapshot = seen = look.snapshot
         _refuse_what_stands_still(snapshot)
         left_s = max(0.0, deadline - loop.time())
         sites.tell_drain(DrainStands(snapshot.link, look.behind.offsets, look.behind.partitions_with_loss, left_s))
+        if freezing.is_by_role and look.is_drained:
+            return snapshot
         now_ends = tuple(view.source_end for view in snapshot.partitions)
         if now_ends == ends and not look.is_mirrored and sites.source is not None:
             holding.note(await open_transactions(sites.source, snapshot.partitions), loop.time())
@@ -107,56 +99,38 @@ async def _drain(sites: Sites, timeout_s: float, freezing: Freezing, places: Seq
             quiet_since, ends = loop.time() if look.is_drained else None, now_ends
         elif quiet_since is None:
             quiet_since = loop.time()
-        places = [TopicPartition(view.topic, view.partition) for view in snapshot.partitions]
-        if look.is_drained and look.is_all and quiet_since is not None and loop.time() - quiet_since >= quiet_s:
+        elif loop.time() - quiet_since >= QUIET_S:
             return snapshot
         if loop.time() > deadline:
             raise await _too_late(sites, look, timeout_s, holding, is_frozen=freezing.is_enforced)
-        until_s = None if quiet_since is None else quiet_since + quiet_s
+        until_s = None if quiet_since is None else quiet_since + QUIET_S
         await asyncio.sleep(DRAIN_POLL_S if until_s is None else _until_quiet(until_s, asked_at_s, deadline))
 
 
-async def _look(sites: Sites, places: Sequence[TopicPartition], *, is_closed: bool) -> _Look:
+async def _look(sites: Sites) -> _Look:
     """Raises ClientError."""
-    snapshot, appended = await both(sites.look(), _appended(sites, places if is_closed else ()))
+    snapshot = await sites.look()
     losses = (state_loss(view, snapshot.taken_at_ms) for view in snapshot.partitions)
-    look = _Look(snapshot, total_loss(losses, is_source_there=True))
-    if not is_closed or not look.is_drained:
-        return look
-    return replace(look, on_their_way=_on_their_way(snapshot, appended), untold=await _untold(sites, snapshot))
+    return _Look(snapshot, total_loss(losses, is_source_there=True))
 
 
-async def _untold(sites: Sites, snapshot: Snapshot) -> list[str]:
-    """Partitions that a broker of the source knows of, and the one that was asked for the look did not. What is made is
-    told to brokers by and by: a record may be in what only its leader knows. Raises ClientError where one of them does
-    not say.
-    """
-    if sites.source is None:
-        return []
-    told, failures = split_failures(await partitions_by_broker(sites.source))
-    for failure in failures.values():
-        raise failure
-    link = sites.readers.completed.get(sites.link.name, sites.link)
-    seen = {(view.topic, view.partition) for view in snapshot.partitions}
-    known = set().union(*told.values()) - seen
-    return sorted(
-        f"{at.topic}:{at.partition}" for at in known if link.selects_topic(at.topic) and at.topic != link.canary_topic
-    )
+async def _look_to_replicas(sites: Sites, seen: Snapshot | None) -> _Look:
+    """With what the leaders say that nobody is shown yet. Raises ClientError."""
+    look, appended = await both(_look(sites), _appended(sites, seen))
+    return replace(look, on_their_way=_on_their_way(look.snapshot, appended))
 
 
 async def _too_late(sites: Sites, look: _Look, timeout_s: float, holding: Holding, *, is_frozen: bool) -> FarshoreError:
     snapshot = look.snapshot
     if look.is_mirrored and snapshot.pending_groups:
         return OffsetsPending(snapshot.source, snapshot.pending_groups, timeout_s)
-    if look.is_drained and look.on_their_way:
+    if look.is_mirrored and look.on_their_way:
         return _not_replicated(snapshot, look.on_their_way, timeout_s)
-    if look.is_drained and look.untold:
-        return _not_told(snapshot, look.untold, timeout_s)
     silent = () if look.is_mirrored else await _silent_workers(sites)
     return (
         holding.error(sites.link.source, timeout_s)
         or _unworked(snapshot, look.behind, silent, timeout_s)
-        or _not_made(snapshot, [view.name for view in snapshot.partitions if view.is_to_come], timeout_s)
+        or _not_made(snapshot, timeout_s)
         or _still_behind(snapshot, look.behind, timeout_s, is_frozen=is_frozen)
     )
 
@@ -171,8 +145,11 @@ def _refuse_what_stands_still(snapshot: Snapshot) -> None:
         raise _recreated(snapshot, made_anew)
 
 
-async def _appended(sites: Sites, places: Sequence[TopicPartition]) -> _Appended:
-    return await appended_ends(sites.source, places) if sites.source is not None and places else {}
+async def _appended(sites: Sites, seen: Snapshot | None) -> _Appended:
+    if sites.source is None or seen is None:
+        return {}
+    there = (view for view in seen.partitions if not view.is_gone_at_source)
+    return await appended_ends(sites.source, [TopicPartition(view.topic, view.partition) for view in there])
 
 
 def _on_their_way(snapshot: Snapshot, appended: _Appended) -> list[str]:
@@ -181,14 +158,13 @@ def _on_their_way(snapshot: Snapshot, appended: _Appended) -> list[str]:
         view.name
         for view in snapshot.partitions
         if view.source_end is not None
+        and not view.is_gone_at_source
         and not _is_whole(view.source_end, appended.get(TopicPartition(view.topic, view.partition)))
     ]
 
 
 def _is_whole(source_end: int, appended: OffsetAndTimestamp | ClientError | None) -> bool:
-    if isinstance(appended, OffsetAndTimestamp):
-        return appended.offset <= source_end
-    return isinstance(appended, KafkaError) and appended.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION  # it is deleted
+    return isinstance(appended, OffsetAndTimestamp) and appended.offset <= source_end
 
 
 def _named(partitions: Sequence[str]) -> str:
@@ -201,14 +177,6 @@ def _not_replicated(snapshot: Snapshot, on_their_way: Sequence[str], timeout_s: 
         "replicas in sync: nobody is shown them, and their producers may yet be told that they are kept; "
         "nothing was changed",
         hint="bring back the brokers that have replicas of it, or see why they lag; then try again",
-    )
-
-
-def _not_told(snapshot: Snapshot, untold: Sequence[str], timeout_s: float) -> NotDrained:
-    return NotDrained(
-        f"{_named(untold)} at {snapshot.source} some of its brokers knew of after {timeout_s:.0f} s, and others did "
-        "not, so that what is there is not seen wholly; nothing was changed",
-        hint=f"`farshore cluster verify --site {snapshot.source}` says what is wrong there; then try again",
     )
 
 
@@ -265,8 +233,9 @@ def _still_behind(snapshot: Snapshot, behind: LossTotal, timeout_s: float, *, is
     return NotDrained(f"{missing} after {timeout_s:.0f} s; nothing was changed", hint=hint)
 
 
-def _not_made(snapshot: Snapshot, to_come: Sequence[str], timeout_s: float) -> NotDrained | None:
+def _not_made(snapshot: Snapshot, timeout_s: float) -> NotDrained | None:
     """Of partitions that the mirror never made at the target, which a promoted link does not either."""
+    to_come = [view.name for view in snapshot.partitions if view.is_to_come]
     if not to_come:
         return None
     where = f"of {snapshot.source} were still not at {snapshot.target}"

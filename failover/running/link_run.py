@@ -152,9 +152,10 @@ class LinkRun:
             case OperationStep.DRAIN if self.is_promoted:  # it was drained before that
                 return
             case OperationStep.DRAIN:
-                known = [TopicPartition(view.topic, view.partition) for view in self.snapshot.partitions]
-                draining = settle if plan.snapshot.is_promoted else partial(drain, freezing=plan.freezing, places=known)
-                self.snapshot = await draining(self.sites, self._drain_timeout_s)
+                if plan.snapshot.is_promoted:
+                    self.snapshot = await settle(self.sites, self._drain_timeout_s)
+                else:
+                    self.snapshot = await drain(self.sites, self._drain_timeout_s, plan.freezing, self.snapshot)
                 self._drained_at_s = asyncio.get_running_loop().time()
                 if reading := active_at_source(self.snapshot.groups, plan.left_groups):
                     raise GroupsRead([refusal.subject for refusal in reading], self.sites.link.source.name)
