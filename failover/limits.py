@@ -16,6 +16,8 @@ takes 2 s for a first word is heard before.
 """
 REFUSED_MS: Final = 3_000
 """How long a connection that is refused is tried again: nobody listens there, and silence would be something else."""
+REFUSED_AWAITED_MS: Final = 1_000
+"""As SOURCE_AWAITED_MS, where all that is said by then are refusals: with the fence held until REFUSED_MS are over."""
 RECONNECT_PAUSE_S: Final = 0.2
 WORKER_LOOK_POLL_S: Final = 0.5
 """While a source is called in vain, how often it is read whether its worker sees it."""
@@ -115,7 +117,7 @@ OPERATIONS_KEPT: Final = 20
 """Of each link, the newest; of 1,000 groups one takes a few MB, which every command reads."""
 
 assert REFUSED_MS < SOURCE_PROBE_MS <= SOURCE_ANSWER_MS < SOURCE_LOOK_MS
-assert 2_000 < SOURCE_AWAITED_MS <= REFUSED_MS < SOURCE_SILENT_MS < SOURCE_PROBE_MS
+assert REFUSED_AWAITED_MS < 2_000 < SOURCE_AWAITED_MS <= REFUSED_MS < SOURCE_SILENT_MS < SOURCE_PROBE_MS
 assert SOURCE_SILENT_MS > 2 * 2_000
 assert QUIET_S < DRAIN_TIMEOUT_S
 assert DRAIN_POLL_S < QUIET_S <= LATE_WRITES_S

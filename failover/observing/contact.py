@@ -10,6 +10,7 @@ from contextlib import AsyncExitStack, aclosing, suppress
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import partial
+from typing import Final, NamedTuple
 
 from broker.base.address import Address, parse_address
 from broker.base.errors import first_of
@@ -22,8 +23,10 @@ from broker.client.security.settings import Access
 from broker.client.site import Site
 from failover.limits import (
     RECONNECT_PAUSE_S,
+    REFUSED_AWAITED_MS,
     REFUSED_MS,
     SOURCE_ANSWER_MS,
+    SOURCE_AWAITED_MS,
     SOURCE_PROBE_MS,
     SOURCE_SILENT_MS,
 )
@@ -55,6 +58,21 @@ class SiteFinding(StrEnum):
     def is_gone(self) -> bool:
         """Nothing of it can be asked for any more, from here."""
         return self in (SiteFinding.DEAD, SiteFinding.UNREACHABLE, SiteFinding.REPLACED)
+
+
+class Patience(NamedTuple):
+    """How long brokers are called before it is gone on, where none of them says anything: they are silent for
+    `silent_ms`, or refuse each connection of the first `refused_ms`.
+    """
+
+    silent_ms: float
+    refused_ms: float
+
+
+TO_THE_END: Final = Patience(math.inf, math.inf)
+UNTIL_DEAD: Final = Patience(SOURCE_SILENT_MS, math.inf)
+AHEAD_OF_FENCE: Final = Patience(SOURCE_AWAITED_MS, REFUSED_AWAITED_MS)
+"""Where the fence is held until they are found dead."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +128,10 @@ class _Call:
         self._tell_heard()
 
     @property
+    def called_ms(self) -> float:
+        return (self.loop.time() - self.started_s) * 1000
+
+    @property
     def answer(self) -> BrokerAnswer:
         """As far as it has come. Who has begun to answer lives; a proxy in front of a broker that is gone may shake
         hands.
@@ -119,6 +141,14 @@ class _Call:
         is_slow = self._words > (self._access.security.tls is not None) and not self._answered
         may_live, is_refused = self._inconclusive or is_slow, self._refused and bool(self._error) and not self._answered
         return BrokerAnswer(str(self._address), self._asked_at_ms, seconds, error, may_live, is_refused)
+
+    async def foreseen(self, refused_ms: float) -> None:
+        """Returns when it is settled, or as good as that: each connection of the first `refused_ms` was refused."""
+        with suppress(TimeoutError):
+            async with timeout(None if math.isinf(refused_ms) else refused_ms / 1000):
+                await self.settled.wait()
+        if not self.answer.refused:
+            await self.settled.wait()
 
     async def run(self) -> None:
         try:
@@ -171,25 +201,29 @@ class SourceCalls:
         self._known: set[str] = set()
         """Those that were told to live."""
 
-    async def answers(self, brokers: Mapping[Address, Access], silent_ms: float = math.inf) -> tuple[BrokerAnswer, ...]:
+    async def answers(
+        self, brokers: Mapping[Address, Access], patience: Patience = TO_THE_END
+    ) -> tuple[BrokerAnswer, ...]:
         """Call each of these, all at the same time -> what came of it, in the order of their addresses. Where none that
-        is called here says anything they are not waited for beyond `silent_ms`.
+        is called here says anything they are not waited for beyond `patience`.
         """
         calls = [_Call(at, brokers[at], self._now_ms, self._heard.set) for at in sorted(brokers)]
         self._calls += calls
         self._tasks += [asyncio.create_task(call.run()) for call in calls]
-        await self._settled(calls, min(silent_ms, SOURCE_PROBE_MS) / 1000)
+        await self._settled(calls, patience)
         found = tuple(call.answer for call in calls)
         self._known |= {answer.address for answer in found if answer.may_live}
         return found
 
-    async def _settled(self, calls: Iterable[_Call], silent_s: float) -> None:
+    async def _settled(self, calls: Sequence[_Call], patience: Patience) -> None:
         """As long as that, or where any says something until it is known of each."""
         with suppress(TimeoutError):
-            async with timeout(silent_s):
-                await _all_settled(calls)
+            async with timeout(min(patience.silent_ms, SOURCE_PROBE_MS) / 1000):
+                for call in calls:
+                    await call.foreseen(max(0.0, patience.refused_ms - call.called_ms))
         if self._heard.is_set():
-            await _all_settled(calls)
+            for call in calls:
+                await call.settled.wait()
         for task in self._tasks:
             if task.done():
                 task.result()
@@ -199,7 +233,8 @@ class SourceCalls:
         called for SOURCE_SILENT_MS, or it is known what came of it where any has begun to speak.
         """
         silent_until_s = self._last_began_s + SOURCE_SILENT_MS / 1000
-        await self._settled(self._calls, max(0.0, silent_until_s - asyncio.get_running_loop().time()))
+        left_ms = max(0.0, silent_until_s - asyncio.get_running_loop().time()) * 1000
+        await self._settled(self._calls, Patience(left_ms, math.inf))
         return tuple(one for one in self.so_far if one.may_live and one.address not in self._known)
 
     @property
@@ -223,11 +258,6 @@ class SourceCalls:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
 
-async def _all_settled(calls: Iterable[_Call]) -> None:
-    for call in calls:
-        await call.settled.wait()
-
-
 async def call_brokers(brokers: Mapping[Address, Access], now_ms: Callable[[], int]) -> tuple[BrokerAnswer, ...]:
     """Call each of these, all at the same time -> what came of it, in the order of their addresses."""
     async with aclosing(SourceCalls(now_ms)) as calls:
@@ -239,20 +269,19 @@ async def reach(
     site: Site,
     now_ms: Callable[[], int],
     kept_brokers: Callable[[], Awaitable[SourceBrokers]] | None = None,
-    silent_ms: int | None = None,
+    patience: Patience = UNTIL_DEAD,
 ) -> tuple[Cluster | None, tuple[BrokerAnswer, ...], SourceCalls]:
     """The site's cluster, entered by a bootstrap server that answers, and what each said; None where none does, and
-    all were silent for `silent_ms` (None: SOURCE_SILENT_MS). The calls go on until the stack is left.
+    it was gone on with `patience`. The calls go on until the stack is left.
 
     Those that are in the file may be gone, or be starting, and the site be alive: then it is entered by what was kept
     of its brokers.
     """
-    within_ms = SOURCE_SILENT_MS if silent_ms is None else silent_ms
     calls = await stack.enter_async_context(aclosing(SourceCalls(now_ms)))
     try:
         async with asyncio.TaskGroup() as tasks:
-            others = tasks.create_task(_call_kept(site, calls, kept_brokers, within_ms)) if kept_brokers else None
-            answers = await calls.answers(site.bootstrap(), within_ms)
+            others = tasks.create_task(_call_kept(site, calls, kept_brokers, patience)) if kept_brokers else None
+            answers = await calls.answers(site.bootstrap(), patience)
             living = _living(site, site.servers(), answers)
             if others is not None and living:
                 others.cancel()
@@ -262,7 +291,7 @@ async def reach(
     is_refused = living and not any(answer.answered for answer in answers)  # so it would be by the others, too
     if cluster is not None or kept_brokers is None or others is None or is_refused:
         return cluster, answers, calls
-    found = _call_kept(site, calls, kept_brokers, within_ms) if others.cancelled() else others
+    found = _call_kept(site, calls, kept_brokers, patience) if others.cancelled() else others
     kept, more = await found
     cluster, elsewhere = await _enter_kept(stack, site, kept, more)
     return cluster, (*answers, *(answer for answer in more if answer.address not in elsewhere)), calls
@@ -302,12 +331,12 @@ async def _enter_kept(
 
 
 async def _call_kept(
-    site: Site, calls: SourceCalls, kept_brokers: Callable[[], Awaitable[SourceBrokers]], silent_ms: int
+    site: Site, calls: SourceCalls, kept_brokers: Callable[[], Awaitable[SourceBrokers]], patience: Patience
 ) -> tuple[SourceBrokers, tuple[BrokerAnswer, ...]]:
     kept = await kept_brokers()
     named = site.bootstrap()
     brokers = {site.dial(*server): site.access(server.host) for server in map(parse_address, kept.addresses)}
-    return kept, await calls.answers({at: access for at, access in brokers.items() if at not in named}, silent_ms)
+    return kept, await calls.answers({at: access for at, access in brokers.items() if at not in named}, patience)
 
 
 async def call_site(

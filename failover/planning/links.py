@@ -21,10 +21,10 @@ from failover.freezing.away import with_beside, with_kept
 from failover.freezing.choice import Freezing, read_roles, with_denials
 from failover.freezing.hooks import Hooks
 from failover.journal.standing import is_verified, under_way
-from failover.limits import LACKS_IN_PART_S, SOURCE_AWAITED_MS, SOURCE_ROLE_S
+from failover.limits import LACKS_IN_PART_S, SOURCE_ROLE_S
 from failover.losses.lacked import count_lacked, find_lacked
 from failover.losses.left_records import count_left
-from failover.observing.contact import CLIENT_ID, SiteFinding, reach
+from failover.observing.contact import AHEAD_OF_FENCE, CLIENT_ID, UNTIL_DEAD, Patience, SiteFinding, reach
 from failover.observing.elsewhere import look_elsewhere
 from failover.observing.held_silence import held_silence
 from failover.observing.moved_back import moved_back_by
@@ -76,12 +76,12 @@ async def enter_sites(
     *,
     looks_ahead: bool = False,
     beside: Sequence[Link] = (),
-    silent_ms: int | None = None,
+    patience: Patience = UNTIL_DEAD,
 ) -> Sites:
     """Both clusters; the source is None when none of its brokers lets it be asked, also of those that the link's worker
     knew and the file does not name. The source is called from the first moment on, however far the target is;
     `looks_ahead`: that is looked at meanwhile. Meanwhile it is also watched whether the workers of the link, and of
-    those `beside` it, see the source. `silent_ms`: as `reach` has it; where nothing was heard that is held on to.
+    those `beside` it, see the source. `patience`: as `reach` has it; where nothing was heard that is held on to.
 
     Raises ClientError where the target does not answer: nothing can be planned then, nor any journal be read.
     """
@@ -96,13 +96,13 @@ async def enter_sites(
                 await asyncio.wait([entering])  # not by itself: who is cancelled here would take it along
                 return await kept_brokers(link, entering.result())
 
-            calling = tasks.create_task(reach(stack, link.source, now_ms, kept, silent_ms))
+            calling = tasks.create_task(reach(stack, link.source, now_ms, kept, patience))
             await entering
             begun = tasks.create_task(readers.begin(link, target))
             looking = tasks.create_task(_look_ahead(begun, alone)) if looks_ahead else None
             watching = tasks.create_task(sight.watch())
             source, answers, calls = await calling
-            if source is None and silent_ms is None:
+            if source is None and patience == UNTIL_DEAD:
                 await sight.settle(calls.last_call_ends_s)
             watching.cancel()
             if source is not None and looking is not None:
@@ -151,7 +151,7 @@ async def enter_links(
         now_ms,
         looks_ahead=is_failover,
         beside=links[1:],
-        silent_ms=SOURCE_AWAITED_MS if is_failover and goes_on and not is_expected else None,
+        patience=AHEAD_OF_FENCE if is_failover and goes_on and not is_expected else UNTIL_DEAD,
     )
     return [
         replace(first, link=link, links=declared, ahead=first.ahead if link is links[0] else None) for link in links

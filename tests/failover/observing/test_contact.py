@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import re
 import struct
 import time
@@ -22,8 +23,9 @@ from broker.client.security.settings import Access
 from broker.client.site import Site
 from broker.wire.api import ApiKey
 from broker.wire.vocabulary import TopicPartition
+from failover.limits import REFUSED_MS
 from failover.observing import contact
-from failover.observing.contact import BrokerAnswer, SiteFinding, call_brokers, reach
+from failover.observing.contact import BrokerAnswer, Patience, SiteFinding, call_brokers, reach
 from failover.observing.sites import Sites
 from failover.observing.snapshot import Snapshot
 from failover.planning.links import enter_sites
@@ -326,12 +328,35 @@ async def test_where_all_are_silent_they_are_called_on_behind_the_answer(tmp_pat
     async with running_broker(tmp_path / "east") as east, AsyncExitStack() as stack:
         late = Gated(east, quiet_s=0.001)
         address = await stack.enter_async_context(served(late))
-        source, (answer,), calls = await reach(stack, Site("east", address), now_ms, silent_ms=MUTE_MS)
+        source, (answer,), calls = await reach(
+            stack, Site("east", address), now_ms, patience=Patience(MUTE_MS, math.inf)
+        )
         assert (source, answer.may_live) == (None, False)
         assert answer.error.startswith("no answer within")
         assert round(answer.seconds * 1000) >= MUTE_MS
         late.opens.set()
         assert [one.address for one in await calls.heard_since()] == [address]
+
+
+async def test_where_all_refuse_it_is_gone_on_and_who_listens_before_they_are_dead_is_heard(
+    tmp_path: Path, unused_tcp_port: int
+) -> None:
+    """A broker that is started anew refuses for as long."""
+    async with AsyncExitStack() as stack:
+        address, patience = f"127.0.0.1:{unused_tcp_port}", Patience(math.inf, 300)
+        source, (answer,), calls = await reach(stack, Site("east", address), now_ms, patience=patience)
+        assert (source, answer.refused, answer.may_live) == (None, True, False)
+        assert 300 <= round(answer.seconds * 1000) < REFUSED_MS
+        async with running_broker(tmp_path, listen_port=unused_tcp_port):
+            assert [one.address for one in await calls.heard_since()] == [address]
+
+
+async def test_one_that_refuses_beside_one_that_is_silent_is_waited_for_like_that(unused_tcp_port: int) -> None:
+    async with mute() as silent, AsyncExitStack() as stack:
+        site = Site("east", f"127.0.0.1:{unused_tcp_port},{silent}")
+        _, answers, _ = await reach(stack, site, now_ms, patience=Patience(MUTE_MS, 1))
+        assert [answer.refused for answer in answers if answer.address != silent] == [True]
+        assert min(round(answer.seconds * 1000) for answer in answers) >= MUTE_MS
 
 
 def test_what_was_found_of_the_source_is_gone_by_from_then_on() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import struct
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ from broker.base.address import Address
 from broker.client.security.settings import Mechanism, Sasl, Secret, Security, Tls
 from broker.client.site import Site
 from failover.observing import contact
-from failover.observing.contact import call_brokers, reach
+from failover.observing.contact import Patience, call_brokers, reach
 from tests.broker.client.peer import peer
 from tests.broker.client.security.test_login import LockedBroker
 from tests.broker.running import running_broker
@@ -74,7 +75,7 @@ async def test_who_has_begun_to_answer_is_waited_for_and_not_dead(
     async with running_broker(tmp_path / "east") as east, served(FirstWord(east)) as address, mute() as silent:
         site = Site("east", f"{address},{silent}", security=Security(sasl=sasl))
         async with AsyncExitStack() as stack:
-            source, answers, _ = await reach(stack, site, now_ms, silent_ms=MUTE_MS // 2)
+            source, answers, _ = await reach(stack, site, now_ms, patience=Patience(MUTE_MS // 2, math.inf))
     assert source is None
     slow, dead = sorted(answers, key=lambda answer: answer.address != address)
     assert (slow.answered, slow.may_live, dead.may_live) == (False, True, False)

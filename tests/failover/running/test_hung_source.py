@@ -41,8 +41,8 @@ async def refused(sites: FarSites) -> str:
         (FarSites.hang, 100, SILENT_S, 8.2),
         (FarSites.vanish, 0, SILENT_S, 5.0),
         (FarSites.vanish, 100, SILENT_S, 8.2),
-        (FarSites.stop_listening, 0, REFUSED_S, 3.7),
-        (FarSites.stop_listening, 100, REFUSED_S, 8.7),  # a worker that starts anew fences the link meanwhile
+        (FarSites.stop_listening, 0, REFUSED_S, 3.3),
+        (FarSites.stop_listening, 100, REFUSED_S, 7.2),  # a worker that starts anew fences the link meanwhile
     ],
 )
 def test_applications_may_start_within_seconds(
