@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import subprocess
+from base64 import b64encode
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, closing
 from functools import partial
+from hashlib import sha1
 from pathlib import Path
 from typing import Any
 
@@ -205,15 +207,39 @@ async def test_znodes_from_before_the_login_are_told_and_closed_as_the_docs_say(
     await opened(f"{stage.server.secure}/older", stage.access)
     assert "from before there was a login" in caplog.text
     caplog.clear()
-    typed = f"addauth digest farshore:{PASSWORD}\nsetAcl -R /older auth:farshore:cdrwa\nquit\n"
-    tool = [require_java(), "-cp", class_path(), "org.apache.zookeeper.ZooKeeperMain", "-server", stage.server.address]
-    run = partial(subprocess.run, tool, input=typed, text=True, capture_output=True, check=True)
-    await asyncio.to_thread(run)
+    await zk_cli(stage, f"addauth digest farshore:{PASSWORD}", "setAcl -R /older auth:farshore:cdrwa")
     await opened(f"{stage.server.secure}/older", stage.access)
     assert "from before there was a login" not in caplog.text
     found = await asyncio.to_thread(acls_of, stage, "/older")
     assert {who for owners in found.values() for who in owners} == {"digest:farshore"}
     assert "/older/brokers/topics" in found
+
+
+async def test_another_password_is_given_to_all_znodes_as_the_docs_say(stage: Stage) -> None:
+    async def opened(password: Path) -> None:
+        def sessions() -> Awaitable[KazooZooKeeper]:
+            access = ZooKeeperAccess(stage.tls(), "farshore", Secret(file=password))
+            return KazooZooKeeper.connect(servers, SESSION_MS, SystemClock(), CONNECT_MS, access)
+
+        await (await ZooKeeperMetadataStore.open(sessions, SystemClock())).close()
+
+    servers, old, new = f"{stage.server.secure}/rotated", stage.wrong.with_name("password"), stage.wrong
+    await opened(old)
+    with pytest.raises(NotAllowed):
+        await opened(new)
+    proof = b64encode(sha1(f"farshore:{new.read_text()}".encode()).digest()).decode()
+    both = [f"addauth digest farshore:{password}" for password in (PASSWORD, new.read_text())]
+    await zk_cli(stage, *both, f"setAcl -R /rotated digest:farshore:{proof}:cdrwa")
+    await opened(new)
+    with pytest.raises(NotAllowed):
+        await opened(old)
+
+
+async def zk_cli(stage: Stage, *typed: str) -> None:
+    """ZooKeeper's own tool."""
+    tool = [require_java(), "-cp", class_path(), "org.apache.zookeeper.ZooKeeperMain", "-server", stage.server.address]
+    lines = "\n".join((*typed, "quit", ""))
+    await asyncio.to_thread(partial(subprocess.run, tool, input=lines, text=True, capture_output=True, check=True))
 
 
 def acls_of(stage: Stage, root: str) -> dict[str, set[str]]:
