@@ -380,10 +380,11 @@ def _known(metadata: ClusterMetadata) -> int | None:
 
 
 def _leaders(metadata: ClusterMetadata) -> dict[TopicPartition, str]:
+    """A topic of the same name that was made anew has another id."""
     return {
-        TopicPartition(name, each.partition): f"{each.leader_id} in leader epoch {each.leader_epoch}"
+        TopicPartition(name, at.partition): f"{at.leader_id} in leader epoch {at.leader_epoch}, topic {topic.topic_id}"
         for name, topic in metadata.topics.items()
-        for each in topic.partitions
+        for at in topic.partitions
     }
 
 

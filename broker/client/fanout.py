@@ -217,21 +217,6 @@ async def ask_these_brokers(
     }
 
 
-async def ask_brokers_there(
-    cluster: Cluster, ask: Callable[[int], Coroutine[Any, Any, R]], laggard_ms: int
-) -> dict[int, R | ClientError]:
-    """As `ask_these_brokers`, of all that the cluster has by now: it is asked who that is beside, and what fails at one
-    that it has no more is left out. From then on `any_connection` gives a broker that answers. Raises ClientError where
-    the cluster does not answer at all.
-    """
-    known = cluster.nodes.keys()
-    told, _ = await both(ask_these_brokers(cluster, known, ask, laggard_ms), cluster.find_answering())
-    if came := cluster.nodes.keys() - known:
-        told |= await ask_these_brokers(cluster, came, ask, laggard_ms)
-    stays = [one for one, said in told.items() if one in cluster.nodes or not isinstance(said, ClientError)]
-    return {node_id: told[node_id] for node_id in sorted(stays)}
-
-
 async def await_every_broker(
     cluster: Cluster,
     ask: Callable[[], Awaitable[Mapping[int, R | ClientError]]],

@@ -82,7 +82,8 @@ async def appended_ends(
     cluster: Cluster, partitions: Iterable[TopicPartition]
 ) -> dict[TopicPartition, OffsetAndTimestamp | ClientError]:
     """Where the leaders' logs end, with what their followers have not got yet, and what no consumer is shown therefore;
-    or why a leader does not say. Raises ClientError where no broker answers.
+    or why a leader does not say. Apache Kafka answers so by whichever replica is asked, also one that leads no more.
+    Raises ClientError where no broker answers.
     """
     ask = _ask(IsolationLevel.READ_UNCOMMITTED, DEBUGGING_CONSUMER)
     return await ask_each_leader(cluster, "offsets", dict.fromkeys(partitions, LATEST), ask)

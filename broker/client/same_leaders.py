@@ -6,66 +6,114 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 from uuid import UUID
 
+from broker.base.naming import named
 from broker.client.cluster import Cluster
 from broker.client.errors import ClientError
-from broker.client.fanout import ask_brokers_there, await_every_broker, split_failures
-from broker.client.model import read_metadata
+from broker.client.fanout import ask_these_brokers, split_failures
+from broker.client.model import ClusterMetadata, read_metadata
 from broker.wire.messages.metadata import MetadataRequest
 
-PARTITIONS_NAMED = 5
-"""In an error."""
+INTERNAL_PREFIX = "__"
 
 
 class BrokersDiffer(ClientError):
-    """Brokers of a site know of other partitions, or of older leaders, than the site's others."""
+    """Brokers of a site know of fewer partitions than others, or of older leaders."""
 
     retriable = True
-    hint = "see `farshore cluster verify`, then try again"
+
+    def __init__(self, site: str, why: str) -> None:
+        hint = f"see `farshore cluster verify --site {site}`, then try again"
+        super().__init__(f"brokers of {site} do not tell the same: {why}", hint)
 
 
 class _Log(NamedTuple):
-    """A topic of the same name that was made anew has other ones."""
+    """Of a partition. A topic of the same name that was made anew has other ones."""
 
     topic: str
     topic_id: UUID | None
     partition: int
 
+    def __str__(self) -> str:
+        return f"{self.topic}:{self.partition}"
+
+
+_Epochs = Mapping[_Log, int]
+"""Of the leaders of logs."""
+
 
 async def await_same_leaders(cluster: Cluster, selects: Callable[[str], bool]) -> None:
-    """Returns when every broker knows of each partition that one of them knows of, and of its newest leader. `selects`:
-    the topics that it is about, by their names. Raises BrokersDiffer.
+    """Returns when every broker knows of each log that one of them knew of when they were first asked, unless it is
+    gone by then, and of the leader that was known then, or a later one. `selects`: the topics that it is about, by
+    their names; internal ones never are. Raises BrokersDiffer, and ClientError where a broker does not say.
     """
-    lacked: list[str] = []
+    retry = cluster.retry()
+    wanted: _Epochs | None = None
+    while True:
+        try:
+            told = await _told_by_each(cluster, selects)
+            wanted = _newest(told.values()) if wanted is None else wanted
+            if not (lacks := _lacks(wanted, told)):
+                break
+            raise BrokersDiffer(cluster.site.name, lacks)
+        except ClientError as error:
+            await retry.pause(error)
+            await cluster.metadata(())
+    cluster.forget_leaders({log.topic for log in wanted})
 
-    async def epochs_at(node_id: int) -> dict[_Log, int]:
+
+async def _told_by_each(cluster: Cluster, selects: Callable[[str], bool]) -> dict[int, _Epochs]:
+    async def ask(node_id: int) -> ClusterMetadata:
         connection = await cluster.connection(node_id)
-        told = read_metadata(await connection.request(MetadataRequest(None, allow_auto_topic_creation=False)))
-        return {
-            _Log(name, topic.topic_id, one.partition): one.leader_epoch
-            for name, topic in told.topics.items()
-            if selects(name)
-            for one in topic.partitions
-        }
+        return read_metadata(await connection.request(MetadataRequest(None, allow_auto_topic_creation=False)))
 
-    async def ask() -> dict[int, frozenset[_Log] | ClientError]:
-        asked = await ask_brokers_there(cluster, epochs_at, cluster.limits.retry_timeout_ms)
-        told, failures = split_failures(asked)
-        newest = _newest(told.values())
-        lacks = {node: frozenset(log for log in newest if newest[log] > at.get(log, -2)) for node, at in told.items()}
-        lacked[:] = sorted({f"{log.topic}:{log.partition}" for logs in lacks.values() for log in logs})
-        return {**lacks, **failures}
-
-    def differ(why: str) -> BrokersDiffer:
-        named = ", ".join(lacked[:PARTITIONS_NAMED]) + (" and others" if len(lacked) > PARTITIONS_NAMED else "")
-        of = f" (of {named})" if named else ""
-        return BrokersDiffer(f"brokers of {cluster.site.name} do not know who leads its partitions{of}: {why}")
-
-    await await_every_broker(cluster, ask, lambda lacks: not lacks, differ)
+    asked = await ask_these_brokers(cluster, cluster.nodes, ask, cluster.limits.retry_timeout_ms)
+    told, failures = split_failures(asked)
+    there = {node_id for metadata in told.values() for node_id in metadata.nodes}
+    for node_id, failure in failures.items():
+        if node_id in there or not told:
+            raise failure
+    if new := there - asked.keys():
+        raise BrokersDiffer(cluster.site.name, f"broker {min(new)} came just now")
+    return {node_id: _epochs(metadata, selects) for node_id, metadata in told.items()}
 
 
-def _newest(told: Iterable[Mapping[_Log, int]]) -> dict[_Log, int]:
+def _epochs(metadata: ClusterMetadata, selects: Callable[[str], bool]) -> _Epochs:
+    return {
+        _Log(name, topic.topic_id, one.partition): one.leader_epoch
+        for name, topic in metadata.topics.items()
+        if not name.startswith(INTERNAL_PREFIX) and selects(name)
+        for one in topic.partitions
+    }
+
+
+def _newest(told: Iterable[_Epochs]) -> _Epochs:
     newest: dict[_Log, int] = {}
     for epochs in told:
         for log, epoch in epochs.items():
             newest[log] = max(epoch, newest.get(log, epoch))
     return newest
+
+
+def _lacks(wanted: _Epochs, told: Mapping[int, _Epochs]) -> str:
+    """Which brokers tell something else than others, in words; "" where none does. Pure."""
+    there = wanted.keys() & _newest(told.values()).keys()
+    ids: dict[str, set[UUID | None]] = {}
+    for log in there:
+        ids.setdefault(log.topic, set()).add(log.topic_id)
+    anew = sorted(topic for topic, several in ids.items() if len(several) > 1)
+    unknown: dict[str, list[str]] = {}
+    for log in sorted((log for log in there if log.topic not in anew), key=str):
+        knows = [node_id for node_id, epochs in told.items() if log in epochs]
+        if len(knows) < len(told):
+            which = f"known to {_brokers(knows)}, and not to {_brokers(told.keys() - set(knows))}"
+            unknown.setdefault(which, []).append(str(log))
+    found = [f"{named(anew)} was made anew, and some tell of the one before"] if anew else []
+    found += [f"{named(logs)} is {which}" for which, logs in unknown.items()]
+    for node_id, epochs in sorted(told.items()):
+        if behind := sorted(str(log) for log in there & epochs.keys() if epochs[log] < wanted[log]):
+            found.append(f"broker {node_id} names a leader of before for {named(behind)}")
+    return "; ".join(found)
+
+
+def _brokers(node_ids: Iterable[int]) -> str:
+    return ", ".join(f"broker {node_id}" for node_id in sorted(node_ids))

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from functools import partial
+from typing import Any
 
 from broker.client.cluster import Cluster
 from broker.client.errors import ClientError, KafkaError
-from broker.client.fanout import ask_brokers_there, await_every_broker, split_failures
+from broker.client.fanout import ask_these_brokers, await_every_broker, both, split_failures
 from broker.client.limits import LAGGARD_MS
 from broker.wire.errors import ErrorCode
 from broker.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
@@ -49,7 +50,16 @@ async def site_standings(
     it has no roles. From then on `any_connection` gives a broker that answers. Raises ClientError where the cluster
     does not answer at all.
     """
-    return await ask_brokers_there(cluster, partial(_told_by, cluster), laggard_ms)
+
+    def asked(node_ids: Iterable[int]) -> Coroutine[Any, Any, dict[int, SiteStanding | ClientError | None]]:
+        return ask_these_brokers(cluster, node_ids, partial(_told_by, cluster), laggard_ms)
+
+    known = cluster.nodes.keys()
+    told, _ = await both(asked(known), cluster.find_answering())  # beside the question who there is
+    if came := cluster.nodes.keys() - known:
+        told |= await asked(came)
+    stays = [one for one, said in told.items() if one in cluster.nodes or not isinstance(said, ClientError)]
+    return {node_id: told[node_id] for node_id in sorted(stays)}
 
 
 async def site_standing(cluster: Cluster) -> SiteStanding | None:

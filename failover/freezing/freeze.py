@@ -13,10 +13,18 @@ from broker.base.time_limits import timeout
 from broker.client.cluster import Cluster
 from broker.client.errors import ClientError
 from broker.client.fanout import both
-from broker.client.same_leaders import await_same_leaders
+from broker.client.same_leaders import BrokersDiffer, await_same_leaders
 from broker.client.site_role import SiteRoleChanged, await_site_role, has_no_roles, set_site_role, site_standing
 from broker.wire.site_role import EVERY_TOPIC, SiteRole, SiteStanding
-from failover.errors import DenialsMayCome, FreezeNotAllowed, GateRefused, LockedOut, OperationUnderWay, StillFrozen
+from failover.errors import (
+    DenialsMayCome,
+    FreezeNotAllowed,
+    GateRefused,
+    LockedOut,
+    NotDrained,
+    OperationUnderWay,
+    StillFrozen,
+)
 from failover.freezing.acl_freeze import AclFreeze, open_again
 from failover.freezing.acl_rights import first_acl
 from failover.freezing.choice import Freezing
@@ -96,9 +104,8 @@ class Freeze:
             await self._run_hook("freeze_hook", self._plan.hooks.freeze)
 
     async def refuse_writes(self) -> None:
-        """Returns when no broker of the source takes records of clients, and each knows of the logs that have those of
-        before: it is drained by what one broker tells. Raises OperationUnderWay, FreezeNotAllowed, ClientError, and
-        what `renew` does.
+        """Returns when no broker of the source takes records of clients. Raises OperationUnderWay, FreezeNotAllowed,
+        ClientError, and what `renew` does.
         """
         known, denials = self._plan.source, self._plan.source_denials
         if self._source is not None and denials is not None and self._plan.freezes:
@@ -119,7 +126,19 @@ class Freeze:
                 await set_site_role(self._source, *asked, check=self._renew)
         except SiteRoleChanged as error:
             raise OperationUnderWay(str(error), error.hint, subject=self._link.source.name) from error
-        await await_same_leaders(self._source, any_of(self._plan.topics or (EVERY_TOPIC,)))
+
+    async def await_same_leaders(self) -> None:
+        """By what one broker of the source tells it is drained, so where it is closed by its role all have to tell the
+        same: asked before the freeze, so that nothing is closed where they do not, and behind it, so that each knows of
+        all that has records of clients. Raises NotDrained, ClientError.
+        """
+        if self._source is None or not self._plan.is_by_role:
+            return
+        try:
+            await await_same_leaders(self._source, any_of(self._plan.topics or (EVERY_TOPIC,)))
+        except BrokersDiffer as differ:
+            text = f"{differ}, so that none of them is known to tell all that {self._link.source.name} has"
+            raise NotDrained(f"{text}; nothing was changed", hint=differ.hint) from differ
 
     async def undo(self, because: BaseException) -> None:
         """Nothing else was changed, and is not going to be: clients write again. Raises StillFrozen

@@ -6,11 +6,12 @@ import asyncio
 import shlex
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 
 from broker.base.documents import iso_time
 from broker.base.errors import FarshoreError
+from broker.base.naming import named
 from broker.client.errors import ClientError
 from broker.client.fanout import both
 from broker.client.model import OffsetAndTimestamp
@@ -27,19 +28,17 @@ from failover.observing.snapshot import Snapshot
 from failover.running.patience import patiently
 from mirror.api import Heartbeat, MirrorError, Pulse, judge_heartbeat
 
-PARTITIONS_NAMED = 5
-"""In an error."""
 _Appended = Mapping[TopicPartition, OffsetAndTimestamp | ClientError]
 """How far the leaders' logs of the source go; {}: nobody was asked."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Look:
-    """`behind`: what is not mirrored; `on_their_way`: partitions of which nobody is shown all, as far as was asked."""
+    """`behind`: what is not mirrored; `on_their_way`: partitions of which nobody is shown all, or may not be."""
 
     snapshot: Snapshot
     behind: LossTotal
-    on_their_way: Sequence[str] = ()
+    on_their_way: Mapping[str, str]
 
     @property
     def is_mirrored(self) -> bool:
@@ -54,10 +53,10 @@ class _Look:
 async def drain(
     sites: Sites, timeout_s: float, freezing: Freezing = UNFROZEN, seen: Snapshot | None = None
 ) -> Snapshot:
-    """Wait until the mirror has everything, no group has offsets in a transaction that has not ended, and the source
-    has been quiet for QUIET_S. Where `freezing` keeps every client from writing meanwhile one look is enough, if
-    nothing is on its way to replicas any more: that will be acknowledged, and no consumer is shown it before. `seen`:
-    an earlier look, which says of which partitions that is asked beside the first one.
+    """Wait until the mirror has everything, no group has offsets in a transaction that has not ended, nothing is on its
+    way to replicas (that will be acknowledged, and no consumer is shown it before), and the source has been quiet for
+    QUIET_S; where `freezing` keeps every client from writing meanwhile one look is enough. `seen`: an earlier look,
+    which says where it is asked beside the first one what is on its way.
 
     A look that fails, as one does while a broker's partitions have no leader, is followed by another one.
     """
@@ -76,7 +75,7 @@ async def _drain(sites: Sites, timeout_s: float, freezing: Freezing, seen: Snaps
     while True:
         asked_at_s = loop.time()
         try:
-            look = await (_look_to_replicas(sites, seen) if freezing.is_by_role else _look(sites))
+            look = await _look(sites, seen)
         except ClientError as error:
             if not error.retriable:
                 raise
@@ -93,39 +92,37 @@ async def _drain(sites: Sites, timeout_s: float, freezing: Freezing, seen: Snaps
         if freezing.is_by_role and look.is_drained:
             return snapshot
         now_ends = tuple(view.source_end for view in snapshot.partitions)
-        if now_ends == ends and not look.is_mirrored and sites.source is not None:
+        is_still = now_ends == ends
+        if is_still and not look.is_mirrored and sites.source is not None:
             holding.note(await open_transactions(sites.source, snapshot.partitions), loop.time())
-        if now_ends != ends or not look.is_drained:
+        if not is_still or not look.is_drained:
             quiet_since, ends = loop.time() if look.is_drained else None, now_ends
         elif quiet_since is None:
             quiet_since = loop.time()
         elif loop.time() - quiet_since >= QUIET_S:
             return snapshot
         if loop.time() > deadline:
-            raise await _too_late(sites, look, timeout_s, holding, is_frozen=freezing.is_enforced)
+            stands = {"is_frozen": freezing.is_enforced, "is_still": is_still}
+            raise await _too_late(sites, look, timeout_s, holding, **stands)
         until_s = None if quiet_since is None else quiet_since + QUIET_S
         await asyncio.sleep(DRAIN_POLL_S if until_s is None else _until_quiet(until_s, asked_at_s, deadline))
 
 
-async def _look(sites: Sites) -> _Look:
+async def _look(sites: Sites, seen: Snapshot | None) -> _Look:
     """Raises ClientError."""
-    snapshot = await sites.look()
+    snapshot, appended = await both(sites.look(), _appended(sites, seen))
     losses = (state_loss(view, snapshot.taken_at_ms) for view in snapshot.partitions)
-    return _Look(snapshot, total_loss(losses, is_source_there=True))
+    return _Look(snapshot, total_loss(losses, is_source_there=True), _on_their_way(snapshot, appended))
 
 
-async def _look_to_replicas(sites: Sites, seen: Snapshot | None) -> _Look:
-    """With what the leaders say that nobody is shown yet. Raises ClientError."""
-    look, appended = await both(_look(sites), _appended(sites, seen))
-    return replace(look, on_their_way=_on_their_way(look.snapshot, appended))
-
-
-async def _too_late(sites: Sites, look: _Look, timeout_s: float, holding: Holding, *, is_frozen: bool) -> FarshoreError:
+async def _too_late(
+    sites: Sites, look: _Look, timeout_s: float, holding: Holding, *, is_frozen: bool, is_still: bool
+) -> FarshoreError:
     snapshot = look.snapshot
     if look.is_mirrored and snapshot.pending_groups:
         return OffsetsPending(snapshot.source, snapshot.pending_groups, timeout_s)
-    if look.is_mirrored and look.on_their_way:
-        return _not_replicated(snapshot, look.on_their_way, timeout_s)
+    if look.is_mirrored and look.on_their_way and (is_frozen or is_still):
+        return _not_replicated(look, timeout_s)
     silent = () if look.is_mirrored else await _silent_workers(sites)
     return (
         holding.error(sites.link.source, timeout_s)
@@ -152,30 +149,34 @@ async def _appended(sites: Sites, seen: Snapshot | None) -> _Appended:
     return await appended_ends(sites.source, [TopicPartition(view.topic, view.partition) for view in there])
 
 
-def _on_their_way(snapshot: Snapshot, appended: _Appended) -> list[str]:
-    """Partitions of which the leader's log goes on behind what was seen, or that did not say how far it goes."""
-    return [
-        view.name
-        for view in snapshot.partitions
-        if view.source_end is not None
-        and not view.is_gone_at_source
-        and not _is_whole(view.source_end, appended.get(TopicPartition(view.topic, view.partition)))
-    ]
+def _on_their_way(snapshot: Snapshot, appended: _Appended) -> dict[str, str]:
+    """Partitions of which the leader's log goes on behind what was seen, or for which it was not asked yet, or did not
+    say how far it goes, with the reason. A cluster that tells that to nobody is not waited for.
+    """
+    found = {}
+    for view in snapshot.partitions:
+        if view.source_end is None or view.is_gone_at_source:
+            continue
+        answer = appended.get(TopicPartition(view.topic, view.partition))
+        if isinstance(answer, ClientError):
+            if answer.retriable:
+                found[view.name] = str(answer)
+        elif answer is None:
+            found[view.name] = "it was not asked yet"
+        elif answer.offset > view.source_end:
+            found[view.name] = ""
+    return found
 
 
-def _is_whole(source_end: int, appended: OffsetAndTimestamp | ClientError | None) -> bool:
-    return isinstance(appended, OffsetAndTimestamp) and appended.offset <= source_end
-
-
-def _named(partitions: Sequence[str]) -> str:
-    return ", ".join(partitions[:PARTITIONS_NAMED]) + (" and others" if len(partitions) > PARTITIONS_NAMED else "")
-
-
-def _not_replicated(snapshot: Snapshot, on_their_way: Sequence[str], timeout_s: float) -> NotDrained:
+def _not_replicated(look: _Look, timeout_s: float) -> NotDrained:
+    where, source = look.on_their_way, look.snapshot.source
+    if reasons := {name: why for name, why in where.items() if why}:
+        text = f"after {timeout_s:.0f} s it is not known how far the logs of {named(sorted(reasons))} at {source} go: "
+        return NotDrained(f"{text}{next(iter(reasons.values()))}; nothing was changed")
     return NotDrained(
-        f"{_named(on_their_way)} at {snapshot.source} had records after {timeout_s:.0f} s that were not at all "
-        "replicas in sync: nobody is shown them, and their producers may yet be told that they are kept; "
-        "nothing was changed",
+        f"{named(sorted(where))} at {source} had records after {timeout_s:.0f} s that not all replicas in sync have, "
+        "or fewer than min.insync.replicas: nobody is shown them, and their producers may yet be told that they are "
+        "kept; nothing was changed",
         hint="bring back the brokers that have replicas of it, or see why they lag; then try again",
     )
 
@@ -184,7 +185,7 @@ def _recreated(snapshot: Snapshot, made_anew: Sequence[str]) -> NotDrained:
     """The mirror brings nothing of a topic that is another one."""
     gaps = " ".join(f"--gap {shlex.quote(name)}" for name in made_anew)
     return NotDrained(
-        f"{_named(made_anew)} at {snapshot.source} was deleted and made anew while it was drained: it is another log "
+        f"{named(made_anew)} at {snapshot.source} was deleted and made anew while it was drained: it is another log "
         "than was mirrored, and the mirror stands still there; nothing was changed",
         hint=f"look at the gaps: `farshore status --link {snapshot.link} --all`; to have the link mirror what is there "
         f"now, behind what the target has: `farshore link resume --link {snapshot.link} {gaps}`; then try again",
@@ -240,7 +241,7 @@ def _not_made(snapshot: Snapshot, timeout_s: float) -> NotDrained | None:
         return None
     where = f"of {snapshot.source} were still not at {snapshot.target}"
     return NotDrained(
-        f"{_named(to_come)} {where} after {timeout_s:.0f} s; nothing was changed",
+        f"{named(to_come)} {where} after {timeout_s:.0f} s; nothing was changed",
         hint=f"`farshore status --link {snapshot.link} --all` says why the mirror does not make them; then try again",
     )
 

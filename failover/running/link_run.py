@@ -16,6 +16,7 @@ from broker.base.time_limits import timeout
 from broker.client.fanout import both
 from broker.wire.vocabulary import TopicPartition
 from failover.errors import GroupsRead, NotMovable, OperationUnderWay, ReadsMore, SkipsMore, TakenOver
+from failover.freezing.choice import Freezing
 from failover.journal.opposite import refuse_opposite
 from failover.limits import DRAINED_HOLDS_S, FENCED_TRIES_MAX, HEARTBEAT_S, LATE_LOOK_S, LATE_WRITES_S, QUIET_S
 from failover.losses.stranded import StrandedRange, stranded_ranges
@@ -79,8 +80,14 @@ class LinkRun:
     """What the steps of one link have found so far; after a `failure` it takes none."""
 
     def __init__(
-        self, move: LinkMove, operation_id: str, drain_timeout_s: float, renew: Callable[[], Awaitable[None]]
+        self,
+        move: LinkMove,
+        operation_id: str,
+        drain_timeout_s: float,
+        freezing: Freezing,
+        renew: Callable[[], Awaitable[None]],
     ) -> None:
+        """`freezing`: of all links of the operation, as it is carried out."""
         self.plan = move.plan
         self.sites = move.sites
         self.snapshot = move.plan.snapshot
@@ -101,6 +108,7 @@ class LinkRun:
         self._move = move
         self._operation_id = operation_id
         self._drain_timeout_s = drain_timeout_s
+        self._freezing = freezing
         self._renew = renew
         self._drained_at_s = self._fenced_at_s = 0.0
         self._fenced: Promotion | None = None
@@ -122,7 +130,7 @@ class LinkRun:
         """Of one that was drained while others took long: producers may have written since, where nothing keeps them
         from it.
         """
-        is_open = not self.plan.freezing.is_enforced and not self.is_promoted
+        is_open = not self._freezing.is_enforced and not self.is_promoted
         return is_open and self._drained_s_ago > DRAINED_HOLDS_S
 
     @property
@@ -155,7 +163,7 @@ class LinkRun:
                 if plan.snapshot.is_promoted:
                     self.snapshot = await settle(self.sites, self._drain_timeout_s)
                 else:
-                    self.snapshot = await drain(self.sites, self._drain_timeout_s, plan.freezing, self.snapshot)
+                    self.snapshot = await drain(self.sites, self._drain_timeout_s, self._freezing, self.snapshot)
                 self._drained_at_s = asyncio.get_running_loop().time()
                 if reading := active_at_source(self.snapshot.groups, plan.left_groups):
                     raise GroupsRead([refusal.subject for refusal in reading], self.sites.link.source.name)

@@ -94,10 +94,11 @@ class _Run:
         tell: Tell,
     ) -> None:
         operation_id = journal.operation_id
-        self._links = [LinkRun(move, operation_id, drain_timeout_s, journal.renew) for move in moves]
         self._journal = journal
         self._operation = moves[0].plan.operation
         self._freezing = joined([move.plan.freezing for move in moves])
+        how = (operation_id, drain_timeout_s, self._freezing, journal.renew)
+        self._links = [LinkRun(move, *how) for move in moves]
         self._steps: Sequence[OperationStep] = ()
         sites = next((move.sites for move in moves if move.sites.source is not None), moves[0].sites)
         self._named = replace(sites.link, name=",".join(move.sites.link.name for move in moves))
@@ -148,6 +149,10 @@ class _Run:
         )
 
     async def _take(self, step: OperationStep) -> None:
+        if step is OperationStep.FREEZE:
+            if self._done:  # nothing is begun for which it could not be said later
+                await self._note_done()
+            await patiently(self._freeze.await_same_leaders)
         starting: dict[str, Any] = {"step": step.value}
         if step is OperationStep.MOVE_GROUPS:
             for link in self._live:
@@ -165,6 +170,7 @@ class _Run:
             case OperationStep.FREEZE:
                 await self._freeze.begin()
                 await patiently(self._freeze.refuse_writes)
+                await patiently(self._freeze.await_same_leaders)
             case OperationStep.DRAIN:
                 await self._drain()
             case OperationStep.FENCE:

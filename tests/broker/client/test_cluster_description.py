@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
+from uuid import UUID
 
 import pytest
 
@@ -78,6 +79,10 @@ def test_nothing_is_found_of_a_cluster_that_is_as_it_should_be() -> None:
         (look(b2=metadata(Partition(0, 2, 6, (1, 2, 3), (1, 2, 3)))), Kind.LEADERS_DIFFER),
         (look(b2=metadata(Partition(0, 1, 4, (1, 2, 3), (1, 2, 3)))), Kind.LEADERS_DIFFER),
         (look(b2=replace(metadata(), topics={})), Kind.LEADERS_DIFFER),
+        (
+            look(b2=replace(metadata(), topics={"t": replace(metadata().topics["t"], topic_id=UUID(int=9))})),
+            Kind.LEADERS_DIFFER,
+        ),
         (look(metadata(Partition(0, NO_LEADER, 6, (1, 2, 3), (1, 2, 3)))), Kind.NO_LEADER),
         (look(metadata(Partition(0, 1, 6, (1, 2, 3), (1, 2)))), Kind.UNDER_REPLICATED),
         (look(replace(metadata(), topic_errors={"x": ErrorCode.UNKNOWN_SERVER_ERROR})), Kind.TOPIC_UNREADABLE),

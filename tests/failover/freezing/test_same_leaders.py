@@ -1,8 +1,8 @@
-"""A freeze that every broker goes by, while some do not know yet of a log that took records before it."""
+"""A source some of whose brokers do not know yet of a log that took records."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,24 +11,34 @@ from uuid import uuid4
 import pytest
 
 from broker.client.cluster import Cluster
-from broker.client.same_leaders import BrokersDiffer
+from broker.client.model import ClusterMetadata
+from broker.client.same_leaders import await_same_leaders
+from broker.client.topics import delete_topics
 from broker.cluster.metadata import TopicState
 from broker.wire.site_role import SiteRole
-from failover.freezing.choice import read_roles
+from broker.wire.vocabulary import NO_LEADER_EPOCH
+from failover.errors import NotDrained
+from failover.freezing.choice import Freezing, read_roles
 from failover.freezing.freeze import Freeze
+from failover.observing.sites import Sites
+from failover.planning.plan import plan_switchover
+from failover.running.steps import OperationStep
 from tests.broker.cluster.test_three_replicas import NODES
-from tests.broker.running_cluster import RunningCluster
+from tests.broker.running_cluster import RunningCluster, until
 from tests.failover.freezing.test_silent_roles import IMPATIENT, three_brokers
-from tests.failover.stage import TOPIC
+from tests.failover.stage import PARTITIONS, TOPIC, Stage, mirrored
 from tests.mirror.harness import make_topic
 
 LAST = NODES[-1]
 
 
 @dataclass
-class Frozen:
-    """A source of three brokers and the freeze of a link from there."""
+class There:
+    """A source of three brokers, and the freeze of a link from there."""
 
+    stage: Stage
+    sites: Sites
+    freezing: Freezing
     freeze: Freeze
     east: RunningCluster
 
@@ -46,18 +56,25 @@ class Frozen:
             topics[topic] = before
         return lambda: topics.update({topic: now})
 
+    def elects(self, topic: str) -> None:
+        """The first broker hears of a newer leader."""
+        topics = self.east.broker(NODES[0]).view.topics
+        (partition,) = topics[topic].partitions
+        topics[topic] = replace(topics[topic], partitions=(replace(partition, leader_epoch=9),))
+
 
 @asynccontextmanager
-async def freezing(folder: Path) -> AsyncIterator[Frozen]:
+async def freezing(folder: Path) -> AsyncIterator[There]:
     async def renew() -> None:
         """The operation is this machine's."""
 
     async with three_brokers(folder) as there:
-        link = there.stage.link
+        stage, link = there.stage, there.stage.link
         async with Cluster(link.source, client_id="farshore-switchover", limits=IMPATIENT) as source:
             await make_topic(source, "other", 1)
-            roles = replace(await read_roles(link, source, there.stage.target), freezes=True)
-            yield Frozen(Freeze(roles, link, (source, there.stage.target), "o-1", renew), there.east)
+            how = replace(await read_roles(link, source, stage.target), freezes=True)
+            freeze = Freeze(how, link, (source, stage.target), "o-1", renew)
+            yield There(stage, replace(stage.sites, source=source), how, freeze, there.east)
 
 
 def _unknown(_now: TopicState) -> None:
@@ -73,25 +90,98 @@ def _of_before(now: TopicState) -> TopicState:
     return replace(now, topic_id=uuid4())
 
 
-@pytest.mark.parametrize("late", [_unknown, _led_by_another, _of_before])
+@pytest.mark.parametrize(
+    ("told", "late"),
+    [
+        (rf"{TOPIC}:0, {TOPIC}:1 is known to broker \d, broker \d, and not to broker {LAST}", _unknown),
+        (f"broker {LAST} names a leader of before for {TOPIC}:0", _led_by_another),
+        (f"{TOPIC} was made anew, and some tell of the one before", _of_before),
+    ],
+)
 async def test_a_source_is_drained_when_each_broker_knows_of_what_any_knows(
-    tmp_path: Path, late: Callable[[TopicState], TopicState | None]
+    tmp_path: Path, told: str, late: Callable[[TopicState], TopicState | None]
 ) -> None:
     """Brokers are told of topics and leaders one after the other, and a leader takes records as soon as it knows of it
     itself. Who looked by a broker that was told late saw a log without them, and called it whole.
     """
     async with freezing(tmp_path) as there:
         tell = there.told_late(TOPIC, late)
-        with pytest.raises(
-            BrokersDiffer, match=rf"brokers of east do not know who leads its partitions \(of {TOPIC}:0"
-        ):
-            await there.freeze.refuse_writes()
-        assert there.roles == {SiteRole.FROZEN}
+        with pytest.raises(NotDrained, match=rf"^brokers of east do not tell the same: {told}, so that .*") as differs:
+            await there.freeze.await_same_leaders()
+        assert differs.value.hint == "see `farshore cluster verify --site east`, then try again"
         tell()
-        await there.freeze.refuse_writes()
+        await there.freeze.await_same_leaders()
+
+
+async def test_who_has_not_heard_that_a_topic_was_deleted_is_waited_for(tmp_path: Path) -> None:
+    async with freezing(tmp_path) as there:
+        gone = there.east.broker(LAST).view.topics[TOPIC]
+        await delete_topics(there.stage.source, [TOPIC])
+        await until(lambda: all(TOPIC not in there.east.broker(node).view.topics for node in NODES))
+        there.east.broker(LAST).view.topics[TOPIC] = gone
+        with pytest.raises(NotDrained, match=rf"is known to broker {LAST}, and not to broker \d, broker \d"):
+            await there.freeze.await_same_leaders()
+        del there.east.broker(LAST).view.topics[TOPIC]
+        await there.freeze.await_same_leaders()
+
+
+async def test_what_came_behind_the_first_question_is_not_waited_for(tmp_path: Path) -> None:
+    """Elections and topics that never end, as while brokers are restarted one by one, would have kept it waiting."""
+
+    class Between(Cluster):
+        """Where it is asked again, something else has changed."""
+
+        async def metadata(self, topics: Iterable[str] | None = None) -> ClusterMetadata:
+            for change in changes:
+                change()
+            changes.clear()
+            return await super().metadata(topics)
+
+    async with freezing(tmp_path) as there:
+        changes: list[Callable[[], None]] = []
+        async with Between(there.stage.link.source, client_id="farshore-switchover", limits=IMPATIENT) as source:
+            learns = there.told_late(TOPIC, _unknown)
+            changes += [learns, lambda: there.elects("other")]
+            await await_same_leaders(source, lambda _: True)
+            assert not changes
+            assert source.leader_epoch(PARTITIONS[0]) == NO_LEADER_EPOCH, "leaders of before would be asked"
 
 
 async def test_what_the_link_does_not_mirror_is_not_waited_for(tmp_path: Path) -> None:
     async with freezing(tmp_path) as there:
         there.told_late("other", _unknown)
-        await there.freeze.refuse_writes()
+        there.told_late("__consumer_offsets", _unknown)
+        await there.freeze.await_same_leaders()
+
+
+async def test_a_switchover_from_brokers_that_differ_closes_nothing(tmp_path: Path) -> None:
+    async with freezing(tmp_path) as there:
+        async with mirrored(there.stage):
+            plan = plan_switchover(await there.sites.look(), freezing=there.freezing)
+            there.told_late(TOPIC, _led_by_another)
+            with pytest.raises(NotDrained):
+                await there.stage.run(plan, there.sites)
+        assert there.roles == {SiteRole.ACTIVE}
+        assert {there.east.broker(node).broker_configs.site.epoch for node in NODES} == {0}
+
+
+async def test_brokers_that_differ_behind_the_freeze_are_let_in_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    closing = Freeze.refuse_writes
+
+    async with freezing(tmp_path) as there:
+
+        async def refuse_writes(self: Freeze) -> None:
+            await closing(self)
+            assert there.roles == {SiteRole.FROZEN}
+            there.told_late(TOPIC, _led_by_another)
+
+        monkeypatch.setattr(Freeze, "refuse_writes", refuse_writes)
+        async with mirrored(there.stage):
+            plan = plan_switchover(await there.sites.look(), freezing=there.freezing)
+            assert OperationStep.FREEZE in plan.steps
+            with pytest.raises(NotDrained):
+                await there.stage.run(plan, there.sites)
+        assert there.roles == {SiteRole.ACTIVE}
+        assert (await there.stage.sites.look()).link_state == "running"

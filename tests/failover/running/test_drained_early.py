@@ -63,7 +63,7 @@ async def test_where_the_logs_ended_at_the_fence_is_asked_again_of_a_link_that_w
     async with two_sites(tmp_path) as stage:
         async with mirrored(stage):
             move = LinkMove(plan_switchover(await stage.sites.look()), stage.sites)
-            run = LinkRun(move, "switchover-1", 20.0, Lease().renew)
+            run = LinkRun(move, "switchover-1", 20.0, move.plan.freezing, Lease().renew)
             await run.take(OperationStep.DRAIN)
         await write(stage.source, PARTITIONS[0], some_records(70_000, 2))
         monkeypatch.setattr("failover.running.link_run.QUIET_S", 0.0)

@@ -39,7 +39,7 @@ async def test_a_source_that_answered_the_plan_is_told_as_it_was_at_the_fence(
 
     plan = plan_failover(ALIVE, allow_data_loss=True, even_if_source_answers=True)
     sites = Sites(LINK, Cluster(LINK.source), Cluster(LINK.target), (), now_ms)
-    run = LinkRun(LinkMove(plan, sites), "failover-1", 1.0, renew)
+    run = LinkRun(LinkMove(plan, sites), "failover-1", 1.0, plan.freezing, renew)
     run.snapshot = replace(ALIVE, source_finding=found, seen_by=seen_by)
     result = result_of("failover-1", run, (), 1.0, SourceEnd(None, (), "", "", (), ()))
     assert (result.source_finding, result.seen_by, result.is_source_open) == (found, seen_by, is_open)
