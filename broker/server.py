@@ -14,6 +14,7 @@ from typing import Final
 
 from broker import descriptors
 from broker.access.failed_logins import FailedLogins
+from broker.access.known_users import KnownUsers
 from broker.access.listeners import Entrance, SecurityProtocol
 from broker.base.door import Arrival
 from broker.base.strangers import Stranger, Strangers
@@ -269,6 +270,7 @@ async def serving(config: BrokerConfig, outside: Outside | None = None) -> Async
                 await broker.ready()
                 listeners.serve_clients()
                 _tell_who_is_let_in(config)
+                _tell_of_super_users(config, users)
                 yield server
                 await broker.leave()
             finally:
@@ -303,3 +305,14 @@ def _tell_who_is_let_in(config: BrokerConfig) -> None:
                 if mechanism in config.sasl_enabled_mechanisms:
                     said = "%s lets clients log in by %s without TLS: their %s pass unencrypted"
                     log.warning(said, listener, mechanism, what)
+
+
+def _tell_of_super_users(config: BrokerConfig, users: KnownUsers) -> None:
+    """Somebody may have set a password for a name before it became a super user's."""
+    known = [user for user in users.stored if f"User:{user}" in config.super_users and not users.is_in_file(user)]
+    if known:
+        log.warning(
+            "super users that log in by a password which was set while brokers ran: %s; take away what no super user "
+            "has set (kafka-configs --delete-config)",
+            ", ".join(sorted(known)),
+        )

@@ -1,7 +1,8 @@
 """AlterUserScramCredentials, v0 (KIP-554): passwords of users, which come salted, set and taken away.
 
 Each user by himself, and once in a request, as Kafka has it. Who stands in the broker's file is changed there alone:
-it goes first, and nobody is to believe that he changed a password which still lets in.
+it goes first, and nobody is to believe that he changed a password which still lets in. And a name that is a super
+user's gets a password from super users alone: with another's, whoever may alter the cluster would log in as one.
 """
 
 from __future__ import annotations
@@ -10,7 +11,9 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Final
 
+from broker.access.authorizer import Rights
 from broker.access.entities import USER, path_of
+from broker.access.principals import ANONYMOUS
 from broker.access.users import Credential, text_of
 from broker.broker import Broker
 from broker.client.security.scram import ITERATIONS_MIN
@@ -57,7 +60,7 @@ async def handle(
             if wanted.pop(one.name, None) is not None:
                 twice = "A user credential cannot be altered twice in the same request"
                 raise CredentialRefused(twice, error_code=ErrorCode.DUPLICATE_RESOURCE)
-            _check(broker, one)
+            _check(broker, one, context.rights)
             wanted[one.name] = one
         except BrokerError as error:
             done[one.name] = error
@@ -69,7 +72,7 @@ async def handle(
     return _answer(done)
 
 
-def _check(broker: Broker, one: Alteration) -> None:
+def _check(broker: Broker, one: Alteration, rights: Rights) -> None:
     """Raises CredentialRefused."""
     if not one.name:
         raise CredentialRefused("Username must not be empty")
@@ -89,6 +92,22 @@ def _check(broker: Broker, one: Alteration) -> None:
         raise CredentialRefused(
             f"{one.name} stands in the broker's sasl_users_file, which goes first: change the password there "
             "(farshore broker user), or take the user out of it"
+        )
+    else:
+        _check_name(broker, one.name, rights)
+
+
+def _check_name(broker: Broker, name: str, rights: Rights) -> None:
+    """Who he is that logs in by that name; `rights` of who sets the password. Raises CredentialRefused.
+
+    A super user may set one for a super user: he gains nothing by it, and may do everything to the cluster anyway.
+    """
+    principal = f"User:{name}"
+    if principal == ANONYMOUS:
+        raise CredentialRefused(f"{name} is who does not log in: take another name")
+    if principal in broker.config.super_users and rights.is_limited:
+        raise CredentialRefused(
+            f"{name} is a super user: who is none may not set a password for him; have a super user do it"
         )
 
 

@@ -27,8 +27,9 @@ from broker.wire.messages.describe_user_scram_credentials import (
     UserName,
 )
 from broker.wire.messages.sasl_authenticate import SaslAuthenticateResponse
+from broker.wire.vocabulary import CLUSTER_NAME, AclOperation, AclResource
 from tests.broker.running_cluster import until
-from tests.broker.server.test_authorizer import LOCKED, client_of
+from tests.broker.server.test_authorizer import LOCKED, SUPER, allow, client_of, create
 from tests.broker.server.test_locked_cluster import NODES, locked_cluster
 from tests.broker.server.test_logins import guarded, log_in, present, shake
 from tests.broker.wire_client import WireClient, connect
@@ -163,6 +164,44 @@ async def test_who_stands_in_the_file_is_changed_there_alone(tmp_path: Path) -> 
         assert result.error_code == ErrorCode.UNACCEPTABLE_CREDENTIAL
         assert "sasl_users_file" in (result.error_message or "")
         assert not await gets_in(server, "shop", FIRST, Mechanism.SCRAM_SHA_512)
+
+
+async def test_who_may_alter_the_cluster_becomes_no_super_user_by_it(tmp_path: Path) -> None:
+    sha, unacceptable = Mechanism.SCRAM_SHA_512, ErrorCode.UNACCEPTABLE_CREDENTIAL
+    settings = {**LOCKED, "super_users": (SUPER, "User:CN=one")}
+    async with guarded(tmp_path, **settings) as server, client_of(server, "reader") as owner, client_of(server) as shop:
+        assert await create(owner, allow(CLUSTER_NAME, AclOperation.ALTER, AclResource.CLUSTER)) == [0]
+        asked = [upsertion(user, FIRST) for user in ("CN=one", "ANONYMOUS", "two")]
+        assert await alter(shop, *asked) == {
+            "CN=one": unacceptable,
+            "ANONYMOUS": unacceptable,
+            "two": ErrorCode.NONE,
+        }
+        assert not await gets_in(server, "CN=one", FIRST, sha)
+        assert await alter(owner, upsertion("CN=one", SECOND)) == {"CN=one": ErrorCode.NONE}
+        assert await alter(shop, upsertion("CN=one", FIRST, SHA_256)) == {"CN=one": unacceptable}
+        assert await gets_in(server, "CN=one", SECOND, sha)
+        assert not await gets_in(server, "CN=one", FIRST, Mechanism.SCRAM_SHA_256)
+        assert await alter(shop, ScramCredentialDeletion("CN=one", SHA_512)) == {"CN=one": ErrorCode.NONE}, (
+            "that lets nobody in"
+        )
+
+
+async def test_nobody_sets_a_password_for_who_does_not_log_in(tmp_path: Path) -> None:
+    async with guarded(tmp_path) as server, client_of(server) as shop:
+        assert await alter(shop, upsertion("ANONYMOUS", FIRST)) == {"ANONYMOUS": ErrorCode.UNACCEPTABLE_CREDENTIAL}
+        assert not await gets_in(server, "ANONYMOUS", FIRST, Mechanism.SCRAM_SHA_512)
+
+
+async def test_a_password_from_before_its_name_was_a_super_users_is_told(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    said = "super users that log in by a password which was set while brokers ran: "
+    async with guarded(tmp_path, **LOCKED) as server, client_of(server, "reader") as owner:
+        await alter(owner, upsertion("CN=two", FIRST), upsertion("other", FIRST))
+    assert said not in caplog.text
+    async with guarded(tmp_path, **{**LOCKED, "super_users": (SUPER, "User:CN=two")}):
+        assert f"{said}CN=two; take away" in caplog.text
 
 
 async def test_what_is_set_at_one_broker_holds_at_all(tmp_path: Path) -> None:
