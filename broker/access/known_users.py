@@ -7,12 +7,13 @@ from collections.abc import Mapping
 from typing import Final
 
 from broker.access.entities import USERS, Entity, entity_of
-from broker.access.users import Credential, Users, credential_of
+from broker.access.users import ITERATIONS, Credential, Users, Work, credential_of, of_plain
 from broker.base.reloaded import AccessInvalid, Reloaded
 from broker.client.security.scram import HASHES
 from broker.client.security.settings import Mechanism
 
 _NOBODY: Final[Mapping[Mechanism, Credential]] = {}
+_NO_FILE: Final[Users] = {}
 
 log = logging.getLogger(__name__)
 
@@ -23,16 +24,32 @@ class KnownUsers:
     def __init__(self, file: Reloaded[Users] | None = None) -> None:
         self._file = file
         self.stored: dict[str, Mapping[Mechanism, Credential]] = {}
+        # Of which contents of the file; None: who is stored has changed since.
+        self._plain_work: tuple[Users, Work] | None = None
 
     def of(self, user: str) -> Mapping[Mechanism, Credential]:
-        found = None if self._file is None else self._file.current().get(user)
+        found = self._in_file().get(user)
         return self.stored.get(user, _NOBODY) if found is None else found
 
     def is_in_file(self, user: str) -> bool:
-        return self._file is not None and user in self._file.current()
+        return user in self._in_file()
+
+    def plain_work(self) -> Work:
+        """What each login by PLAIN takes: of each hash as much as anybody's does. Never empty."""
+        in_file = self._in_file()
+        if self._plain_work is None or self._plain_work[0] is not in_file:
+            most: dict[Mechanism, int] = {}
+            for mechanism, one in map(of_plain, (*in_file.values(), *self.stored.values())):
+                most[mechanism] = max(most.get(mechanism, 0), one.iterations)
+            self._plain_work = in_file, most or {Mechanism.SCRAM_SHA_512: ITERATIONS}
+        return self._plain_work[1]
+
+    def _in_file(self) -> Users:
+        return _NO_FILE if self._file is None else self._file.current()
 
     def take(self, changed: Mapping[str, Mapping[str, str]]) -> None:
         """What is set on users now, by ConfigResource.path."""
+        self._plain_work = None
         for path, values in changed.items():
             user = _user(path)
             if user is not None:

@@ -13,7 +13,7 @@ from broker.access.bearer import BearerServer, TokenCheck
 from broker.access.failed_logins import FailedLogins, LoginFailure
 from broker.access.known_users import KnownUsers
 from broker.access.scram import LoginRefused, ScramServer
-from broker.access.users import ITERATIONS, Credential
+from broker.access.users import ITERATIONS, Credential, is_password, of_plain
 from broker.base.clock import Clock
 from broker.client.security.scram import HASHES
 from broker.client.security.settings import Mechanism
@@ -85,20 +85,24 @@ class Logins:
 
     def credential(self, mechanism: Mechanism, user: str) -> Credential:
         """A made-up one, the same each time, for who is not known: asking does not tell who there is."""
-        found = self._users.of(user).get(mechanism)
-        if found is not None:
-            return found
+        made_up = self._made_up_of(mechanism, user, ITERATIONS)
+        return self._users.of(user).get(mechanism, made_up)
+
+    def _made_up_of(self, mechanism: Mechanism, user: str, iterations: int) -> Credential:
         made_up = hmac.digest(self._made_up, f"{mechanism} {user}".encode(), HASHES[mechanism])
         key = hmac.digest(self._made_up, made_up, HASHES[mechanism])
-        return Credential(made_up[:24], key, key, ITERATIONS)
+        return Credential(made_up[:24], key, key, iterations)
 
     async def is_password(self, user: str, password: str) -> bool:
-        """One at a time, in a thread: it takes milliseconds on purpose."""
-        known = self._users.of(user)
-        mechanism = next(iter(known), Mechanism.SCRAM_SHA_512)
-        one = self.credential(mechanism, user)
+        """One at a time, in a thread: it takes milliseconds on purpose. As many whoever it is, and whether or not there
+        is such a user.
+        """
+        known, work = self._users.of(user), self._users.plain_work()
+        mechanism, iterations = next(iter(work.items()))
+        made_up = self._made_up_of(mechanism, user, iterations)
+        mechanism, one = of_plain(known or {mechanism: made_up})
         async with self._turn:
-            return await asyncio.to_thread(one.is_of, mechanism, password)
+            return await asyncio.to_thread(is_password, password, mechanism, one, work)
 
 
 class _Plain:

@@ -50,6 +50,25 @@ class Credential:
 
 
 Users = Mapping[str, Mapping[Mechanism, Credential]]
+Work = Mapping[Mechanism, int]
+"""Iterations, by hash."""
+
+
+def of_plain(of_user: Mapping[Mechanism, Credential]) -> tuple[Mechanism, Credential]:
+    """The one by which a login by PLAIN is checked."""
+    return next(iter(of_user.items()))
+
+
+def is_password(password: str, mechanism: Mechanism, one: Credential, work: Work) -> bool:
+    """Takes `work`, which is at least what `one` takes: for how long tells nothing of whose that is."""
+    found = one.is_of(mechanism, password)
+    for each, iterations in work.items():
+        if each != mechanism:
+            hashlib.pbkdf2_hmac(HASHES[each], password.encode(), one.salt, iterations)
+        elif iterations > one.iterations:
+            # Without the password, which was hashed once: a long one takes time by itself.
+            hashlib.pbkdf2_hmac(HASHES[each], b"", one.salt, iterations - one.iterations)
+    return found
 
 
 def new_credentials(password: str) -> dict[Mechanism, Credential]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -11,8 +12,8 @@ from hypothesis import strategies as st
 from broker.access.entities import Entity, entity_of, path_of, sanitized
 from broker.access.known_entities import KnownEntities
 from broker.access.known_users import KnownUsers
-from broker.access.users import credential_of, new_credentials, text_of
-from broker.base.reloaded import AccessInvalid
+from broker.access.users import Credential, credential_of, new_credentials, read_users, text_of, write_users
+from broker.base.reloaded import AccessInvalid, Reloaded
 from broker.client.security.scram import HASHES
 from broker.client.security.settings import Mechanism
 from tests.broker.clock import ManualClock
@@ -46,6 +47,21 @@ def test_what_is_no_credential_is_told_without_it(text: str) -> None:
     assert "hunter2" not in str(caught.value)
     with pytest.raises(AccessInvalid):
         credential_of(Mechanism.SCRAM_SHA_512, KAFKAS)
+
+
+def test_a_login_by_plain_takes_what_that_of_anybody_does(tmp_path: Path) -> None:
+    file, sha_512 = tmp_path / "users.json", Mechanism.SCRAM_SHA_512
+    write_users(file, {"both": new_credentials("x")})
+    users = KnownUsers(Reloaded([file], lambda: read_users(file)))
+    assert users.plain_work() == {SHA: 8192}
+    users.take({"users/few": {SHA: KAFKAS}})
+    assert users.plain_work() == {SHA: 8192}
+    users.take({"users/many": {sha_512: text_of(Credential.of(sha_512, "x", b"salt", 16384))}})
+    assert users.plain_work() == {SHA: 8192, sha_512: 16384}
+    users.take({"users/many": {}})
+    write_users(file, {})
+    assert users.plain_work() == {SHA: 4096}
+    assert KnownUsers().plain_work() == {sha_512: 8192}
 
 
 @given(st.fixed_dictionaries({"user": names, "client-id": names}) | st.fixed_dictionaries({"ip": names}))

@@ -1,0 +1,86 @@
+"""Who guesses users and passwords: what he learns, how fast, and whom he holds up. On both event loops."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from broker.access.users import Credential, Users, write_users
+from broker.client.security.scram import ScramClient
+from broker.client.security.settings import Mechanism
+from tests.broker.server.test_logins import GOOD, PASSWORD, USERS, guarded, log_in, present, shake
+from tests.broker.wire_client import connect
+
+
+@pytest.mark.parametrize(
+    "token",
+    [
+        b"",
+        b"\0shop",
+        b"\0shop\0",
+        b"\0\0" + PASSWORD.encode(),
+        b"\0shop\0wrong",
+        b"\0nobody\0" + PASSWORD.encode(),
+        b"reader\0shop\0" + PASSWORD.encode(),
+        GOOD + b"\0",
+        GOOD[:-1],
+        b"\xff" * 30,
+    ],
+)
+async def test_a_wrong_token_of_plain_is_refused_later_than_it_is_known(tmp_path: Path, token: bytes) -> None:
+    async with guarded(tmp_path) as server, connect(server.address) as client:
+        began = asyncio.get_running_loop().time()
+        answer = await log_in(client, token)
+        assert answer.error_code == 58
+        assert asyncio.get_running_loop().time() - began >= 0.099
+        assert PASSWORD not in (answer.error_message or "")
+        assert await client.is_closed()
+
+
+async def test_who_is_not_known_is_asked_as_who_is(tmp_path: Path) -> None:
+    async with guarded(tmp_path) as server:
+
+        async def asked(user: str) -> dict[str, str]:
+            async with connect(server.address) as client:
+                assert await shake(client, "SCRAM-SHA-256") == 0
+                first = ScramClient(Mechanism.SCRAM_SHA_256, user, "x", "abc").begin()
+                text = bytes((await present(client, first)).auth_bytes).decode()
+                return dict(part.split("=", 1) for part in text.split(","))
+
+        known, unknown, again = await asked("shop"), await asked("nobody"), await asked("nobody")
+        assert (unknown["i"], len(unknown["s"])) == (known["i"], len(known["s"]))
+        assert unknown["s"] == again["s"]
+
+
+async def test_a_login_by_plain_takes_the_same_work_whoever_it_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A user who takes less, or more, than who is not known could be told from him by a clock."""
+    few, many = Mechanism.SCRAM_SHA_256, Mechanism.SCRAM_SHA_512
+    users: Users = {
+        **USERS,
+        "few": {few: Credential.of(few, PASSWORD, b"salt", 4096)},
+        "many": {many: Credential.of(many, PASSWORD, b"salt", 16384)},
+    }
+    work, really = Counter[str](), hashlib.pbkdf2_hmac
+    of_passwords = "bytes of passwords"
+
+    def counted(name: str, password: bytes, salt: bytes, iterations: int) -> bytes:
+        work[name] += iterations
+        work[of_passwords] += len(password)
+        return really(name, password, salt, iterations)
+
+    write_users(tmp_path / "other.json", users)
+    monkeypatch.setattr(hashlib, "pbkdf2_hmac", counted)
+    async with guarded(tmp_path, sasl_users_file=tmp_path / "other.json") as server:
+        for user in (*users, "nobody"):
+            for password in (PASSWORD, "x" * len(PASSWORD)):
+                work.clear()
+                async with connect(server.address) as client:
+                    is_in = (await log_in(client, f"\0{user}\0{password}".encode())).error_code == 0
+                assert is_in is (user != "nobody" and password == PASSWORD)
+                assert dict(work) == {"sha256": 8192, "sha512": 16384, of_passwords: 2 * len(PASSWORD)}, user
