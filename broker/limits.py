@@ -87,6 +87,8 @@ LOGIN_REQUEST_BYTES_MAX = 64 * KIB
 # those who begin one and send no more. Who has logged in waits for none of it.
 STRANGERS_BYTES_MAX = STRANGERS_MAX * LOGIN_REQUEST_BYTES_MAX
 LOGIN_MS = 30 * 1000
+# How often one may ask ApiVersions before its login, which no quota counts; clients do once or twice.
+LOGIN_API_VERSIONS_MAX = 10
 # A signed token that tells of many groups has a few KiB.
 TOKEN_BYTES_MAX = 32 * KIB
 # Kafka's connection.failed.authentication.delay.ms; and how long its answer may take to be taken.

@@ -17,7 +17,7 @@ from broker.access.users import ITERATIONS, Credential, is_password, of_plain
 from broker.base.clock import Clock
 from broker.client.security.scram import HASHES
 from broker.client.security.settings import Mechanism
-from broker.limits import LOGIN_REFUSED_MS
+from broker.limits import LOGIN_API_VERSIONS_MAX, LOGIN_REFUSED_MS
 from broker.wire.api import ApiKey
 from broker.wire.errors import ErrorCode
 
@@ -135,6 +135,7 @@ class Login:
         self._mechanism: Mechanism | None = None
         self._exchange: Exchange | None = None
         self._ends_s = inf
+        self._versions_asked = 0
         self.principal: str | None = None
         self.is_bare = False
         """The next frame is a token and nothing else, as a handshake of version 0 has it."""
@@ -164,8 +165,12 @@ class Login:
             return
         if self._exchange is not None:
             raise LoginRefused(f"a request with API key {api_key} in the middle of a login", _TURN)
-        if self.principal is None and api_key != ApiKey.API_VERSIONS:
-            raise LoginRefused(f"a request with API key {api_key} before a login", _TURN)
+        if self.principal is None:
+            if api_key != ApiKey.API_VERSIONS:
+                raise LoginRefused(f"a request with API key {api_key} before a login", _TURN)
+            self._versions_asked += 1
+            if self._versions_asked > LOGIN_API_VERSIONS_MAX:
+                raise LoginRefused(f"more than {LOGIN_API_VERSIONS_MAX} requests of ApiVersions before a login", _TURN)
         if self._clock.boottime() >= self._ends_s:
             raise LoginRefused(f"the session of {self.principal} is over, and no new login came", LoginFailure.SESSION)
 

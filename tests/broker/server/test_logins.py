@@ -23,7 +23,7 @@ from broker.client.security.settings import Mechanism, Sasl, Secret, Security, T
 from broker.client.site import Site
 from broker.client.topics import NewTopic, create_topics
 from broker.config import BrokerConfig
-from broker.limits import LOGIN_MS, LOGIN_REQUEST_BYTES_MAX, TOKEN_BYTES_MAX
+from broker.limits import LOGIN_API_VERSIONS_MAX, LOGIN_MS, LOGIN_REQUEST_BYTES_MAX, TOKEN_BYTES_MAX
 from broker.server import Server
 from broker.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from broker.wire.messages.metadata import MetadataRequest, MetadataResponse
@@ -137,6 +137,20 @@ async def test_before_a_login_only_what_belongs_to_it_is_answered(tmp_path: Path
             async with connect(server.address) as client:
                 await client.send_bytes(struct.pack(">ihhih", 10, key, 0, 1, -1))
                 assert await client.is_closed(), f"API key {key}"
+
+
+async def test_a_stranger_asks_for_versions_a_few_times_and_a_user_as_often_as_ever(tmp_path: Path) -> None:
+    """Quotas pass over strangers: one could keep the broker busy until its time for a login is over."""
+    asked = ApiVersionsRequest("test", "1")
+    async with guarded(tmp_path) as server, connect(server.address) as stranger, connect(server.address) as user:
+        for client in (stranger, user):
+            for _ in range(LOGIN_API_VERSIONS_MAX):
+                assert (await client.ask(asked, 3, ApiVersionsResponse)).error_code == 0
+        await stranger.send(asked, 3)
+        assert await stranger.is_closed()
+        assert (await log_in(user)).error_code == 0
+        for _ in range(LOGIN_API_VERSIONS_MAX + 1):
+            assert (await user.ask(asked, 3, ApiVersionsResponse)).error_code == 0
 
 
 async def test_steps_out_of_order_are_refused(tmp_path: Path) -> None:
