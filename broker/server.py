@@ -15,11 +15,12 @@ from typing import Final
 from broker import descriptors
 from broker.access.failed_logins import FailedLogins
 from broker.access.known_users import KnownUsers
-from broker.access.listeners import Entrance, SecurityProtocol
+from broker.access.listeners import Entrance, Listener, SecurityProtocol
 from broker.base.door import Arrival
 from broker.base.strangers import Stranger, Strangers
 from broker.broker import Broker
 from broker.client.security.settings import Mechanism
+from broker.cluster.metadata import INTER_BROKER_LISTENER
 from broker.config import BrokerConfig
 from broker.connection import Connection
 from broker.connection_errors import ended_by_errors
@@ -292,15 +293,18 @@ def _alone(error: BaseException) -> BaseException:
 
 
 def _tell_who_is_let_in(config: BrokerConfig) -> None:
-    for listener in config.client_listeners():
-        if not listener.is_open_to_others:
-            continue
-        if listener.protocol is SecurityProtocol.PLAINTEXT and not config.authorizer_enable:
+    listeners = [each for each in config.client_listeners() if not config.authorizer_enable]
+    if config.zookeeper is not None and not config.has_inter_broker_tls:
+        # What clients may do is served there, too, and without a login.
+        listeners.append(Listener(INTER_BROKER_LISTENER, config.inter_broker_address))
+    for listener in listeners:
+        if listener.is_open_to_others and listener.protocol is SecurityProtocol.PLAINTEXT:
             log.warning(
                 "%s asks for neither TLS nor a login: whoever reaches it may read, write and delete everything",
                 listener,
             )
-        elif listener.protocol is SecurityProtocol.SASL_PLAINTEXT:
+    for listener in config.client_listeners():
+        if listener.is_open_to_others and listener.protocol is SecurityProtocol.SASL_PLAINTEXT:
             for mechanism, what in ((Mechanism.PLAIN, "passwords"), (Mechanism.OAUTHBEARER, "tokens")):
                 if mechanism in config.sasl_enabled_mechanisms:
                     said = "%s lets clients log in by %s without TLS: their %s pass unencrypted"

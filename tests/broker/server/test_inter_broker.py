@@ -6,15 +6,17 @@ import asyncio
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from broker.access.users import write_users
 from broker.client.errors import ConnectionLost
 from broker.cluster.metadata import CLIENT_LISTENER, INTER_BROKER_LISTENER, BrokerRegistration, Endpoint
 from broker.cluster.peers import Peers
 from broker.cluster.view import ClusterView
 from broker.cluster.zookeeper import layout
-from broker.config import BrokerConfig
+from broker.config import DEFAULT_PORT, BrokerConfig
 from broker.limits import DESCRIPTORS_KEPT
 from broker.listening import CannotListen
 from broker.server import Server
@@ -29,6 +31,7 @@ from tests.broker.on_zookeeper import World
 from tests.broker.running import running_server
 from tests.broker.running_cluster import until
 from tests.broker.server.test_descriptors import room_for
+from tests.broker.server.test_logins import USERS
 from tests.broker.wire_client import batch_of, connect, fetch_request, values_in
 from tests.ports import free_port
 
@@ -49,6 +52,19 @@ async def test_it_is_registered_as_kafka_does(tmp_path: Path) -> None:
     assert document["listener_security_protocol_map"] == {"PLAINTEXT": "PLAINTEXT", "INTERNAL": "PLAINTEXT"}
     assert document["endpoints"] == [f"PLAINTEXT://east:{clients}", f"INTERNAL://east:{port}"]
     assert (document["version"], document["rack"], document["host"], document["port"]) == (5, "a", "east", clients)
+
+
+@pytest.mark.parametrize(("host", "is_told"), [("0.0.0.0", True), ("127.0.0.1", False)])
+async def test_that_it_lets_everybody_in_is_told_also_where_clients_log_in(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, host: str, is_told: bool
+) -> None:
+    write_users(tmp_path / "users.json", USERS)
+    logins: dict[str, Any] = {"sasl_enabled_mechanisms": ("SCRAM-SHA-512",), "sasl_users_file": tmp_path / "users.json"}
+    listeners: dict[str, Any] = {"listeners": ("SASL_PLAINTEXT://127.0.0.1:0",), "inter_broker_listen_host": host}
+    async with World().broker(tmp_path / "data", listen_port=DEFAULT_PORT, **listeners, **logins):
+        pass
+    said = f"INTERNAL://{host}:0 asks for neither TLS nor a login: whoever reaches it may read, write and delete"
+    assert (said in caplog.text) is is_told
 
 
 async def test_each_listener_tells_its_own_addresses_and_serves_clients(tmp_path: Path) -> None:
