@@ -13,7 +13,7 @@ from broker.access.failed_logins import FailedLogins
 from broker.access.known_users import KnownUsers
 from broker.access.listeners import EVERY_INTERFACE, Listener, SecurityProtocol, named_listeners
 from broker.access.logins import OF_PASSWORDS, SERVED_MECHANISMS, Logins
-from broker.access.principals import DEFAULT_RULES, PrincipalRules
+from broker.access.principals import ANONYMOUS, DEFAULT_RULES, PrincipalRules
 from broker.access.users import read_users
 from broker.base.address import Address
 from broker.base.clock import Clock
@@ -359,6 +359,18 @@ class BrokerConfig:
             )
         if not self.super_users and not self.allow_everyone_if_no_acl_found:
             raise ValueError("super_users is missing: there would be nobody who may make the first ACL")
+        for listener in self.client_listeners():
+            if ANONYMOUS in self.super_users and listener.is_open_to_others and self.lets_strangers_in(listener):
+                raise ValueError(
+                    f"super_users has {ANONYMOUS}, and {listener.name} lets in who shows neither a login nor a "
+                    "certificate: whoever reached it would be a super user; take it out of super_users, or give the "
+                    'listener a login (SASL_SSL), or TLS with ssl_client_auth = "required"'
+                )
+
+    def lets_strangers_in(self, listener: Listener) -> bool:
+        """Whether it is not known of everybody who he is that comes by it."""
+        asks_for_certificate = listener.protocol.has_tls and self.ssl_client_auth == ClientAuth.REQUIRED
+        return not (listener.protocol.has_login or asks_for_certificate)
 
     def _check_advertised(self) -> None:
         """Clients dial what they are told: an address that means "every interface" leads them to themselves."""

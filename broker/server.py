@@ -16,6 +16,7 @@ from broker import descriptors
 from broker.access.failed_logins import FailedLogins
 from broker.access.known_users import KnownUsers
 from broker.access.listeners import Entrance, Listener, SecurityProtocol
+from broker.access.principals import ANONYMOUS
 from broker.base.door import Arrival
 from broker.base.strangers import Stranger, Strangers
 from broker.broker import Broker
@@ -312,7 +313,11 @@ def _tell_who_is_let_in(config: BrokerConfig) -> None:
 
 
 def _tell_of_super_users(config: BrokerConfig, users: KnownUsers) -> None:
-    """Somebody may have set a password for a name before it became a super user's."""
+    """That everybody on this machine is one; and somebody may have set a password for a name before it became one's."""
+    for listener in config.client_listeners():
+        if ANONYMOUS in config.super_users and config.lets_strangers_in(listener):
+            said = "super_users has %s: whoever is on this machine may read, write and delete everything by %s"
+            log.warning(said, ANONYMOUS, listener)
     known = [user for user in users.stored if f"User:{user}" in config.super_users and not users.is_in_file(user)]
     if known:
         log.warning(

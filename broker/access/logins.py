@@ -12,6 +12,7 @@ from typing import Final, NamedTuple, Protocol
 from broker.access.bearer import BearerServer, TokenCheck
 from broker.access.failed_logins import FailedLogins, LoginFailure
 from broker.access.known_users import KnownUsers
+from broker.access.principals import ANONYMOUS
 from broker.access.scram import LoginRefused, ScramServer
 from broker.access.users import ITERATIONS, Credential, is_password, of_plain
 from broker.base.clock import Clock
@@ -203,6 +204,9 @@ class Login:
 
     def _logged_in(self, principal: str, ends_ms: int | None) -> int:
         """-> how long the session is, in milliseconds; 0: it has no end."""
+        if principal == ANONYMOUS:
+            # His rights may be for another listener, which asks nobody and is not reached from everywhere.
+            raise LoginRefused(f"Authentication failed: {principal} is who does not log in", LoginFailure.CREDENTIALS)
         if self.principal not in (None, principal):
             raise LoginRefused(
                 "Authentication failed: Cannot change principals during re-authentication", LoginFailure.SESSION

@@ -29,7 +29,7 @@ _SPECIAL: Final = re.compile(r'([,+"\\<>;])')
 
 
 class PrincipalRefused(BrokerError):
-    """A certificate whose name no rule takes."""
+    """A certificate whose name no rule takes, or makes that of who shows none."""
 
     error_code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
     hint = "add a rule for it, or DEFAULT, to ssl_principal_mapping_rules"
@@ -65,7 +65,15 @@ class PrincipalRules:
                 return f"User:{name}"
             found = pattern.fullmatch(name)
             if found is not None:
-                return f"User:{_cased(_replaced(found, replacement), case)}"
+                principal = f"User:{_cased(_replaced(found, replacement), case)}"
+                if principal == ANONYMOUS:
+                    # He may have rights at a listener that this one does not reach.
+                    raise PrincipalRefused(
+                        f"ssl_principal_mapping_rules makes {principal} of the name {name!r}: so is called who shows "
+                        "no certificate",
+                        hint="have another certificate made, or change the rule",
+                    )
+                return principal
         raise PrincipalRefused(f"no rule of ssl_principal_mapping_rules takes the name {name!r}")
 
 

@@ -51,6 +51,14 @@ def test_who_shows_none_is_anonymous(shown: dict[str, object] | None) -> None:
     assert PrincipalRules("").principal(shown) == ANONYMOUS
 
 
+def test_nobody_with_a_certificate_is_called_as_who_shows_none() -> None:
+    shown = {"subject": ((("commonName", "anonymous"),),)}
+    rules = "RULE:^CN=([^,]*).*$/$1/"
+    assert PrincipalRules(rules).principal(shown) == "User:anonymous"
+    with pytest.raises(PrincipalRefused, match="makes User:ANONYMOUS of the name 'CN=anonymous'"):
+        PrincipalRules(f"{rules}U,DEFAULT").principal(shown)
+
+
 @pytest.mark.parametrize("rules", ["default", "RULE:a/b", "RULE:a/b/X", "RULE:(/b/", "DEFAULT DEFAULT", "DEFAULT,x"])
 def test_what_is_no_rule_is_told(rules: str) -> None:
     with pytest.raises(ValueError, match="is no r"):

@@ -41,10 +41,17 @@ from tests.broker.running import running_server
 from tests.broker.running_cluster import until
 from tests.broker.server.test_logins import ALL, PASSWORD, Ahead, guarded, present
 from tests.broker.wire_client import WireClient, batch_of, connect, fetch_request
+from tests.ports import free_port
 
 Acl = tuple[int, str, int, str, str, int, int]
 SUPER, SHOP = "User:reader", "User:shop"
 LOCKED: dict[str, Any] = {"authorizer_enable": True, "super_users": (SUPER,)}
+OPEN_TO_ALL: dict[str, Any] = {"authorizer_enable": True, "super_users": (SUPER, "User:ANONYMOUS")}
+WORDS: dict[str, Any] = {
+    "listeners": ("SASL_PLAINTEXT://h:1",),
+    "sasl_enabled_mechanisms": ALL,
+    "sasl_users_file": Path("u"),
+}
 EVERY = DescribeAclsRequest(1, None, 1, None, None, 1, 1)
 
 
@@ -296,6 +303,16 @@ async def test_denials_are_told_once_a_minute_of_each_principal(
         assert server.broker.acls.authorizer.denials.count == 4, "what was not asked for by name is not denied"
 
 
+async def test_that_everybody_on_this_machine_is_a_super_user_is_told(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    listeners = (f"PLAINTEXT://127.0.0.1:{free_port()}", "SASL_PLAINTEXT://127.0.0.1:0")
+    async with guarded(tmp_path, **OPEN_TO_ALL, listeners=listeners):
+        pass
+    told = [line for line in caplog.messages if line.startswith("super_users has User:ANONYMOUS: whoever is on this")]
+    assert [line.rpartition(" ")[2] for line in told] == [listeners[0]]
+
+
 @pytest.mark.parametrize(
     ("given", "told"),
     [
@@ -305,14 +322,20 @@ async def test_denials_are_told_once_a_minute_of_each_principal(
         ({**LOCKED, "listeners": ("SSL://h:1",), "ssl_certificate_file": Path("c")}, "no listener tells who comes"),
         ({**LOCKED, "super_users": ("reader",)}, "super_users has 'reader'"),
         ({**LOCKED, "super_users": ("User:*",)}, "super_users has 'User:*'"),
+        ({**WORDS, "authorizer_enable": True}, "super_users is missing"),
+        (
+            {**WORDS, **OPEN_TO_ALL, "listeners": ("SASL_PLAINTEXT://127.0.0.1:1", "PLAINTEXT://h:2")},
+            "super_users has User:ANONYMOUS, and PLAINTEXT lets in who shows neither",
+        ),
         (
             {
-                "authorizer_enable": True,
-                "listeners": ("SASL_PLAINTEXT://h:1",),
-                "sasl_enabled_mechanisms": ALL,
-                "sasl_users_file": Path("u"),
+                **OPEN_TO_ALL,
+                "listeners": ("SSL://h:1",),
+                "ssl_certificate_file": Path("c"),
+                "ssl_client_auth": "requested",
+                "ssl_client_ca_file": Path("c"),
             },
-            "super_users is missing",
+            "super_users has User:ANONYMOUS, and SSL lets in who shows neither",
         ),
     ],
 )

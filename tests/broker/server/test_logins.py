@@ -327,6 +327,15 @@ async def test_users_that_change_on_disk_are_taken_and_half_a_file_is_not(tmp_pa
             assert (await log_in(client, f"\0reader\0{PASSWORD}".encode())).error_code == 0
 
 
+async def test_nobody_logs_in_as_who_does_not_log_in(tmp_path: Path) -> None:
+    """He may have rights that are meant for a listener which only this machine reaches."""
+    async with guarded(tmp_path) as server:
+        write_users(tmp_path / "users.json", {**USERS, "ANONYMOUS": USERS["shop"]})
+        async with connect(server.address) as client:
+            assert (await log_in(client, f"\0ANONYMOUS\0{PASSWORD}".encode())).error_code == 58
+            assert await client.is_closed()
+
+
 @pytest.mark.parametrize(("mechanisms", "is_told"), [(ALL, True), (HASHES, False)])
 async def test_passwords_that_pass_unencrypted_are_told(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, mechanisms: tuple[str, ...], is_told: bool

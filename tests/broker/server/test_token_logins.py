@@ -261,6 +261,12 @@ async def test_rights_are_those_of_whom_the_token_names(tmp_path: Path) -> None:
             }
 
 
+async def test_no_token_is_that_of_who_does_not_log_in(tmp_path: Path) -> None:
+    async with guarded(tmp_path) as server, connect(server.address) as client:
+        assert (await log_in(client, a_token("ANONYMOUS"))).error_code == 58
+        assert await client.is_closed()
+
+
 async def test_what_is_offered_is_named(tmp_path: Path) -> None:
     async with guarded(tmp_path) as server, connect(server.address) as client:
         answer = await client.ask(SaslHandshakeRequest("PLAIN"), 1, SaslHandshakeResponse)
