@@ -132,7 +132,7 @@ class Server:
     def _connection(self, entrance: Entrance, host: str) -> Connection:
         if entrance.logins is None:
             return Connection(self, entrance, host)
-        return LoginConnection(self, entrance, host, entrance.logins.begin(), self.strangers_memory)
+        return LoginConnection(self, entrance, host, entrance.logins.begin(host), self.strangers_memory)
 
     def opened(self, connection: Connection) -> None:
         # Its place among strangers is free: who shook hands and is to log in would else need two, and go for himself.

@@ -16,6 +16,8 @@ from broker.access.principals import ANONYMOUS
 from broker.access.scram import LoginRefused, ScramServer
 from broker.access.users import ITERATIONS, Credential, is_password, of_plain
 from broker.base.clock import Clock
+from broker.base.ending import to_its_end
+from broker.base.fair_turns import FairTurns
 from broker.client.security.scram import HASHES
 from broker.client.security.settings import Mechanism
 from broker.limits import LOGIN_API_VERSIONS_MAX, LOGIN_REFUSED_MS
@@ -70,14 +72,15 @@ class Logins:
         self.mechanisms, self.session_ms, self.clock = tuple(mechanisms), session_ms, clock
         self._users, self._tokens = users, tokens
         self._made_up = secrets.token_bytes()
-        self._turn = asyncio.Lock()
+        self._turns = FairTurns()
 
-    def begin(self) -> Login:
-        return Login(self)
+    def begin(self, host: str) -> Login:
+        """Of one who comes from there."""
+        return Login(self, host)
 
-    def exchange(self, mechanism: Mechanism) -> Exchange:
+    def exchange(self, mechanism: Mechanism, host: str) -> Exchange:
         if mechanism is Mechanism.PLAIN:
-            return _Plain(self)
+            return _Plain(self, host)
         if mechanism is Mechanism.OAUTHBEARER:
             tokens = self._tokens
             assert tokens is not None, "the configuration was checked"
@@ -94,16 +97,17 @@ class Logins:
         key = hmac.digest(self._made_up, made_up, HASHES[mechanism])
         return Credential(made_up[:24], key, key, iterations)
 
-    async def is_password(self, user: str, password: str) -> bool:
-        """One at a time, in a thread: it takes milliseconds on purpose. As many whoever it is, and whether or not there
-        is such a user.
+    async def is_password(self, user: str, password: str, host: str) -> bool:
+        """In a thread: it takes milliseconds on purpose, as many whoever it is and whether or not there is such a user.
+        One at a time, to its end also where who asked is gone, and addresses take turns: who tries a thousand
+        passwords holds up no other.
         """
         known, work = self._users.of(user), self._users.plain_work()
         mechanism, iterations = next(iter(work.items()))
         made_up = self._made_up_of(mechanism, user, iterations)
         mechanism, one = of_plain(known or {mechanism: made_up})
-        async with self._turn:
-            return await asyncio.to_thread(is_password, password, mechanism, one, work)
+        async with self._turns.of(host):
+            return await to_its_end(asyncio.to_thread(is_password, password, mechanism, one, work))
 
 
 class _Plain:
@@ -111,8 +115,8 @@ class _Plain:
 
     ends_ms = None
 
-    def __init__(self, logins: Logins) -> None:
-        self._logins = logins
+    def __init__(self, logins: Logins, host: str) -> None:
+        self._logins, self._host = logins, host
         self.user: str | None = None
 
     async def step(self, message: bytes) -> bytes:
@@ -122,7 +126,7 @@ class _Plain:
             raise LoginRefused("Authentication failed: what was sent is not PLAIN") from None
         if for_whom not in ("", user) or not user or not password:
             raise LoginRefused("Authentication failed: PLAIN needs one user name and a password")
-        if not await self._logins.is_password(user, password):
+        if not await self._logins.is_password(user, password, self._host):
             raise LoginRefused("Authentication failed: Invalid username or password", LoginFailure.CREDENTIALS)
         self.user = user
         return b""
@@ -131,8 +135,8 @@ class _Plain:
 class Login:
     """Of one connection: who it is, until when, and what it may ask meanwhile."""
 
-    def __init__(self, logins: Logins) -> None:
-        self._logins, self._clock = logins, logins.clock
+    def __init__(self, logins: Logins, host: str) -> None:
+        self._logins, self._clock, self._host = logins, logins.clock, host
         self._mechanism: Mechanism | None = None
         self._exchange: Exchange | None = None
         self._ends_s = inf
@@ -185,7 +189,7 @@ class Login:
         if mechanism not in self.mechanisms:
             return await self._refused(ErrorCode.UNSUPPORTED_SASL_MECHANISM, LoginFailure.MECHANISM)
         self._mechanism = Mechanism(mechanism)
-        self._exchange = self._logins.exchange(self._mechanism)
+        self._exchange = self._logins.exchange(self._mechanism, self._host)
         self.is_bare = version == 0
         return ErrorCode.NONE
 

@@ -138,9 +138,10 @@ def values_in(data: PartitionData) -> list[str]:
 
 
 @asynccontextmanager
-async def connect(address: str) -> AsyncIterator[WireClient]:
+async def connect(address: str, from_host: str | None = None) -> AsyncIterator[WireClient]:
     host, port = address.rsplit(":", 1)
-    reader, writer = await asyncio.open_connection(host, int(port))
+    local = None if from_host is None else (from_host, 0)
+    reader, writer = await asyncio.open_connection(host, int(port), local_addr=local)
     try:
         yield WireClient(reader, writer)
     finally:

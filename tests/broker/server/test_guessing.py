@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import threading
 from collections import Counter
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
@@ -12,8 +14,13 @@ import pytest
 from broker.access.users import Credential, Users, write_users
 from broker.client.security.scram import ScramClient
 from broker.client.security.settings import Mechanism
+from broker.wire.messages.sasl_authenticate import SaslAuthenticateRequest
+from tests.broker.running_cluster import WAIT_S, until
 from tests.broker.server.test_logins import GOOD, PASSWORD, USERS, guarded, log_in, present, shake
-from tests.broker.wire_client import connect
+from tests.broker.wire_client import WireClient, connect
+
+COUNT = 20
+"""Of those who try passwords at once."""
 
 
 @pytest.mark.parametrize(
@@ -84,3 +91,61 @@ async def test_a_login_by_plain_takes_the_same_work_whoever_it_names(
                     is_in = (await log_in(client, f"\0{user}\0{password}".encode())).error_code == 0
                 assert is_in is (user != "nobody" and password == PASSWORD)
                 assert dict(work) == {"sha256": 8192, "sha512": 16384, of_passwords: 2 * len(PASSWORD)}, user
+
+
+class Held:
+    """Stands in for the work of a password, which is done when `release` is set."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.release = threading.Event()
+        self.passwords, self.running_most = list[bytes](), 0
+        self._running = 0
+        monkeypatch.setattr(hashlib, "pbkdf2_hmac", self._work)
+
+    def _work(self, name: str, password: bytes, salt: bytes, iterations: int) -> bytes:
+        self.passwords.append(password)
+        self._running += 1
+        self.running_most = max(self.running_most, self._running)
+        self.release.wait(WAIT_S)
+        self._running -= 1
+        return b""
+
+
+async def begin_login(client: WireClient, password: str) -> None:
+    assert await shake(client) == 0
+    await client.send(SaslAuthenticateRequest(f"\0shop\0{password}".encode()), 2)
+
+
+@pytest.mark.parametrize(("host", "place"), [("127.0.0.2", 2), ("127.0.0.1", COUNT)])
+async def test_who_tries_many_passwords_holds_up_no_other_address(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, host: str, place: int
+) -> None:
+    held = Held(monkeypatch)
+    async with guarded(tmp_path) as server, AsyncExitStack() as clients:
+        for number in range(COUNT):
+            client = await clients.enter_async_context(connect(server.address))
+            await begin_login(client, f"guess {number}")
+        await until(lambda: sum(each.busy for each in server.connections) == COUNT)
+        honest = await clients.enter_async_context(connect(server.address, host))
+        await begin_login(honest, PASSWORD)
+        await until(lambda: sum(each.busy for each in server.connections) == COUNT + 1)
+        held.release.set()
+        await until(lambda: len(held.passwords) == COUNT + 1)
+        assert held.passwords.index(PASSWORD.encode()) == place
+
+
+async def test_who_has_to_go_ends_no_work_that_was_begun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next one's would begin beside it: who comes again and again had any number of threads to himself."""
+    monkeypatch.setattr("broker.server.STRANGERS_MAX", 1)
+    held = Held(monkeypatch)
+    async with guarded(tmp_path) as server, connect(server.address) as leaving:
+        await begin_login(leaving, "guess")
+        await until(lambda: len(held.passwords) == 1)
+        async with connect(server.address) as next_one:
+            await begin_login(next_one, PASSWORD)
+            assert await leaving.is_closed()
+            await until(lambda: any(each.busy for each in server.connections))
+            await asyncio.to_thread(lambda: None)  # what was begun before it runs by now
+            held.release.set()
+            await until(lambda: len(held.passwords) == 2)
+        assert held.running_most == 1
