@@ -67,6 +67,11 @@ class Authority:
         openssl(self.folder, *words)
 
 
+def self_signed(folder: Path, name: str) -> KeyPair:
+    """What nobody but itself has signed."""
+    return KeyPair(Authority(folder, name).certificate, folder / f"{name}.key")
+
+
 def _pkcs12(certificate: Path, password: str, *words: str) -> Path:
     file = certificate.with_suffix(".p12")
     files = ("-in", certificate.name, "-out", file.name)

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
+from shutil import copytree
 from typing import Any
 
 import pytest
@@ -26,7 +27,7 @@ from tests.broker.running_cluster import RunningCluster, running_cluster, until
 from tests.broker.server.test_authorizer import SHOP, SUPER, allow, client_of, create, delete, described
 from tests.broker.server.test_logins import ALL, USERS
 from tests.broker.wire_client import batch_of
-from tests.certificates import Authority
+from tests.certificates import Authority, KeyPair, self_signed
 
 NODES = (1, 2, 3)
 TIMEOUT_MS = 60_000
@@ -129,16 +130,23 @@ async def test_a_broker_whose_session_ended_reads_them_again(tmp_path: Path) -> 
         assert cluster.sessions[3] is not before
 
 
-@pytest.mark.parametrize("who", ["nobody", "a stranger", "a client"])
+@pytest.mark.parametrize("who", ["nobody", "a stranger", "a client", "himself", "a broker that is over"])
 async def test_who_is_no_broker_does_not_come_as_one(tmp_path: Path, who: str) -> None:
-    authority = Authority(tmp_path / "ca")
+    authority, earlier = Authority(tmp_path / "ca"), tmp_path / "earlier"
+    authority.sign("broker", days=-1)
+    copytree(authority.folder, earlier)
     async with locked_cluster(tmp_path, authority) as cluster:
         endpoint = cluster.broker(1).view.brokers[2].registration.endpoint(INTER_BROKER_LISTENER)
         assert endpoint is not None
         assert endpoint.security_protocol == "SSL"
         security = PLAINTEXT
         if who != "nobody":
-            pair = (authority if who == "a client" else Authority(tmp_path / "other")).sign("shop")
+            pair = {
+                "a stranger": lambda: Authority(tmp_path / "other").sign("shop"),
+                "a client": lambda: authority.sign("shop"),
+                "himself": lambda: self_signed(tmp_path / "own", "broker"),
+                "a broker that is over": lambda: KeyPair(earlier / "broker.pem", earlier / "broker.key"),
+            }[who]()
             security = Security(Tls(authority.certificate, pair.certificate, pair.key))
         limits = ClientLimits(connect_timeout_ms=5_000)
         access = Access("broker 2", endpoint.host, security)

@@ -23,6 +23,7 @@ from broker.client.security.settings import Mechanism, Sasl, Secret, Security, T
 from broker.client.site import Site
 from broker.client.topics import NewTopic, create_topics
 from broker.config import BrokerConfig
+from broker.handlers.table import INTER_BROKER_HANDLERS
 from broker.limits import LOGIN_API_VERSIONS_MAX, LOGIN_MS, LOGIN_REQUEST_BYTES_MAX, TOKEN_BYTES_MAX
 from broker.server import Server
 from broker.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
@@ -82,6 +83,14 @@ async def log_in(client: WireClient, token: bytes = GOOD) -> SaslAuthenticateRes
     return await present(client, token)
 
 
+@asynccontextmanager
+async def refused_late() -> AsyncIterator[None]:
+    """Later than it is known: who guesses guesses slowly."""
+    began_s = asyncio.get_running_loop().time()
+    yield
+    assert asyncio.get_running_loop().time() - began_s >= 0.099
+
+
 async def works(client: WireClient) -> bool:
     return bool((await client.ask(MetadataRequest([]), 12, MetadataResponse)).brokers)
 
@@ -133,10 +142,14 @@ async def test_before_a_login_only_what_belongs_to_it_is_answered(tmp_path: Path
             assert promised > REQUESTS, "clients ask once, before they log in"
             assert (await log_in(client)).error_code == 0
             assert await works(client)
-        for key in sorted(promised - REQUESTS):
+        # With those between brokers, and some that there are not.
+        keys = {*promised, *INTER_BROKER_HANDLERS, -1, 99} - REQUESTS
+        assert keys > {4, 5, 6, 7}
+        for key in sorted(keys):
             async with connect(server.address) as client:
                 await client.send_bytes(struct.pack(">ihhih", 10, key, 0, 1, -1))
                 assert await client.is_closed(), f"API key {key}"
+        assert server.failed_logins.counts == {("none", "out_of_turn"): len(keys)}, "and not as what is malformed"
 
 
 async def test_a_stranger_asks_for_versions_a_few_times_and_a_user_as_often_as_ever(tmp_path: Path) -> None:

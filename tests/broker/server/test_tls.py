@@ -18,7 +18,7 @@ from broker.limits import TLS_HANDSHAKE_MS
 from broker.server import Server
 from tests.broker.running import running_server
 from tests.broker.wire_client import WireClient, batch_of, connect, values_in
-from tests.certificates import Authority, KeyPair
+from tests.certificates import Authority, KeyPair, self_signed
 from tests.ports import free_port
 
 MIB = 1024 * 1024
@@ -131,11 +131,19 @@ async def test_who_fails_at_tls_is_told_why(tmp_path: Path, authority: Authority
     """By TLS's own alert: without it clients see a connection that ends, and come again and again."""
     asked = {"ssl_client_ca_file": authority.certificate, "ssl_client_auth": "required"}
     async with locked(tmp_path, authority.sign("server"), **asked) as server:
-        stranger = Authority(tmp_path / "other").sign("shop")
-        for own, alert in ((None, "CERTIFICATE_REQUIRED"), (stranger, "UNKNOWN_CA")):
+        refused = (
+            (None, "CERTIFICATE_REQUIRED"),
+            (Authority(tmp_path / "other").sign("shop"), "UNKNOWN_CA"),
+            (authority.sign("late", days=-1), "CERTIFICATE_EXPIRED"),
+            (self_signed(tmp_path / "own", "shop"), "UNKNOWN_CA"),
+            (self_signed(tmp_path / "called as the CA", "ca"), "UNKNOWN_CA"),
+        )
+        for own, alert in refused:
             with pytest.raises(ssl.SSLError, match=alert):
                 async with safely(server.address, trusting(authority, own)) as client:
                     await client.create_topic("u")
+        assert "u" not in server.broker.topics
+        assert server.failed_logins.counts == {("SSL", "certificate"): len(refused)}
 
 
 async def test_requested_certificates_may_be_missing_and_never_wrong(tmp_path: Path, authority: Authority) -> None:
@@ -211,6 +219,19 @@ async def test_silence_before_the_handshake_locks_nobody_out(
                 assert (await client.produce("t", batch_of("a"))).error_code == 0
             assert server.refused == {"unauthenticated": 8}
         assert all([await one.is_closed() for one in there]), "a stop does not wait for hands to be shaken"
+
+
+@pytest.mark.parametrize("begun", [b"", b"\x16\x03\x01\x02\x00\x01"])
+async def test_who_shakes_no_hands_is_closed_in_time(
+    tmp_path: Path, authority: Authority, monkeypatch: pytest.MonkeyPatch, begun: bytes
+) -> None:
+    assert TLS_HANDSHAKE_MS <= 30_000, "what docs/security.md promises"
+    monkeypatch.setattr("broker.server.TLS_HANDSHAKE_MS", 100)
+    async with locked(tmp_path, authority.sign("server")) as server, connect(server.address) as silent:
+        await silent.send_bytes(begun)
+        assert await silent.is_closed()
+        async with safely(server.address, trusting(authority)) as client:
+            await client.create_topic("t")
 
 
 async def test_who_shakes_no_hands_is_one_of_his_addresses_connections(tmp_path: Path, authority: Authority) -> None:

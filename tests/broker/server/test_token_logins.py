@@ -26,7 +26,7 @@ from broker.wire.messages.metadata import MetadataRequest
 from broker.wire.messages.sasl_authenticate import SaslAuthenticateResponse
 from broker.wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from tests.broker.running import running_server
-from tests.broker.server.test_logins import PASSWORD, USERS, Ahead, present, shake, works
+from tests.broker.server.test_logins import PASSWORD, USERS, Ahead, present, refused_late, shake, works
 from tests.broker.wire_client import WireClient, connect
 from tests.issuer import AUDIENCE, ISSUER, a_token, claims_of, ec_key, rsa_key, said, signed, unsigned, write_keys
 
@@ -56,7 +56,8 @@ async def refusal(client: WireClient, token: str) -> str:
     challenge = await log_in(client, token)
     assert (challenge.error_code, challenge.session_lifetime_ms) == (0, 0)
     assert json.loads(bytes(challenge.auth_bytes))["status"] in ("invalid_token", "insufficient_scope")
-    answer = await present(client, b"\x01")
+    async with refused_late():
+        answer = await present(client, b"\x01")
     assert (answer.error_code, bytes(answer.auth_bytes)) == (58, b"")
     assert await client.is_closed()
     return answer.error_message or ""
