@@ -184,6 +184,8 @@ class Broker:
         await self.broker_configs.learn()
         await self.acls.learn()
         await self.entities.learn()
+        if self.config.sasl_enabled_mechanisms:
+            self.users.secret = await self._store.secret()
         if self.config.site_start_frozen:
             await self.broker_configs.freeze_where_nobody_was()
         # Before any controller can know of this life of ours: one that was followed may not have noticed yet.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import secrets
 from collections.abc import Mapping
 from typing import Final
 
@@ -23,6 +24,8 @@ class KnownUsers:
 
     def __init__(self, file: Reloaded[Users] | None = None) -> None:
         self._file = file
+        self.secret = secrets.token_bytes()
+        """What is made up for who is not known is made of it; the cluster's, as soon as that is read."""
         self.stored: dict[str, Mapping[Mechanism, Credential]] = {}
         # Of which contents of the file; None: who is stored has changed since.
         self._plain_work: tuple[Users, Work] | None = None

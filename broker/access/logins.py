@@ -71,7 +71,6 @@ class Logins:
         self.failed = failed
         self.mechanisms, self.session_ms, self.clock = tuple(mechanisms), session_ms, clock
         self._users, self._tokens = users, tokens
-        self._made_up = secrets.token_bytes()
         self._turns = FairTurns()
 
     def begin(self, host: str) -> Login:
@@ -88,13 +87,16 @@ class Logins:
         return ScramServer(mechanism, lambda user: self.credential(mechanism, user), secrets.token_urlsafe(NONCE_BYTES))
 
     def credential(self, mechanism: Mechanism, user: str) -> Credential:
-        """A made-up one, the same each time, for who is not known: asking does not tell who there is."""
+        """For who is not known a made-up one, the same each time and at each broker of the cluster, as that of a user
+        is: asking does not tell who there is.
+        """
         made_up = self._made_up_of(mechanism, user, ITERATIONS)
         return self._users.of(user).get(mechanism, made_up)
 
     def _made_up_of(self, mechanism: Mechanism, user: str, iterations: int) -> Credential:
-        made_up = hmac.digest(self._made_up, f"{mechanism} {user}".encode(), HASHES[mechanism])
-        key = hmac.digest(self._made_up, made_up, HASHES[mechanism])
+        secret = self._users.secret
+        made_up = hmac.digest(secret, f"{mechanism} {user}".encode(), HASHES[mechanism])
+        key = hmac.digest(secret, made_up, HASHES[mechanism])
         return Credential(made_up[:24], key, key, iterations)
 
     async def is_password(self, user: str, password: str, host: str) -> bool:

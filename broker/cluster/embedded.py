@@ -46,9 +46,7 @@ FILE_NAME = "metadata.json"
 
 
 class EmbeddedMetadataStore:
-    """A MetadataStore for the one process that holds the lock of the data directory. It is always granted the
-    controllership.
-    """
+    """For the one process that holds the lock of the data directory, which is always granted the controllership."""
 
     def __init__(self, path: Path, contents: Contents, disk: Disk) -> None:
         """Use `open`."""
@@ -136,6 +134,9 @@ class EmbeddedMetadataStore:
 
     async def controller_epoch(self) -> int:
         return self._contents.controller_epoch
+
+    async def secret(self) -> bytes:
+        return self._contents.secret
 
     async def configs(self, resource: ConfigResource) -> Configs:
         if resource.entity_type == "topics":

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from broker.access.acls import AclBinding, ResourcePattern
-from broker.cluster.metadata import Configs, DeletedTopic, PartitionState, PatternAcls, TopicState
+from broker.cluster.metadata import Configs, DeletedTopic, PartitionState, PatternAcls, TopicState, new_secret
 from broker.cluster.metadata_store import MetadataUnreadable
 from broker.wire.vocabulary import TopicPartition
 
@@ -34,6 +34,8 @@ class Contents:
     preferred_elections: frozenset[TopicPartition] = frozenset()
     deleted_topics: Mapping[uuid.UUID, DeletedTopic] = field(default_factory=dict)
     acls: Mapping[ResourcePattern, PatternAcls] = field(default_factory=dict)
+    secret: bytes = field(default_factory=new_secret, repr=False)
+    """One that is not in the file yet is there with the next change, before anybody is served."""
 
 
 Encoded = dict[str, tuple[TopicState, str]]
@@ -49,6 +51,7 @@ def encode(contents: Contents, earlier: Encoded) -> tuple[str, Encoded]:
     document = {
         "format": FORMAT,
         "cluster_id": contents.cluster_id,
+        "secret": contents.secret.hex(),
         "next_producer_id": contents.next_producer_id,
         "broker_epoch": contents.broker_epoch,
         "controller_epoch": contents.controller_epoch,
@@ -90,6 +93,7 @@ def decode(data: bytes, path: Path) -> Contents:
             preferred_elections=frozenset(TopicPartition(*each) for each in document.get("preferred_elections", ())),
             deleted_topics={t.topic_id: t for t in map(_decode_deleted, document.get("deleted_topics", ()))},
             acls=dict(map(_decode_acls, document.get("acls", ()))),
+            secret=bytes.fromhex(document["secret"]) if "secret" in document else new_secret(),
         )
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise MetadataUnreadable(f"{path} cannot be read: {error!r}") from error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import secrets
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -22,6 +23,7 @@ CLIENT_LISTENER: Final = "PLAINTEXT"
 INTER_BROKER_LISTENER: Final = "INTERNAL"
 """The name of the one for the brokers of the cluster."""
 DEFAULT_ENTITY: Final = "<default>"
+SECRET_BYTES: Final = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,3 +202,8 @@ class Written(NamedTuple):
 def new_cluster_id() -> str:
     """A cluster id as Kafka makes them: a random UUID, 22 characters of URL-safe base64."""
     return base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+
+
+def new_secret() -> bytes:
+    """Nobody can guess it."""
+    return secrets.token_bytes(SECRET_BYTES)

@@ -133,6 +133,12 @@ class MetadataStore(Protocol):
         """Of the newest controller, also when it is gone."""
         ...
 
+    async def secret(self) -> bytes:
+        """The same at all brokers of the cluster, in all their lives, and known to nobody who does not read what the
+        store holds; made at random when it is first asked for.
+        """
+        ...
+
     async def configs(self, resource: ConfigResource) -> Configs: ...
 
     async def config_names(self, entity_type: str) -> Collection[str]:

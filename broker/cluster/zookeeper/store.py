@@ -23,7 +23,7 @@ from broker.cluster.metadata import (
     Written,
 )
 from broker.cluster.metadata_store import MetadataUnreadable
-from broker.cluster.zookeeper import acls, deletions, foundation, membership, requests, topics
+from broker.cluster.zookeeper import acls, deletions, foundation, membership, requests, secret, topics
 from broker.cluster.zookeeper.errors import SessionExpired
 from broker.cluster.zookeeper.kept_session import Connect, KeptSession
 from broker.cluster.zookeeper.seen import Seen
@@ -89,6 +89,9 @@ class ZooKeeperMetadataStore(KeptSession):
     async def controller_epoch(self) -> int:
         await self._asked(lambda zk, again: catch_up(zk))
         return (await self._asked(lambda zk, again: membership.read_controller_epoch(zk)))[0]
+
+    async def secret(self) -> bytes:
+        return await self._asked(lambda zk, again: secret.read_secret(zk))
 
     async def configs(self, resource: ConfigResource) -> Configs:
         return await self._asked(lambda zk, again: requests.read_configs(zk, resource))

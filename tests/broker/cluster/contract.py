@@ -13,6 +13,7 @@ from broker.access.acls import AclBinding, ResourcePattern
 from broker.cluster.metadata import (
     DEFAULT_ENTITY,
     NO_LEADER,
+    SECRET_BYTES,
     UNWRITTEN,
     BrokerRegistration,
     Change,
@@ -66,6 +67,12 @@ class MetadataStoreContract:
         assert again.cluster_id == store.cluster_id
         assert made.configs == {"retention": "x"}
         assert [state.version for state in made.partitions] == [0, 0]
+
+    async def test_the_cluster_has_one_secret_in_all_lives_of_its_brokers(self, open: Open) -> None:
+        store = await open()
+        secret = await store.secret()
+        assert len(secret) == SECRET_BYTES
+        assert await store.secret() == await (await open()).secret() == secret
 
     async def test_a_name_is_given_once(self, open: Open) -> None:
         store = await open()

@@ -135,6 +135,7 @@ async def test_a_file_from_before_the_clusters_is_read(tmp_path: Path) -> None:
     assert read.partitions == (PartitionState(1, 4, (1,), (1,), version=0),)
     assert (read.configs, read.version, read.config_version) == ({"a": "b"}, 6, 0)
     assert await store.allocate_producer_ids(1, 1) == range(2000, 2001)
+    assert await store.secret() == await EmbeddedMetadataStore.open(tmp_path).secret(), "written with the first change"
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"format": 99}', '{"format": 1, "topics": 3}'])

@@ -59,6 +59,16 @@ async def opened(server: FakeZooKeeper) -> ZooKeeperMetadataStore:
     return await ZooKeeperMetadataStore.open(connect, server.clock)
 
 
+async def test_of_brokers_that_find_no_secret_one_makes_it_for_all(server: FakeZooKeeper) -> None:
+    stores = [await opened(server) for _ in range(3)]
+    (secret,) = set(await asyncio.gather(*(store.secret() for store in stores)))
+    hand = server.connect()
+    await hand.set("/farshore/secret", b"")
+    (another,) = set(await asyncio.gather(*(store.secret() for store in stores)))
+    assert len(another) == len(secret)
+    assert another != secret
+
+
 class TestZooKeeper(MetadataStoreContract):
     @pytest.fixture
     def open(self, server: FakeZooKeeper) -> Open:

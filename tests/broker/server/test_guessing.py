@@ -14,10 +14,13 @@ import pytest
 from broker.access.users import Credential, Users, write_users
 from broker.client.security.scram import HASHES, ScramClient
 from broker.client.security.settings import Mechanism
+from broker.server import Server
 from broker.wire.messages.sasl_authenticate import SaslAuthenticateRequest
 from tests.broker.running_cluster import WAIT_S, until
+from tests.broker.server.test_locked_cluster import locked_cluster
 from tests.broker.server.test_logins import GOOD, PASSWORD, USERS, guarded, log_in, present, refused_late, shake
 from tests.broker.wire_client import WireClient, connect
+from tests.certificates import Authority
 
 COUNT = 20
 """Of those who try passwords at once."""
@@ -64,19 +67,33 @@ async def test_a_wrong_proof_of_scram_is_refused_later_than_it_is_known(
         assert await client.is_closed()
 
 
+async def asked(server: Server, user: str) -> tuple[str, str]:
+    """Before he shows that he knows a password -> the salt, in base64, and iterations."""
+    async with connect(server.address) as client:
+        assert await shake(client, "SCRAM-SHA-256") == 0
+        first = ScramClient(Mechanism.SCRAM_SHA_256, user, "x", "abc").begin()
+        text = bytes((await present(client, first)).auth_bytes).decode()
+        said = dict(part.split("=", 1) for part in text.split(","))
+        return said["s"], said["i"]
+
+
 async def test_who_is_not_known_is_asked_as_who_is(tmp_path: Path) -> None:
     async with guarded(tmp_path) as server:
+        known, unknown, other = [await asked(server, user) for user in ("shop", "nobody", "none")]
+        assert (len(unknown[0]), unknown[1]) == (len(known[0]), known[1])
+        assert unknown != other
+        assert await asked(server, "nobody") == unknown
+    async with guarded(tmp_path) as server:
+        assert await asked(server, "nobody") == unknown, "as with a user a restart changes nothing"
+    (tmp_path / "another cluster").mkdir()
+    async with guarded(tmp_path / "another cluster") as server:
+        assert await asked(server, "nobody") != unknown
 
-        async def asked(user: str) -> dict[str, str]:
-            async with connect(server.address) as client:
-                assert await shake(client, "SCRAM-SHA-256") == 0
-                first = ScramClient(Mechanism.SCRAM_SHA_256, user, "x", "abc").begin()
-                text = bytes((await present(client, first)).auth_bytes).decode()
-                return dict(part.split("=", 1) for part in text.split(","))
 
-        known, unknown, again = await asked("shop"), await asked("nobody"), await asked("nobody")
-        assert (unknown["i"], len(unknown["s"])) == (known["i"], len(known["s"]))
-        assert unknown["s"] == again["s"]
+async def test_who_is_not_known_is_asked_the_same_by_all_brokers(tmp_path: Path) -> None:
+    async with locked_cluster(tmp_path, Authority(tmp_path / "ca")) as cluster:
+        for user in ("shop", "nobody"):
+            assert len({await asked(server, user) for server in cluster.servers.values()}) == 1
 
 
 async def test_a_login_by_plain_takes_the_same_work_whoever_it_names(
