@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import groupby
 from typing import Final, NamedTuple, TypeVar
 
@@ -92,7 +93,7 @@ async def known_denials(cluster: Cluster, behind: Collection[WriteDenial] = ()) 
     while True:
         try:
             await cluster.metadata(())
-            told = await ask_each_broker(cluster, _known)
+            told = await ask_each_broker(cluster, partial(_known, cluster))
             said, failures = split_failures(told)
             if not said:
                 raise next(iter(failures.values()))
@@ -171,7 +172,8 @@ async def await_denials(
 
     await await_every_broker(
         cluster,
-        lambda: ask_each_broker(cluster, _known, laggard_ms=cluster.limits.retry_timeout_ms),  # slow is not silent
+        # Slow is not silent.
+        lambda: ask_each_broker(cluster, partial(_known, cluster), laggard_ms=cluster.limits.retry_timeout_ms),
         lambda found: found.issuperset(present) and found.isdisjoint(absent),
         not_everywhere,
     )
@@ -220,10 +222,10 @@ async def topic_operations(cluster: Cluster, topics: Iterable[str]) -> dict[int,
         await retry.pause(next(iter(failures.values())))
 
 
-async def _known(connection: Connection) -> frozenset[WriteDenial]:
+async def _known(cluster: Cluster, connection: Connection) -> frozenset[WriteDenial]:
     answer = await connection.request(DescribeAclsRequest(*_denial(None, None)))
     if answer.error_code:
-        raise KafkaError(answer.error_code, "ACLs of topics", answer.error_message)
+        raise KafkaError(answer.error_code, f"ACLs of topics at {cluster.site.name}", answer.error_message)
     return frozenset(
         WriteDenial(resource.resource_name, acl.principal) for resource in answer.resources for acl in resource.acls
     )

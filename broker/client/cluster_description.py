@@ -269,7 +269,8 @@ async def _log_dirs(cluster: Cluster, node_ids: Iterable[int]) -> LogDirs:
         else:
             found[node_id] = answer.results
             if answer.error_code:
-                found[node_id] = KafkaError(answer.error_code, f"broker {node_id} does not tell what is on its disks")
+                what = f"broker {node_id} of {cluster.site.name} does not tell what is on its disks"
+                found[node_id] = KafkaError(answer.error_code, what)
 
     async with asyncio.TaskGroup() as tasks:
         for node_id in node_ids:

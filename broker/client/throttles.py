@@ -24,7 +24,7 @@ async def throttles_left(cluster: Cluster, configs: Mapping[str, Mapping[str, Co
         connection = await cluster.controller()
         answer = await connection.request(ListPartitionReassignmentsRequest(topics=None))
         if answer.error_code:
-            raise KafkaError(answer.error_code, "partitions that move", answer.error_message)
+            raise KafkaError(answer.error_code, f"partitions that move at {cluster.site.name}", answer.error_message)
         moving = {topic.name for topic in answer.topics}
     except ClientError as error:
         known = f"whether a partition of it moves is not known: {error}"

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from typing import Final
 
 from broker.client.errors import KafkaError
-from broker.client.security.settings import Security
 from broker.client.site import Site
 from broker.wire.errors import ErrorCode
 
+_NOBODY: Final = "whoever comes without a name (User:ANONYMOUS)"
 MISSING_RIGHT = frozenset(code for code in ErrorCode if code.name.endswith("_AUTHORIZATION_FAILED"))
 
 
@@ -19,18 +20,11 @@ def told_principals(errors: Iterable[BaseException], sites: Callable[[], Mapping
     missing = [str(error) for error in errors if isinstance(error, KafkaError) and error.code in MISSING_RIGHT]
     if not missing:
         return ""
-    known = {name: who for name, site in sites().items() if (who := _principal(site.security))}
-    named = {name: who for name, who in known.items() if any(name in _words_of(text) for text in missing)}
-    return ", ".join(f"{who} at {name}" for name, who in (named or known).items())
+    comes_as = {name: site.security.principal for name, site in sites().items()}
+    named = [name for name in comes_as if any(name in _words_of(text) for text in missing)]
+    asked = named or [name for name, who in comes_as.items() if who]
+    return ", ".join(f"{comes_as[name] or _NOBODY} at {name}" for name in asked)
 
 
 def _words_of(text: str) -> set[str]:
     return {word.strip(".,:;()") for word in text.split()}
-
-
-def _principal(security: Security) -> str:
-    if security.sasl is not None:
-        return security.sasl.principal
-    if security.tls is not None and security.tls.certificate_file is not None:
-        return f"the subject of {security.tls.certificate_file}"
-    return ""

@@ -192,6 +192,15 @@ class Security:
         inner = "SSL" if self.tls is not None else "PLAINTEXT"
         return f"SASL_{inner}" if self.sasl is not None else inner
 
+    @property
+    def principal(self) -> str:
+        """As whom farshore comes, in words; "" where the broker is told nobody's name."""
+        if self.sasl is not None:
+            return self.sasl.principal
+        if self.tls is not None and self.tls.certificate_file is not None:
+            return f"the subject of {self.tls.certificate_file}"
+        return ""
+
 
 PLAINTEXT: Final = Security()
 

@@ -11,7 +11,7 @@ from broker.base.address import Address
 from broker.client.errors import AccessRefused, CertificateRefused, SecretUnreadable, SecurityInvalid, TlsRefused
 from broker.client.security.keystores import authorities, load_own_pair
 from broker.client.security.places import path_of
-from broker.client.security.settings import Access, Tls, TlsVersion
+from broker.client.security.settings import Access, Security, Tls, TlsVersion
 
 _VERSIONS: Final = {TlsVersion.TLS_1_2: ssl.TLSVersion.TLSv1_2, TlsVersion.TLS_1_3: ssl.TLSVersion.TLSv1_3}
 
@@ -67,33 +67,44 @@ def tls_refusal(error: ssl.SSLError, address: Address, access: Access) -> Access
     """What a failed handshake means for an operator."""
     where = f"site {access.site} at {address}"
     if isinstance(error, ssl.SSLCertVerificationError):
-        if error.verify_code in _OTHER_NAME:
-            return CertificateRefused(
-                f"{where} shows a certificate that is not for {access.server_name}",
-                "write the name that the certificate has into bootstrap_servers (and the broker's advertised "
-                "listeners), or have a certificate made for this one",
-            )
-        if error.verify_code == _EXPIRED:
-            return CertificateRefused(
-                f"{where} shows a certificate that has expired",
-                "have it renewed there; farshore then goes on by itself",
-            )
-        if error.verify_code == _NOT_YET_VALID:
-            return CertificateRefused(f"{where} shows a certificate that is not valid yet", "compare both clocks")
-        why = f"no authority of {_authorities(access)} has signed: {error.verify_message}"
-        return CertificateRefused(
-            f"{where} shows a certificate that {why}",
-            "name the CA's certificate as ca_file of the site's security",
-        )
+        what, hint = _not_believed(error, access)
+        return CertificateRefused(f"{where} shows a certificate that {what}; {_who_comes(access.security)}", hint)
     reason = error.reason or str(error)
     if "ALERT" in reason and any(word in reason for word in ("CERT", "UNKNOWN_CA", "ACCESS_DENIED")):
+        # Whom the certificate itself would have named is told by its file.
+        who = f"; {_who_comes(access.security)}" if access.security.sasl is not None else ""
         return CertificateRefused(
-            f"{where} does not take {_own_certificate(access)}: {reason}",
+            f"{where} does not take {_own_certificate(access)}: {reason}{who}",
             "name certificate_file and key_file of the site's security, signed by a CA that the brokers trust",
         )
     if reason in ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "RECORD_LAYER_FAILURE"):
         return TlsRefused(f"{where} does not speak TLS", "name the address of a listener for SSL, or another protocol")
     return TlsRefused(f"{where} and farshore agree on no TLS: {reason}")
+
+
+def _not_believed(error: ssl.SSLCertVerificationError, access: Access) -> tuple[str, str]:
+    """What is wrong with a broker's certificate, and the next step."""
+    if error.verify_code in _OTHER_NAME:
+        return (
+            f"is not for {access.server_name}",
+            "write the name that the certificate has into bootstrap_servers (and the broker's advertised "
+            "listeners), or have a certificate made for this one",
+        )
+    if error.verify_code == _EXPIRED:
+        return "has expired", "have it renewed there; farshore then goes on by itself"
+    if error.verify_code == _NOT_YET_VALID:
+        return "is not valid yet", "compare both clocks"
+    return (
+        f"no authority of {_authorities(access)} has signed: {error.verify_message}",
+        "name the CA's certificate as ca_file of the site's security",
+    )
+
+
+def _who_comes(security: Security) -> str:
+    """TLS fails before anybody is named."""
+    if not security.principal:
+        return "farshore comes as nobody by name"
+    return f"farshore comes as {security.principal}, which it had not told yet"
 
 
 def _authorities(access: Access) -> str:

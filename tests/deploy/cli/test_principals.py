@@ -26,6 +26,7 @@ SITES = {
         (ErrorCode.TOPIC_AUTHORIZATION_FAILED, "configs of flights at east", "user shop at east"),
         (ErrorCode.GROUP_AUTHORIZATION_FAILED, "group g at west", "the subject of mirror.pem at west"),
         (ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "ACLs", "user shop at east, the subject of mirror.pem at west"),
+        (ErrorCode.TOPIC_AUTHORIZATION_FAILED, "t at north", "whoever comes without a name (User:ANONYMOUS) at north"),
         (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "flights at east", ""),
     ],
 )

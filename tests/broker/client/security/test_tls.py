@@ -127,7 +127,14 @@ async def test_a_certificate_for_another_host(authority: Authority) -> None:
 async def test_a_certificate_that_has_expired(authority: Authority) -> None:
     refused = await refusal(context(authority.sign("old", days=-1)), Tls(authority.certificate))
     assert isinstance(refused, CertificateRefused)
-    assert "has expired" in str(refused)
+    assert str(refused).endswith("has expired; farshore comes as nobody by name")
+
+
+async def test_who_comes_is_told_though_the_broker_never_heard_it(authority: Authority, client: KeyPair) -> None:
+    shown = context(authority.sign("older", days=-1))
+    own = Tls(authority.certificate, client.certificate, client.key)
+    told = str(await refusal(shown, own))
+    assert told.endswith(f"farshore comes as the subject of {client.certificate}, which it had not told yet")
 
 
 async def test_a_certificate_of_nobody_known(tmp_path: Path, authority: Authority) -> None:
