@@ -5,6 +5,7 @@ Certificates and keys travel in the options, not as files: Spark's executors may
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
@@ -24,8 +25,8 @@ from broker.client.security.settings import (
 from monitoring.errors import AuditError
 
 REDACTED: Final = {
-    "spark.redaction.regex": "(?i)secret|password|token|access[.]?key|jaas|keystore",
-    "spark.sql.redaction.options.regex": "(?i)url|password|jaas|keystore",
+    "spark.redaction.regex": "(?i:secret|password|token|access[.]?key|jaas|keystore)",
+    "spark.sql.redaction.options.regex": "(?i:url|password|jaas|keystore)",
 }
 """Settings of Spark by which neither its log nor its UI, its event log or a plan shows what these options hold."""
 _MODULES: Final = {
@@ -36,6 +37,14 @@ _MODULES: Final = {
 }
 _GETS_TOKENS: Final = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginCallbackHandler"
 _PROTOCOLS: Final = {TlsVersion.TLS_1_2: "TLSv1.3,TLSv1.2", TlsVersion.TLS_1_3: "TLSv1.3"}
+
+
+def redacting(chosen: Mapping[str, str]) -> dict[str, str]:
+    """REDACTED, and beside it what the operator chose for the same: by that alone Spark would show passwords.
+
+    His stands last: a flag or a quote in it holds up to its end, and so for nothing of ours.
+    """
+    return {name: f"{ours}|{chosen[name]}" if chosen.get(name) else ours for name, ours in REDACTED.items()}
 
 
 def require_reachable(site: str, security: Security) -> None:

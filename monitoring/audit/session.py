@@ -20,7 +20,7 @@ from pyspark import SparkContext
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from monitoring.audit.locked import REDACTED
+from monitoring.audit.locked import redacting
 from monitoring.errors import SparkFailed
 
 JAVA_STOP_S = 30.0
@@ -44,7 +44,8 @@ LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
 class SparkSettings:
     """How to reach Spark. `jars` empty: the connector is resolved by Maven coordinates, at PySpark's own version.
 
-    `packages` are Maven coordinates besides, `options` Spark's own settings, which come before ours.
+    `packages` are Maven coordinates besides, `options` Spark's own settings, which come before ours,
+    but beside ours where they say what Spark is not to show.
     `log_file` is where this process's standard error goes: an error names it.
     """
 
@@ -126,7 +127,6 @@ def spark_options(settings: SparkSettings) -> dict[str, str]:
         "spark.speculation": "false",
         # A partition is read once: what its consumer and its last poll hold is of no use to anybody afterwards.
         **dict.fromkeys(_CONSUMER_TIMES, "1s"),
-        **REDACTED,
         JAVA_OPTIONS: f"-Dlog4j2.configurationFile={LOG_SETTINGS.as_uri()}",
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
@@ -144,7 +144,7 @@ def spark_options(settings: SparkSettings) -> dict[str, str]:
     chosen = dict(settings.options)
     if JAVA_OPTIONS in chosen:
         chosen[JAVA_OPTIONS] = f"{options[JAVA_OPTIONS]} {chosen[JAVA_OPTIONS]}"
-    return options | chosen
+    return options | chosen | redacting(chosen)
 
 
 def _absolute(jar: str) -> str:

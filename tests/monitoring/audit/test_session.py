@@ -9,11 +9,13 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from monitoring.audit.locked import REDACTED, redacting
 from monitoring.audit.session import (
     JAVA_OPTIONS,
     SparkSettings,
     connector_coordinates,
     forget_what_is_done,
+    java_class,
     spark_options,
 )
 
@@ -49,6 +51,22 @@ def test_settings_of_the_operator_come_before_ours() -> None:
     assert (options["spark.driver.memory"], options["spark.sql.shuffle.partitions"]) == ("4g", "64")
     assert options[JAVA_OPTIONS].endswith(".properties -Dmine=1")
     assert (options["spark.jars"], options["spark.jars.packages"]) == (str(Path("a.jar").absolute()), "org:own:1")
+
+
+def test_what_an_operator_has_redacted_is_redacted_beside_passwords() -> None:
+    mine = {"spark.redaction.regex": "(?x) customer # and no more", "spark.sql.redaction.options.regex": ""}
+    options = spark_options(SparkSettings("local[1]", ("a.jar",), Path("log"), mine))
+    assert options["spark.redaction.regex"] == f"{REDACTED['spark.redaction.regex']}|(?x) customer # and no more"
+    assert options["spark.sql.redaction.options.regex"] == REDACTED["spark.sql.redaction.options.regex"]
+
+
+def test_spark_goes_by_both_expressions(spark: Any) -> None:
+    """As Java reads them."""
+    joined = redacting({"spark.redaction.regex": "(?x) customer # and no more"})["spark.redaction.regex"]
+    expression = java_class(spark, "java.util.regex.Pattern").compile(joined)
+    for name in ("kafka.sasl.JAAS.config", "spark.ssl.keyStore", "my.customer.name"):
+        assert expression.matcher(name).find(), name
+    assert not expression.matcher("my.CUSTOMER.name").find()
 
 
 def test_without_jars_the_connector_is_one_of_the_packages() -> None:
