@@ -299,11 +299,9 @@ def _tell_who_is_let_in(config: BrokerConfig) -> None:
         # What clients may do is served there, too, and without a login.
         listeners.append(Listener(INTER_BROKER_LISTENER, config.inter_broker_address))
     for listener in listeners:
-        if listener.is_open_to_others and listener.protocol is SecurityProtocol.PLAINTEXT:
-            log.warning(
-                "%s asks for neither TLS nor a login: whoever reaches it may read, write and delete everything",
-                listener,
-            )
+        if listener.is_open_to_others and config.lets_strangers_in(listener):
+            asks = "no certificate and no login" if listener.protocol.has_tls else "neither TLS nor a login"
+            log.warning("%s asks for %s: whoever reaches it may read, write and delete everything", listener, asks)
     for listener in config.client_listeners():
         if listener.is_open_to_others and listener.protocol is SecurityProtocol.SASL_PLAINTEXT:
             for mechanism, what in ((Mechanism.PLAIN, "passwords"), (Mechanism.OAUTHBEARER, "tokens")):

@@ -67,6 +67,20 @@ def serial_of(client: WireClient) -> str:
     return str(client.writer.get_extra_info("ssl_object").getpeercert()["serialNumber"])
 
 
+@pytest.mark.parametrize("asks", ["none", "requested", "required"])
+async def test_a_listener_at_which_nobody_has_to_show_who_he_is_says_so(
+    tmp_path: Path, authority: Authority, caplog: pytest.LogCaptureFixture, asks: str
+) -> None:
+    """What passes is sealed, and whoever reaches it may do everything all the same."""
+    open_to_others = {"listeners": ("SSL://0.0.0.0:0",), "advertised_listeners": ("SSL://127.0.0.1:9093",)}
+    client_ca = {} if asks == "none" else {"ssl_client_ca_file": authority.certificate}
+    with caplog.at_level(logging.WARNING, "broker.server"):
+        async with locked(tmp_path, authority.sign("server"), **open_to_others, **client_ca, ssl_client_auth=asks):
+            pass
+    told = "SSL://0.0.0.0:0 asks for no certificate and no login: whoever reaches it may read, write and delete"
+    assert any(line.startswith(told) for line in caplog.messages) == (asks != "required")
+
+
 async def test_records_of_all_sizes_pass(tmp_path: Path, authority: Authority) -> None:
     async with (
         locked(tmp_path, authority.sign("server")) as server,
