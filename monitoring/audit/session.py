@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import logging
 import os
 import subprocess
 import sys
@@ -37,6 +38,8 @@ _CONSUMER_TIMES = [
     for cache in ("cache", "fetchedData.cache")
     for time in ("timeout", "evictorThreadRunInterval")
 ]
+TO_JAVA = "py4j"
+"""The logger of what PySpark sends to Java: passwords are among it."""
 LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
 
 
@@ -67,6 +70,7 @@ def spark_session(settings: SparkSettings) -> Iterator[Any]:
 
     Spark 4 leaves an empty folder `artifacts` where its Java was started: that is a folder which goes away.
     """
+    logging.getLogger(TO_JAVA).setLevel(logging.INFO)
     # The workers must run the same Python as we do, or Spark refuses to mix them.
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable

@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+import os
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
+from urllib.request import urlopen
 
 import pytest
 
@@ -26,13 +29,17 @@ from broker.wire.records import Record, encode_batch
 from broker.wire.vocabulary import TopicPartition
 from deploy.client_properties import security_of_properties
 from monitoring.audit.locked import kafka_options
+from tests.chaos_runs.warm_commands import Said, warm_commands
 from tests.classes import CACHE
 from tests.forking import FARSHORE, start_farshore
 from tests.interop.brokers import KEEPS_ALL
 from tests.interop.locked import BETWEEN_RECORDS_S, PASSWORD, REAUTHENTICATE_MS, USER, LockedKafkaServer
 from tests.interop.servers import ROOT, run_java, wait_until
+from tests.interop.starting import start_process
 from tests.interop.test_switchover import RECORDS, Cli, carried_over, fill
 from tests.issuer import a_token as a_signed_token
+from tests.ports import free_port
+from tests.secrets_shown import CRASHES, LOGS_ALL, Places, files_in, own_records, python_path, shown
 from tests.token_endpoint import SECRET as CLIENT_SECRET
 from tests.token_endpoint import Endpoint, endpoint, given_out
 
@@ -265,7 +272,9 @@ def cli(
     link = f'[[links]]\nname = "{name}"\nsource = "east"\ntarget = "west"\ntopics = ["{name}"]\ngroups = ["{group}"]\n'
     (tmp_path / "farshore.toml").write_text(file + link)
     cli = Cli(tmp_path)
-    mirror = start_farshore(cli.argv("mirror run")[len(FARSHORE) :], ROOT, tmp_path / "mirror.log")
+    environment = {**os.environ, "PYTHONPATH": python_path(tmp_path / "logging", LOGS_ALL)}
+    with (tmp_path / "mirror.log").open("wb") as log:
+        mirror = start_process(cli.argv("mirror run"), cwd=ROOT, env=environment, stdout=log, stderr=log)
     try:
         wait_until(lambda: carried_over(cli, group), 180, "the group to be carried over")
         yield cli
@@ -274,8 +283,43 @@ def cli(
         mirror.wait(60)
 
 
+def ended_by_a_bug(cli: Cli, function: str, file: str) -> subprocess.CompletedProcess[str]:
+    """A mirror that meets it at both sites."""
+    crashing = python_path(cli.folder / f"crash in {function}", CRASHES.format(function=function, file=file))
+    environment = {**os.environ, "PYTHONPATH": crashing}
+    done = subprocess.run(
+        cli.argv("mirror run"), cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 1
+    assert f"in {function}" in done.stderr
+    assert "a crash that was asked for" in done.stderr
+    return done
+
+
+def shown_by_the_monitor(cli: Cli) -> str:
+    """Its page, when it has looked at the link."""
+    port, pages = free_port(), [""]
+    line = f"monitor run --listen 127.0.0.1:{port}"
+    monitor = start_farshore(cli.argv(line)[len(FARSHORE) :], ROOT, cli.folder / "monitor.log")
+
+    def has_looked() -> bool:
+        with suppress(OSError), urlopen(f"http://127.0.0.1:{port}/metrics", timeout=60) as page:
+            pages.append(page.read().decode())
+        return "farshore_link_observed_timestamp_seconds{" in pages[-1]
+
+    try:
+        wait_until(has_looked, 60, "the monitor to have looked at the link")
+        return pages[-1]
+    finally:
+        monitor.terminate()
+        monitor.wait(60)
+
+
 def test_a_link_between_locked_clusters_is_switched_over(
-    cli: Cli, kafka_43: LockedKafkaServer, issuer: tuple[TokenEndpoint, type[Endpoint]]
+    cli: Cli,
+    kafka_39: LockedKafkaServer,
+    kafka_43: LockedKafkaServer,
+    issuer: tuple[TokenEndpoint, type[Endpoint]],
 ) -> None:
     """Over sessions that end every three seconds; and no face of it shows a secret."""
     secret = cli.folder / "secret-east.properties"
@@ -294,20 +338,37 @@ def test_a_link_between_locked_clusters_is_switched_over(
     events = cli.folder / "events"
     events.mkdir()
     logged = f" --conf spark.eventLog.enabled=true --conf spark.eventLog.dir=file://{events}"
-    audited = cli.json(
-        f"audit run --output-dir {cli.folder / 'audit'}{jars}{logged} --conf spark.eventLog.compress=false"
-    )
+    line = f"audit run --output-dir {cli.folder / 'audit'}{jars}{logged} --conf spark.eventLog.compress=false -o json"
+    environment = {**os.environ, "PYTHONPATH": f"{cli.folder / 'logging'}:{ROOT}"}
+    told = warm_commands().run(cli.argv(line)[len(FARSHORE) :], environment=environment)
+    assert told.code == 0, told.err
+    audited = json.loads(told.out)
     assert audited["source"]["protocol"] == "SASL_SSL"
     assert (f"Basic {AS_JAVA_ASKS}", {"grant_type": ["client_credentials"], "scope": ["kafka"]}) in issuer[1].asked
     assert audited["source_records"] >= RECORDS
     result = cli.json("switchover --yes")
     assert result["verified"] is True
+    places = looked_through(cli, refusal, told)
+    assert not shown(secrets_of(kafka_43), {"switchover --yes": json.dumps(result), **places})
+    records = asyncio.run(own_records([kafka_39.locked_site(), west := kafka_43.locked_site()]))
+    assert {f"__farshore-{kept} at {west.name}" for kept in ("operations", "producers")} <= records.keys()
+    assert not shown(secrets_of(kafka_43), records)
+
+
+def secrets_of(west: LockedKafkaServer) -> Mapping[str, str]:
+    key = max(west.client.key.read_text().splitlines(), key=len)
+    made = {"Java's header": AS_JAVA_ASKS, "token": TOKEN, "client's secret": CLIENT_SECRET.split()[0]}
+    return {"password": PASSWORD, "password of stores": STORE_PASSWORD, "key": key, **made}
+
+
+def looked_through(cli: Cli, refusal: subprocess.CompletedProcess[str], audit: Said) -> Places:
+    """What is to show no secret: what commands said, the monitor's page, all files, with logs at their fullest."""
     said = [refusal, *(cli.run(line) for line in ("status", "config validate -o json", "link list -o json"))]
-    shown = [text for done in said for text in (done.stdout, done.stderr)]
-    files = [file for file in cli.folder.rglob("*") if file.is_file() and not file.name.startswith("secret")]
-    shown += [json.dumps(result), *(file.read_text(errors="replace") for file in files)]
-    assert {"mirror.log", "farshore.toml"} <= {file.name for file in files}
-    assert any("KafkaRelation(" in file.read_text(errors="replace") for file in files if events in file.parents)
-    key = max(kafka_43.client.key.read_text().splitlines(), key=len)
-    secrets = (PASSWORD, STORE_PASSWORD, key, TOKEN, CLIENT_SECRET.split()[0], AS_JAVA_ASKS)
-    assert not [text for text in shown if any(secret in text for secret in secrets)]
+    said += [ended_by_a_bug(cli, *where) for where in (("exchange_of", "login.py"), ("read", "settings.py"))]
+    files = files_in(cli.folder, lambda file: file.name.startswith("secret"))
+    assert "farshore.toml" in files
+    assert b"all is logged" in files["mirror.log"]
+    assert any(b"all is logged" in text for name, text in files.items() if name.startswith("audit/"))
+    assert any(b"KafkaRelation(" in text for name, text in files.items() if name.startswith("events/"))
+    streams = {f"{done.args} {which}": getattr(done, which) for done in said for which in ("stdout", "stderr")}
+    return {**streams, "audit run": audit.out + audit.err, "the monitor's page": shown_by_the_monitor(cli), **files}

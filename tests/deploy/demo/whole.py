@@ -12,13 +12,13 @@ ROOT: Final = Path(__file__).parents[3]
 PATIENCE_S: Final = 1200
 
 
-def told(report: Path, *options: str) -> str:
+def told(report: Path, *options: str, **environment: str) -> str:
     """What it says on stderr."""
     # The connector's jars are looked for below the folder that the demo is started in.
     done = subprocess.run(
         [sys.executable, "-m", "deploy.cli", "demo", *options, "--report", str(report)],
         cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "200"},
+        env={**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "200", **environment},
         capture_output=True,
         text=True,
         timeout=PATIENCE_S,
