@@ -84,9 +84,10 @@ _REASONS: dict[RefusalReason, tuple[str, str]] = {
         "stop them, or move by --group only groups that have none there",
     ),
     RefusalReason.OFFSETS_IN_DOUBT: (
-        "{subject} was recreated or cut at one of the sites, so its offsets do not mean the mirrored records any more",
-        "look at the gap, which the link's mirror finds where it runs, decide, and accept it by `farshore link resume "
-        "--gap TOPIC:PARTITION`",
+        "{subject} was recreated or cut at one of the sites, or its leader at {source} went and both logs were not "
+        "compared since, so its offsets may not mean the mirrored records any more",
+        "`farshore status --all` says which, and the link's mirror compares them where it runs: try again when that is "
+        "over; a gap that it finds there decide about, and accept it by `farshore link resume --gap TOPIC:PARTITION`",
     ),
     RefusalReason.DATA_LOSS_NOT_ALLOWED: (
         "it cannot be ruled out that records of {subject} are lost",

@@ -249,7 +249,9 @@ def _of_plan(plan: OperationPlan) -> Iterable[DrillFinding]:
         yield _map_lost(plan.snapshot)
     for view in plan.snapshot.partitions:
         if not view.trusted and not plan.snapshot.is_map_lost:
-            text = "recreated or cut at one of the sites: its loss would be unknown"
+            text = (
+                "recreated or cut at one of the sites, or not compared since its leader went: its loss would be unknown"
+            )
             yield DrillFinding(RefusalReason.OFFSETS_IN_DOUBT.value, f"{view.topic}-{view.partition}", text)
 
 
