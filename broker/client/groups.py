@@ -105,18 +105,21 @@ async def list_groups_in_part(
         found, failures = await _list_groups_once(cluster, None if patience_ms is None else patience_ms / 1000)
         if not failures:
             return found, None
-        failure = next((error for error in failures if not error.retriable), failures[0])
+        failure = next((error for error in failures.values() if not error.retriable), next(iter(failures.values())))
         try:
             await retry.pause(failure)
         except ClientError:
-            return found, failure
+            is_over = patience_ms is not None or not failure.retriable
+            # One whose silence took all the time may have gone meanwhile.
+            if is_over or failures.keys() & (await cluster.metadata([])).nodes.keys():
+                return found, failure
 
 
 async def _list_groups_once(
     cluster: Cluster, patience_s: float | None
-) -> tuple[dict[str, ListedGroup], list[ClientError]]:
+) -> tuple[dict[str, ListedGroup], dict[int, ClientError]]:
     found: dict[str, ListedGroup] = {}
-    failures: list[ClientError] = []
+    failures: dict[int, ClientError] = {}
 
     async def ask(node_id: int) -> None:
         try:
@@ -126,10 +129,10 @@ async def _list_groups_once(
             if response.error_code:
                 raise KafkaError(response.error_code, f"groups at {cluster.site.name}")
         except ClientError as error:
-            failures.append(error)
+            failures[node_id] = error
             return
         except TimeoutError:
-            failures.append(RequestTimedOut(f"node {node_id} of {cluster.site.name} does not list its groups"))
+            failures[node_id] = RequestTimedOut(f"node {node_id} of {cluster.site.name} does not list its groups")
             return
         for group in response.groups:
             found[group.group_id] = ListedGroup(group.group_id, group.protocol_type, _state(group.group_state))

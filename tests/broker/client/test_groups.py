@@ -121,6 +121,19 @@ async def test_groups_of_a_broker_that_has_gone_are_asked_for_where_they_are_now
         assert set(await list_groups(cluster)) == set(OFFSETS)
 
 
+async def test_a_broker_whose_silence_takes_all_the_time_is_not_waited_for_once_it_has_gone() -> None:
+    """A switchover from a site one of whose brokers hung ended with that error, long after the site had dropped it."""
+    limits = ClientLimits(
+        request_timeout_ms=600,
+        delivery_timeout_ms=600,
+        retry_timeout_ms=200,
+        retry_backoff_max_ms=100,
+        partition_patience_ms=200,
+    )
+    async with serving(MovingSite(OFFSETS, silent={1}), "east") as at, Cluster(at, limits=limits) as cluster:
+        assert set(await list_groups(cluster)) == set(OFFSETS)
+
+
 MANY = {f"group-{n}": {WHERE: CommittedOffset(n, metadata=f"of {n}")} for n in range(3 * COMMITTED_AT_ONCE)}
 
 
