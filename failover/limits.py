@@ -17,7 +17,7 @@ takes 2 s for a first word is heard before.
 REFUSED_MS: Final = 3_000
 """How long a connection that is refused is tried again: nobody listens there, and silence would be something else."""
 REFUSED_AWAITED_MS: Final = 1_000
-"""As SOURCE_AWAITED_MS, where all that is said by then are refusals: with the fence held until REFUSED_MS are over."""
+"""As SOURCE_AWAITED_MS, where connections are refused or closed: with the fence held until REFUSED_MS are over."""
 RECONNECT_PAUSE_S: Final = 0.2
 WORKER_LOOK_POLL_S: Final = 0.5
 """While a source is called in vain, how often it is read whether its worker sees it."""

@@ -62,7 +62,7 @@ class SiteFinding(StrEnum):
 
 class Patience(NamedTuple):
     """How long brokers are called before it is gone on, where none of them says anything: they are silent for
-    `silent_ms`, or refuse each connection of the first `refused_ms`.
+    `silent_ms`, or connections of the first `refused_ms` are refused or closed.
     """
 
     silent_ms: float
@@ -143,11 +143,13 @@ class _Call:
         return BrokerAnswer(str(self._address), self._asked_at_ms, seconds, error, may_live, is_refused)
 
     async def foreseen(self, refused_ms: float) -> None:
-        """Returns when it is settled, or as good as that: each connection of the first `refused_ms` was refused."""
+        """Returns when it is settled, or as good as that: what was tried in the first `refused_ms` came to an end at
+        once, by its host, or by a proxy that has nobody behind it.
+        """
         with suppress(TimeoutError):
             async with timeout(None if math.isinf(refused_ms) else refused_ms / 1000):
                 await self.settled.wait()
-        if not self.answer.refused:
+        if not self._error:
             await self.settled.wait()
 
     async def run(self) -> None:
