@@ -10,6 +10,7 @@ from functools import lru_cache
 from typing import Final, Literal, TypeAlias
 
 from broker.client.site import Site
+from broker.wire.vocabulary import INTERNAL_PREFIX
 from mirror.errors import LinkInvalid
 from mirror.names import (
     EVERYTHING,
@@ -39,7 +40,6 @@ Pin: TypeAlias = tuple[str, int]
 """A source topic and one of its partitions, which has a unit of its own."""
 
 _ONE_NAME: Final = re.compile(r"(?:[A-Za-z0-9_-]|\\[.-])+")
-INTERNAL_PREFIX: Final = "__"
 CHAOS_PREFIX: Final = "__farshore-chaos-"
 """Before a run's id: the topic of a chaos run, which the run's own mirror copies."""
 PRODUCERS_TOPIC: Final = "__farshore-producers"

@@ -7,6 +7,6 @@ from collections.abc import Sequence
 NAMED_MAX = 5
 
 
-def named(names: Sequence[str]) -> str:
+def named(names: Sequence[str], most: int = NAMED_MAX) -> str:
     """The first of them, and whether there are more."""
-    return ", ".join(names[:NAMED_MAX]) + (" and others" if len(names) > NAMED_MAX else "")
+    return ", ".join(names[:most]) + (" and others" if len(names) > most else "")

@@ -8,12 +8,12 @@ from uuid import UUID
 
 from broker.base.naming import named
 from broker.client.cluster import Cluster
+from broker.client.connection import Connection
 from broker.client.errors import ClientError
-from broker.client.fanout import ask_these_brokers, split_failures
+from broker.client.fanout import ask_each_broker, split_failures
 from broker.client.model import ClusterMetadata, read_metadata
 from broker.wire.messages.metadata import MetadataRequest
-
-INTERNAL_PREFIX = "__"
+from broker.wire.vocabulary import INTERNAL_PREFIX
 
 
 class BrokersDiffer(ClientError):
@@ -62,11 +62,10 @@ async def await_same_leaders(cluster: Cluster, selects: Callable[[str], bool]) -
 
 
 async def _told_by_each(cluster: Cluster, selects: Callable[[str], bool]) -> dict[int, _Epochs]:
-    async def ask(node_id: int) -> ClusterMetadata:
-        connection = await cluster.connection(node_id)
+    async def ask(connection: Connection) -> ClusterMetadata:
         return read_metadata(await connection.request(MetadataRequest(None, allow_auto_topic_creation=False)))
 
-    asked = await ask_these_brokers(cluster, cluster.nodes, ask, cluster.limits.retry_timeout_ms)
+    asked = await ask_each_broker(cluster, ask, laggard_ms=cluster.limits.retry_timeout_ms)
     told, failures = split_failures(asked)
     there = {node_id for metadata in told.values() for node_id in metadata.nodes}
     for node_id, failure in failures.items():

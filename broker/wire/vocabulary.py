@@ -6,6 +6,8 @@ from collections.abc import Iterable
 from enum import IntEnum, StrEnum
 from typing import Final, NamedTuple
 
+INTERNAL_PREFIX: Final = "__"
+"""Of topics that are nobody's data: Kafka's own, and farshore's."""
 NO_LEADER: Final = -1
 """In place of a broker's id where a partition has no leader."""
 NO_LEADER_EPOCH: Final = -1

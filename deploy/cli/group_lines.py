@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 
 import click
 
+from broker.base.naming import named
 from deploy.cli.lines import filled
 from deploy.cli.tables import counted
 from failover.planning.moves import AS_BROUGHT, GroupMove, GroupTotal, MoveKind
@@ -14,7 +15,6 @@ from failover.planning.plan import OperationPlan
 
 MOVES_SHOWN = 60
 """Of a plan that is about to be carried out: nobody reads more than two screens of them, and printing takes seconds."""
-PLACES_SHOWN = 5
 
 
 def tell_totals(totals: Sequence[GroupTotal], *, to_stderr: bool) -> None:
@@ -59,11 +59,10 @@ def kept_lines(plan: OperationPlan) -> Iterable[str]:
     seen, kept = plan.snapshot, {(move.topic, move.partition) for move in plan.moves if move.kind in AS_BROUGHT}
     untold = [view.name for view in seen.partitions if view.source_end is None and (view.topic, view.partition) in kept]
     if untold and seen.is_source_there:
-        named = ", ".join(untold[:PLACES_SHOWN]) + (" and others" if len(untold) > PLACES_SHOWN else "")
         yield (
-            f"{seen.source} does not tell its log of {named}: what groups committed there does not count where another "
-            "leader, or a link back, may have written there since the last mirrored record; a replica that left the "
-            "ISR looks like another leader"
+            f"{seen.source} does not tell its log of {named(untold)}: what groups committed there does not count where "
+            "another leader, or a link back, may have written there since the last mirrored record; a replica that "
+            "left the ISR looks like another leader"
         )
 
 

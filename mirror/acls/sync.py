@@ -28,7 +28,14 @@ from broker.client.scan import scan_log
 from broker.client.site import Site
 from broker.client.topics import NewTopic, describe_each_topic, describe_topics, list_topics
 from broker.wire.records import Record, encode_batch
-from broker.wire.vocabulary import EVERY_RESOURCE, AclOperation, AclPattern, AclResource, TopicPartition
+from broker.wire.vocabulary import (
+    EVERY_RESOURCE,
+    INTERNAL_PREFIX,
+    AclOperation,
+    AclPattern,
+    AclResource,
+    TopicPartition,
+)
 from mirror.acls.carrying import KINDS, AclScope, carry, is_about
 from mirror.acls.plan import AclPlan, due_acls, plan_acls, plan_promotion
 from mirror.acls.record import (
@@ -39,7 +46,7 @@ from mirror.acls.record import (
     made_entries,
     unmade_entries,
 )
-from mirror.link import INTERNAL_PREFIX, Link
+from mirror.link import Link
 from mirror.topics.plan import pair_topics
 from mirror.topics.sync import look_at_topics
 

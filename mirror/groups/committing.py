@@ -14,6 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from broker.base.naming import named
 from broker.client.cluster import Cluster
 from broker.client.errors import ClientError, KafkaError, RequestTimedOut
 from broker.client.group_transactions import Staged, add_groups_to_txn, stage_offsets
@@ -38,9 +39,8 @@ class OffsetsHeld(ClientError):
     hint = "it is looked at again; `kafka-transactions.sh list` says whose transactions are ongoing"
 
     def __init__(self, site: str, held: Collection[TopicPartition]) -> None:
-        where = ", ".join(str(at) for at in sorted(held)[:HELD_NAMED_MAX])
-        more = " and others" if len(held) > HELD_NAMED_MAX else ""
-        super().__init__(f"a transaction at {site} that has not ended has the group's offset in {where}{more}")
+        where = named([str(at) for at in sorted(held)], HELD_NAMED_MAX)
+        super().__init__(f"a transaction at {site} that has not ended has the group's offset in {where}")
 
 
 @dataclass(frozen=True, slots=True)
