@@ -19,7 +19,7 @@ from broker.client.connection import Connection
 from broker.client.errors import ClientError, KafkaError, UnsupportedByCluster
 from broker.client.fanout import ask_coordinator, ask_each_group
 from broker.client.model import CommittedOffset
-from broker.client.offset_fetch import pending_in, send_pending
+from broker.client.offset_fetch import fetch_pending, pending_in, send_pending
 from broker.client.producers import ProducerIdAndEpoch, raise_error
 from broker.wire.api import ApiKey
 from broker.wire.errors import ErrorCode
@@ -105,11 +105,7 @@ async def held_offsets(
     """
 
     async def ask(connection: Connection, share: list[str]) -> dict[str, frozenset[TopicPartition] | KafkaError]:
-        sent = [await send_pending(connection, group, offsets[group]) for group in share]
-        answers = [await answer for answer in sent]
-        return {
-            group: pending_in(cluster.site.name, group, answer) for group, answer in zip(share, answers, strict=True)
-        }
+        return await fetch_pending(connection, cluster.site.name, {group: offsets[group] for group in share})
 
     return await ask_each_group(cluster, list(offsets), ask, patience_ms=patience_ms)
 

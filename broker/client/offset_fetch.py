@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Collection, Iterable
+from collections.abc import Awaitable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -67,31 +67,53 @@ async def fetch_offsets(
     }
 
 
+async def fetch_pending(
+    connection: Connection, site: str, groups: Mapping[str, Collection[TopicPartition]]
+) -> dict[str, frozenset[TopicPartition] | KafkaError]:
+    """Per group of this coordinator which of its offsets in these partitions are pending, or why it does not tell."""
+    if connection.version(ApiKey.OFFSET_FETCH) >= _MANY_GROUPS_SINCE:
+        response: OffsetFetchResponse = await connection.request(_pending_request(groups))
+        return {g.group_id: _pending(site, g.group_id, g.error_code, g.topics) for g in response.groups}
+    sent = [await send_pending(connection, group, partitions) for group, partitions in groups.items()]
+    return {group: pending_in(site, group, await answer) for group, answer in zip(groups, sent, strict=True)}
+
+
 async def send_pending(
     connection: Connection, group: str, partitions: Collection[TopicPartition]
 ) -> Awaitable[OffsetFetchResponse]:
     """Ask which of the group's offsets in these partitions are pending -> the answer to come, for `pending_in`. What is
     sent next on the connection is handled right behind it.
     """
-    named = by_topic(partitions)
     if connection.version(ApiKey.OFFSET_FETCH) >= _MANY_GROUPS_SINCE:
-        newer = [OffsetFetchRequestTopics(*topic) for topic in named.items()]
-        return await connection.send(
-            OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group, topics=newer)], require_stable=True)
-        )
-    older = [OffsetFetchRequestTopic(*topic) for topic in named.items()]
+        return await connection.send(_pending_request({group: partitions}))
+    older = [OffsetFetchRequestTopic(*topic) for topic in by_topic(partitions).items()]
     return await connection.send(OffsetFetchRequest(group, older, require_stable=True))
+
+
+def _pending_request(groups: Mapping[str, Collection[TopicPartition]]) -> OffsetFetchRequest:
+    asked = [
+        OffsetFetchRequestGroup(group, topics=[OffsetFetchRequestTopics(*topic) for topic in by_topic(at).items()])
+        for group, at in groups.items()
+    ]
+    return OffsetFetchRequest(groups=asked, require_stable=True)
 
 
 def pending_in(site: str, group: str, answer: OffsetFetchResponse) -> frozenset[TopicPartition] | KafkaError:
     """What `send_pending` asked for, or why the group does not tell. Where a partition has another error, nothing is
     known to be pending.
     """
-    codes = [answer.error_code, *(one.error_code for one in answer.groups)]
-    if any(codes):
-        return KafkaError(max(codes), f"offsets of group {group} at {site}")
-    topics: list[OffsetFetchResponseTopic | OffsetFetchResponseTopics] = [*answer.topics]
-    topics += [topic for one in answer.groups for topic in one.topics]
+    code = next(filter(None, (answer.error_code, *(one.error_code for one in answer.groups))), 0)
+    return _pending(site, group, code, [*answer.topics, *(topic for one in answer.groups for topic in one.topics)])
+
+
+def _pending(
+    site: str,
+    group: str,
+    error_code: int,
+    topics: Iterable[OffsetFetchResponseTopic | OffsetFetchResponseTopics],
+) -> frozenset[TopicPartition] | KafkaError:
+    if error_code:
+        return KafkaError(error_code, f"offsets of group {group} at {site}")
     return frozenset(
         TopicPartition(topic.name, p.partition_index)
         for topic in topics
