@@ -12,6 +12,7 @@ from broker.client.connection import Connection
 from broker.client.errors import ClientError
 from broker.client.fanout import ask_each_broker, split_failures
 from broker.client.model import ClusterMetadata, read_metadata
+from broker.wire.coordinator_keys import OFFSETS_TOPIC
 from broker.wire.messages.metadata import MetadataRequest
 from broker.wire.vocabulary import INTERNAL_PREFIX
 
@@ -41,10 +42,21 @@ _Epochs = Mapping[_Log, int]
 """Of the leaders of logs."""
 
 
+class _Differences(NamedTuple):
+    """What brokers tell otherwise than others: topics that were `anew`, by who knows of them logs that are `unknown` to
+    the rest, and by broker logs of which it names a leader of before (`behind`).
+    """
+
+    anew: frozenset[str]
+    unknown: Mapping[frozenset[int], list[_Log]]
+    behind: Mapping[int, list[_Log]]
+
+
 async def await_same_leaders(cluster: Cluster, selects: Callable[[str], bool]) -> None:
     """Returns when every broker knows of each log that one of them knew of when they were first asked, unless it is
     gone by then, and of the leader that was known then, or a later one. `selects`: the topics that it is about, by
-    their names; internal ones never are. Raises BrokersDiffer, and ClientError where a broker does not say.
+    their names; of internal ones it is about committed offsets alone, whose leaders tell where groups are. Raises
+    BrokersDiffer, and ClientError where a broker does not say.
     """
     retry = cluster.retry()
     wanted: _Epochs | None = None
@@ -52,9 +64,9 @@ async def await_same_leaders(cluster: Cluster, selects: Callable[[str], bool]) -
         try:
             told = await _told_by_each(cluster, selects)
             wanted = _newest(told.values()) if wanted is None else wanted
-            if not (lacks := _lacks(wanted, told)):
+            if not any(found := _differences(wanted, told)):
                 break
-            raise BrokersDiffer(cluster.site.name, lacks)
+            raise BrokersDiffer(cluster.site.name, _in_words(found, told))
         except ClientError as error:
             await retry.pause(error)
             await cluster.metadata(())
@@ -80,7 +92,7 @@ def _epochs(metadata: ClusterMetadata, selects: Callable[[str], bool]) -> _Epoch
     return {
         _Log(name, topic.topic_id, one.partition): one.leader_epoch
         for name, topic in metadata.topics.items()
-        if not name.startswith(INTERNAL_PREFIX) and selects(name)
+        if name == OFFSETS_TOPIC or (not name.startswith(INTERNAL_PREFIX) and selects(name))
         for one in topic.partitions
     }
 
@@ -93,25 +105,38 @@ def _newest(told: Iterable[_Epochs]) -> _Epochs:
     return newest
 
 
-def _lacks(wanted: _Epochs, told: Mapping[int, _Epochs]) -> str:
-    """Which brokers tell something else than others, in words; "" where none does. Pure."""
+def _differences(wanted: _Epochs, told: Mapping[int, _Epochs]) -> _Differences:
+    """Pure."""
     there = wanted.keys() & _newest(told.values()).keys()
     ids: dict[str, set[UUID | None]] = {}
     for log in there:
         ids.setdefault(log.topic, set()).add(log.topic_id)
-    anew = sorted(topic for topic, several in ids.items() if len(several) > 1)
-    unknown: dict[str, list[str]] = {}
+    anew = frozenset(topic for topic, several in ids.items() if len(several) > 1)
+    unknown: dict[frozenset[int], list[_Log]] = {}
     for log in sorted((log for log in there if log.topic not in anew), key=str):
-        knows = [node_id for node_id, epochs in told.items() if log in epochs]
+        knows = frozenset(node_id for node_id, epochs in told.items() if log in epochs)
         if len(knows) < len(told):
-            which = f"known to {_brokers(knows)}, and not to {_brokers(told.keys() - set(knows))}"
-            unknown.setdefault(which, []).append(str(log))
-    found = [f"{named(anew)} was made anew, and some tell of the one before"] if anew else []
-    found += [f"{named(logs)} is {which}" for which, logs in unknown.items()]
-    for node_id, epochs in sorted(told.items()):
-        if behind := sorted(str(log) for log in there & epochs.keys() if epochs[log] < wanted[log]):
-            found.append(f"broker {node_id} names a leader of before for {named(behind)}")
-    return "; ".join(found)
+            unknown.setdefault(knows, []).append(log)
+    behind = {
+        node_id: logs
+        for node_id, epochs in sorted(told.items())
+        if (logs := sorted((log for log in there & epochs.keys() if epochs[log] < wanted[log]), key=str))
+    }
+    return _Differences(anew, unknown, behind)
+
+
+def _in_words(found: _Differences, brokers: Iterable[int]) -> str:
+    anew = [f"{named(sorted(found.anew))} was made anew, and some tell of the one before"] if found.anew else []
+    unknown = [
+        f"{_named(logs)} is known to {_brokers(knows)}, and not to {_brokers(set(brokers) - knows)}"
+        for knows, logs in found.unknown.items()
+    ]
+    behind = [f"broker {node_id} names a leader of before for {_named(logs)}" for node_id, logs in found.behind.items()]
+    return "; ".join([*anew, *unknown, *behind])
+
+
+def _named(logs: Iterable[_Log]) -> str:
+    return named([str(log) for log in logs])
 
 
 def _brokers(node_ids: Iterable[int]) -> str:

@@ -152,7 +152,7 @@ class _Run:
         if step is OperationStep.FREEZE:
             if self._done:  # nothing is begun for which it could not be said later
                 await self._note_done()
-            await patiently(self._freeze.await_same_leaders)
+            await patiently(partial(self._freeze.await_same_leaders, is_first=not self._is_any_promoted))
         starting: dict[str, Any] = {"step": step.value}
         if step is OperationStep.MOVE_GROUPS:
             for link in self._live:
@@ -170,7 +170,7 @@ class _Run:
             case OperationStep.FREEZE:
                 await self._freeze.begin()
                 await patiently(self._freeze.refuse_writes)
-                await patiently(self._freeze.await_same_leaders)
+                await patiently(partial(self._freeze.await_same_leaders, is_first=not self._is_any_promoted))
             case OperationStep.DRAIN:
                 await self._drain()
             case OperationStep.FENCE:
@@ -236,6 +236,10 @@ class _Run:
         return {link.sites.link.name: link.moves_document() for link in self._live}
 
     @property
+    def _is_any_promoted(self) -> bool:
+        return any(link.is_promoted for link in self._links)
+
+    @property
     def _live(self) -> list[LinkRun]:
         return [link for link in self._links if link.failure is None]
 
@@ -283,7 +287,7 @@ class _Run:
             return
         said = {"step": step.value, "error": str(error) or type(error).__name__, **self._freeze.noted()}
         is_before = step in BEFORE_FENCE or isinstance(error, NONE_GOES)
-        if any(link.is_promoted for link in self._links) or not is_before:
+        if self._is_any_promoted or not is_before:
             with suppress(FarshoreError):  # nobody carries it on then, which the lease will say
                 await self._note(Event.CUT_SHORT, said)
             return
@@ -329,13 +333,15 @@ class _Run:
 
     @asynccontextmanager
     async def _told_as_cut_short(self, step: OperationStep) -> AsyncIterator[None]:
-        """Before the fence nothing has been changed, and the site's own error says enough."""
+        """Before the fence nothing has been changed, and the site's own error says enough; unless another machine had
+        it begun, and a link is promoted.
+        """
         try:
             yield
         except (OperationTakenUp, JournalUnanswered, *NONE_GOES):
             raise
         except FarshoreError as error:
-            if step in BEFORE_FENCE:
+            if step in BEFORE_FENCE and not self._is_any_promoted:
                 raise
             operation_id = self._journal.operation_id
             said = f"{operation_id} was cut short in its step {step}, and {self._named.name} may be moved in part"

@@ -15,6 +15,7 @@ from broker.client.model import ClusterMetadata
 from broker.client.same_leaders import await_same_leaders
 from broker.client.topics import delete_topics
 from broker.cluster.metadata import TopicState
+from broker.wire.coordinator_keys import OFFSETS_TOPIC
 from broker.wire.site_role import SiteRole
 from broker.wire.vocabulary import NO_LEADER_EPOCH
 from failover.errors import NotDrained
@@ -107,10 +108,10 @@ async def test_a_source_is_drained_when_each_broker_knows_of_what_any_knows(
     async with freezing(tmp_path) as there:
         tell = there.told_late(TOPIC, late)
         with pytest.raises(NotDrained, match=rf"^brokers of east do not tell the same: {told}, so that .*") as differs:
-            await there.freeze.await_same_leaders()
+            await there.freeze.await_same_leaders(is_first=True)
         assert differs.value.hint == "see `farshore cluster verify --site east`, then try again"
         tell()
-        await there.freeze.await_same_leaders()
+        await there.freeze.await_same_leaders(is_first=True)
 
 
 async def test_who_has_not_heard_that_a_topic_was_deleted_is_waited_for(tmp_path: Path) -> None:
@@ -120,9 +121,9 @@ async def test_who_has_not_heard_that_a_topic_was_deleted_is_waited_for(tmp_path
         await until(lambda: all(TOPIC not in there.east.broker(node).view.topics for node in NODES))
         there.east.broker(LAST).view.topics[TOPIC] = gone
         with pytest.raises(NotDrained, match=rf"is known to broker {LAST}, and not to broker \d, broker \d"):
-            await there.freeze.await_same_leaders()
+            await there.freeze.await_same_leaders(is_first=True)
         del there.east.broker(LAST).view.topics[TOPIC]
-        await there.freeze.await_same_leaders()
+        await there.freeze.await_same_leaders(is_first=True)
 
 
 async def test_what_came_behind_the_first_question_is_not_waited_for(tmp_path: Path) -> None:
@@ -150,8 +151,17 @@ async def test_what_came_behind_the_first_question_is_not_waited_for(tmp_path: P
 async def test_what_the_link_does_not_mirror_is_not_waited_for(tmp_path: Path) -> None:
     async with freezing(tmp_path) as there:
         there.told_late("other", _unknown)
-        there.told_late("__consumer_offsets", _unknown)
-        await there.freeze.await_same_leaders()
+        await there.freeze.await_same_leaders(is_first=True)
+
+
+async def test_who_names_the_coordinator_of_before_is_waited_for(tmp_path: Path) -> None:
+    """It tells where groups were when it was the leader of their commits, and they were moved there."""
+    async with freezing(tmp_path) as there:
+        tell = there.told_late(OFFSETS_TOPIC, _led_by_another)
+        with pytest.raises(NotDrained, match=f"broker {LAST} names a leader of before for {OFFSETS_TOPIC}:0"):
+            await there.freeze.await_same_leaders(is_first=True)
+        tell()
+        await there.freeze.await_same_leaders(is_first=True)
 
 
 async def test_a_switchover_from_brokers_that_differ_closes_nothing(tmp_path: Path) -> None:

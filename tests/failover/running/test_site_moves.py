@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,10 +13,11 @@ from broker.client.cluster import Cluster
 from broker.client.errors import KafkaError
 from broker.client.groups import commit_offsets, committed_offsets
 from broker.client.model import CommittedOffset
+from broker.client.same_leaders import BrokersDiffer
 from broker.client.site_role import set_site_role, site_standing
 from broker.wire.errors import ErrorCode
 from broker.wire.site_role import SiteRole
-from failover.errors import GateRefused, NotDrained
+from failover.errors import CutShort, GateRefused, NotDrained
 from failover.freezing.hooks import Hooks
 from failover.journal.log import OperationJournal, load_operations
 from failover.journal.standing import OperationState, standing_of
@@ -208,6 +209,27 @@ async def test_killed_between_the_links_it_goes_on_without_one_that_is_refused_b
         assert standing_of(await stage.log(ID), now_ms()).state is OperationState.IN_PART
         with pytest.raises(GateRefused, match="has ended: in_part"):
             await resume(await stage.log(ID), stage.sites, Hooks(), "a third")
+
+
+async def test_brokers_that_differ_when_it_is_taken_up_between_the_fences_leave_it_to_be_resumed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One link was promoted, and "nothing was changed" was said; nor was there a word of how to go on."""
+
+    async def differ(cluster: Cluster, _selects: Callable[[str], bool]) -> None:
+        raise BrokersDiffer(cluster.site.name, "a broker has not heard yet")
+
+    quick(monkeypatch)
+    async with two_links(tmp_path) as stage, both_mirrored(stage):
+        await die_between_fences(stage, monkeypatch)
+        with monkeypatch.context() as patched:
+            patched.setattr("failover.freezing.freeze.await_same_leaders", differ)
+            async with machine(HEIR, *stage.links) as sites:
+                with pytest.raises(CutShort) as cut:
+                    await resume(await stage.log(ID), sites, Hooks(), "an heir")
+        assert "nothing was changed" not in str(cut.value)
+        assert f"farshore operation resume {ID}" in cut.value.hint
+        await take_up(stage)
 
 
 def dying_when_begun(monkeypatch: pytest.MonkeyPatch, step: str) -> Death:
