@@ -15,9 +15,11 @@ SOURCE_AWAITED_MS: Final = 2_500
 takes 2 s for a first word is heard before.
 """
 REFUSED_MS: Final = 3_000
-"""How long a connection that is refused is tried again: nobody listens there, and silence would be something else."""
+"""How long a connection that its host refuses is tried again: nobody listens there. One that is taken and closed, or to
+which there is no way, is tried for SOURCE_SILENT_MS: that says no more than silence does.
+"""
 REFUSED_AWAITED_MS: Final = 1_000
-"""As SOURCE_AWAITED_MS, where connections are refused or closed: with the fence held until REFUSED_MS are over."""
+"""As SOURCE_AWAITED_MS, where connections are refused or closed: with the fence held until it is known to be dead."""
 RECONNECT_PAUSE_S: Final = 0.2
 WORKER_LOOK_POLL_S: Final = 0.5
 """While a source is called in vain, how often it is read whether its worker sees it."""

@@ -22,6 +22,7 @@ from broker.client.errors import (
     AccessRefused,
     ClientError,
     ConnectionLost,
+    NotConnected,
     RequestTimedOut,
     ResponseTooLarge,
     TlsRefused,
@@ -340,7 +341,8 @@ async def connect(
     """Open a connection, agree on versions, and log in where `access` says so. `heard` is called when the broker has
     said something: a slow one takes as long again for each further answer of a login.
 
-    Raises ConnectionLost, RequestTimedOut, UnsupportedByCluster, AccessRefused, SecurityInvalid, SecretUnreadable.
+    Raises ConnectionLost (NotConnected where nothing took the connection), RequestTimedOut, UnsupportedByCluster,
+    AccessRefused, SecurityInvalid, SecretUnreadable.
     """
     loop = asyncio.get_running_loop()
     tls = access.security.tls
@@ -360,7 +362,7 @@ async def connect(
     except OSError as error:
         if tls is not None and isinstance(error, ConnectionResetError):
             raise ConnectionLost(f"{address} broke off the handshake of TLS (is it a listener for SSL?)") from error
-        raise ConnectionLost(f"{address} cannot be reached: {error}") from error
+        raise NotConnected(f"{address} cannot be reached: {error}") from error
     with ExitStack() as unknown:  # to everybody else
         unknown.callback(connection.abort)
         if tls is not None:

@@ -2,6 +2,7 @@
 
 ClientError
 ├── ConnectionLost          the connection ended, or an answer cannot be read: it may or may not have happened
+│   └── NotConnected        there never was one
 ├── RequestTimedOut         no answer in time; the connection is closed, same doubt
 ├── BrokerSetAside          it was silent before, and who asked then asks it no more
 ├── ClusterUnreachable      no bootstrap server answered
@@ -42,6 +43,10 @@ class ConnectionLost(ClientError):
 
     retriable = True
     hint = "check that the broker runs and that this address reaches it"
+
+
+class NotConnected(ConnectionLost):
+    """Nothing took a connection: the host refused it, or there was no way to it."""
 
 
 class RequestTimedOut(ClientError):

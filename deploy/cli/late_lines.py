@@ -41,6 +41,12 @@ def open_line(result: OperationResult) -> str:
     seen = f"{result.source} answers"
     if result.seen_by:
         seen = f"{result.source} answered the worker of {_names(result.seen_by)}, though not this machine"
+    elif result.taken_at:
+        at = _names(result.taken_at)
+        return (
+            f"something takes connections at {at} and closes them, as a proxy with nobody behind it does, and a broker "
+            f"that has too many: if {result.source} lives, what clients write there from now on is only there"
+        )
     return f"{seen}, and is not known to refuse writes: what clients write there from now on is only there"
 
 

@@ -17,7 +17,7 @@ from broker.base.errors import first_of
 from broker.base.time_limits import timeout
 from broker.client.cluster import Cluster
 from broker.client.connection import connect
-from broker.client.errors import NOT_LET_IN, ClientError, ConnectionLost
+from broker.client.errors import NOT_LET_IN, ClientError, ConnectionLost, NotConnected
 from broker.client.limits import ClientLimits
 from broker.client.security.settings import Access
 from broker.client.site import Site
@@ -48,7 +48,9 @@ class SiteFinding(StrEnum):
     PARTLY_THERE = "partly_there"
     """Something of it answered, and something that was asked of it did not."""
     DEAD = "dead"
-    """No broker of it answered anything within SOURCE_SILENT_MS of being called."""
+    """No broker of it answered anything within SOURCE_SILENT_MS of being called, or the hosts of all refused each
+    connection for REFUSED_MS.
+    """
     UNREACHABLE = "unreachable_from_here"
     """No broker of it answered this machine anything, and meanwhile some answered a link's worker."""
     REPLACED = "replaced"
@@ -80,7 +82,9 @@ class BrokerAnswer:
     """What came of calling a broker at `asked_at_ms` (Unix time); `error` is "" where it answered within `seconds`.
 
     `inconclusive`: it answered and does not let farshore in, or farshore lacks what it needs to ask. Neither says that
-    the broker is dead. `refused`: its host refused each connection, from then on: nobody listened there.
+    the broker is dead. `refused`: its host refused each connection, from then on: nobody listened there. `taken`:
+    something took connections, and none of them came to anything: a proxy with nobody behind it does that, and so does
+    a broker that has as many from this machine as it may.
     """
 
     address: str
@@ -89,6 +93,7 @@ class BrokerAnswer:
     error: str = ""
     inconclusive: bool = False
     refused: bool = False
+    taken: bool = False
 
     @property
     def answered(self) -> bool:
@@ -110,8 +115,8 @@ def found_stopped_at_ms(answers: Collection[BrokerAnswer]) -> int | None:
 class _Call:
     """A broker that is called until it has answered, or SOURCE_PROBE_MS have passed.
 
-    A refused connection is tried again, for a broker that is being started; silence is waited for. `settled`: it is
-    known what came of it, though one that refuses is called further.
+    A connection that is refused or closed is tried again, for a broker that is being started; silence is waited for.
+    `settled`: it is known what came of it, though such a one is called further.
     """
 
     def __init__(self, address: Address, access: Access, now_ms: Callable[[], int], heard: Callable[[], None]) -> None:
@@ -121,7 +126,7 @@ class _Call:
         self._address, self._access, self._asked_at_ms = address, access, now_ms()
         self._tell_heard = heard
         self._error, self._answered, self._inconclusive, self._refused = "", False, False, True
-        self._words = 0
+        self._words, self._spoke, self._taken, self._trying_since_s = 0, False, False, self.started_s
 
     def _heard(self) -> None:
         self._words += 1
@@ -133,14 +138,24 @@ class _Call:
 
     @property
     def answer(self) -> BrokerAnswer:
-        """As far as it has come. Who has begun to answer lives; a proxy in front of a broker that is gone may shake
-        hands.
+        """As far as it has come. Who has begun to answer lives, also where he broke off; a proxy in front of a broker
+        that is gone may shake hands. A host that refused, and does not any more, has let somebody listen: a refusal
+        comes in a round trip.
         """
-        seconds = min(self._ended_s, self.loop.time()) - self.started_s
+        until_s = min(self._ended_s, self.loop.time())
+        seconds = until_s - self.started_s
         error = "" if self._answered else self._error or f"no answer within {math.floor(seconds * 10) / 10:g} s"
-        is_slow = self._words > (self._access.security.tls is not None) and not self._answered
-        may_live, is_refused = self._inconclusive or is_slow, self._refused and bool(self._error) and not self._answered
-        return BrokerAnswer(str(self._address), self._asked_at_ms, seconds, error, may_live, is_refused)
+        is_slow = (self._has_spoken or self._spoke) and not self._answered
+        is_waited_for = until_s - self._trying_since_s > REFUSED_AWAITED_MS / 1000
+        is_refused = self._refused and bool(self._error) and not (self._answered or is_waited_for)
+        is_taken = self._taken and not self._answered
+        may_live = self._inconclusive or is_slow
+        return BrokerAnswer(str(self._address), self._asked_at_ms, seconds, error, may_live, is_refused, is_taken)
+
+    @property
+    def _has_spoken(self) -> bool:
+        """In the try that goes on: more than hands shaken by TLS."""
+        return self._words > (self._access.security.tls is not None)
 
     async def foreseen(self, refused_ms: float) -> None:
         """Returns when it is settled, or as good as that: what was tried in the first `refused_ms` came to an end at
@@ -168,19 +183,25 @@ class _Call:
     async def _until_answered(self) -> None:
         calling = partial(connect, self._address, client_id=CLIENT_ID, limits=SOURCE_LIMITS, access=self._access)
         while True:
-            self._words = 0
+            self._trying_since_s = self.loop.time()
             try:
                 connection = await calling(heard=self._heard)
             except ConnectionLost as lost:
-                self._error, self._words = str(lost), 0
-                self._refused &= is_refused(lost)
-                if self.loop.time() - self.started_s >= REFUSED_MS / 1000:
+                self._note(lost)
+                if self.called_ms >= (REFUSED_MS if self._refused else SOURCE_SILENT_MS):
                     self.settled.set()
             else:
                 self._answered = True
                 await connection.close()
                 return
             await asyncio.sleep(RECONNECT_PAUSE_S)
+
+    def _note(self, lost: ConnectionLost) -> None:
+        """Who spoke and broke off lives, until his host says that nobody listens there any more."""
+        self._spoke = not is_refused(lost) and (self._spoke or self._has_spoken)
+        self._error, self._words = str(lost), 0
+        self._refused &= is_refused(lost)
+        self._taken |= not isinstance(lost, NotConnected)
 
 
 def is_refused(lost: ConnectionLost) -> bool:
@@ -206,8 +227,8 @@ class SourceCalls:
     async def answers(
         self, brokers: Mapping[Address, Access], patience: Patience = TO_THE_END
     ) -> tuple[BrokerAnswer, ...]:
-        """Call each of these, all at the same time -> what came of it, in the order of their addresses. Where none that
-        is called here says anything they are not waited for beyond `patience`.
+        """Call each of these, all at the same time -> what came of it, in the order of their addresses. Where none of
+        the site says anything they are not waited for beyond `patience`.
         """
         calls = [_Call(at, brokers[at], self._now_ms, self._heard.set) for at in sorted(brokers)]
         self._calls += calls

@@ -36,8 +36,8 @@ class HeldSilence:
     _deciding: asyncio.Task[tuple[BrokerAnswer, ...]] | None = field(default=None, init=False)
 
     async def hold(self) -> tuple[BrokerAnswer, ...]:
-        """Wait until it has lasted for SOURCE_SILENT_MS, but where connections are refused, and no worker is about to
-        say more -> what came of the calls. Raises SourceHeard. The first who asks decides for all: a site is
+        """Wait until it has lasted for SOURCE_SILENT_MS (REFUSED_MS where hosts refuse), and no worker is about to say
+        more -> what came of the calls. Raises SourceHeard. The first who asks decides for all: a site is
         left by all links or by none.
         """
         if self._deciding is None:

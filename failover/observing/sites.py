@@ -102,7 +102,9 @@ class Sites:
         if self.silence is None:
             return self
         now = {answer.address: answer for answer in await self.silence.hold()}
-        return replace(self, answers=tuple(now.get(answer.address, answer) for answer in self.answers))
+        answers = tuple(now.get(answer.address, answer) for answer in self.answers)
+        since_ms = self.found_dead_at_ms if found_stopped_at_ms(answers) is not None else None
+        return replace(self, answers=answers, found_dead_at_ms=since_ms)
 
     def selects_group(self, name: str) -> bool:
         """Whether it is looked at."""

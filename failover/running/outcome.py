@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from broker.wire.site_role import SiteStanding
 from failover.losses.statements import PartitionLoss, total_loss
+from failover.observing.contact import SiteFinding
 from failover.planning.moves import MoveKind, group_totals
 from failover.planning.unplanned import unplanned_read_again, unplanned_skips
 from failover.running.link_run import LinkRun
@@ -78,6 +79,7 @@ def result_of(
         denied_principals=at_source.denied_principals,
         is_source_open=_is_source_open(link, at_source),
         seen_by=seen.seen_by,
+        taken_at=_taken_at(link),
         not_closed=at_source.not_closed,
         closed_at_both=at_source.closed_at_both,
         closed_for_third=at_source.closed_for_third,
@@ -103,7 +105,14 @@ def _was_closed(link: LinkRun) -> bool:
 def _is_source_open(link: LinkRun, at_source: SourceEnd) -> bool:
     is_closed = _was_closed(link) or at_source.role is not None or bool(at_source.denied_principals)
     is_there = link.sites.source is not None and link.snapshot.is_source_there  # by the fence
-    return _is_failover(link) and (is_there or bool(link.snapshot.seen_by)) and not is_closed
+    may_live = is_there or bool(link.snapshot.seen_by) or bool(_taken_at(link))
+    return _is_failover(link) and may_live and not is_closed
+
+
+def _taken_at(link: LinkRun) -> tuple[str, ...]:
+    if link.snapshot.source_finding is not SiteFinding.DEAD:
+        return ()
+    return tuple(one.address for one in link.snapshot.evidence if one.taken)
 
 
 def _is_loss_unconsented(link: LinkRun, losses: tuple[PartitionLoss, ...]) -> bool:

@@ -81,6 +81,8 @@ class OperationResult:
     is_source_open: bool = False
     seen_by: tuple[str, ...] = ()
     """Links whose workers saw the source while it was called in vain from where it was left."""
+    taken_at: tuple[str, ...] = ()
+    """Addresses of a dead source where something took connections and closed them (`BrokerAnswer.taken`)."""
     source_finding: SiteFinding = SiteFinding.DEAD
     """How the source was found at the fence: what is moved later needs the same consent to leave it."""
     source_readers: tuple[SourceReader, ...] = ()

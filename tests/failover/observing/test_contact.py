@@ -351,20 +351,6 @@ async def test_where_all_refuse_it_is_gone_on_and_who_listens_before_they_are_de
             assert [one.address for one in await calls.heard_since()] == [address]
 
 
-async def test_a_proxy_with_nobody_behind_it_is_waited_for_no_longer_than_a_host_that_refuses() -> None:
-    """It takes connections, and closes them at once."""
-
-    async def serve(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        writer.close()
-
-    server = await asyncio.start_server(serve, "127.0.0.1", 0)
-    async with server, AsyncExitStack() as stack:
-        address = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
-        source, (answer,), _ = await reach(stack, Site("east", address), now_ms, patience=Patience(math.inf, 300))
-        assert (source, answer.refused, answer.may_live) == (None, False, False)
-        assert 300 <= round(answer.seconds * 1000) < REFUSED_MS
-
-
 async def test_one_that_refuses_beside_one_that_is_silent_is_waited_for_like_that(unused_tcp_port: int) -> None:
     async with mute() as silent, AsyncExitStack() as stack:
         site = Site("east", f"127.0.0.1:{unused_tcp_port},{silent}")
