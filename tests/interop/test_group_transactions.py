@@ -49,8 +49,8 @@ class Trial:
         self.group, self.id = f"g-{tag}", f"txn-{tag}"
 
     async def stage(self, producer: ProducerIdAndEpoch, offset: int, group: str = "") -> object:
-        """-> what became of it. Where the coordinator is loading, Kafka 4 refuses the look before it and takes the offset
-        when it has loaded, so that the next try holds it for another one's.
+        """-> what became of it. While its coordinator loads Kafka 4 refuses the look before it, and takes the offset
+        when it has loaded: the next try holds it for another one's.
         """
         name = group or self.group
         await committed_offsets(self.cluster, name)
