@@ -233,7 +233,7 @@ class MovingSites:
         said: list[str] = []
         began_s = time.time()
         pipe = subprocess.PIPE
-        command = subprocess.Popen(self._argv(line), cwd=ROOT, text=True, stdout=pipe, stderr=pipe)
+        command = subprocess.Popen(self._argv(line), cwd=ROOT, env=_environment(), text=True, stdout=pipe, stderr=pipe)
         out, err = command.stdout, command.stderr
         assert out is not None
         assert err is not None
@@ -263,7 +263,9 @@ class MovingSites:
 
     def _farshore(self, line: str) -> str:
         argv = self._argv(line)
-        done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, check=False, timeout=WAIT_S)
+        done = subprocess.run(
+            argv, cwd=ROOT, env=_environment(), capture_output=True, text=True, check=False, timeout=WAIT_S
+        )
         if done.returncode:
             raise RuntimeError(f"farshore {line} ended with {done.returncode}: {done.stderr[-2000:]}")
         return done.stdout
@@ -349,6 +351,11 @@ class MovingSites:
                 return await do(cluster)
 
         return asyncio.run(run())
+
+
+def _environment() -> dict[str, str]:
+    """As where farshore is installed: its bytecode is kept, and not compiled anew by each command."""
+    return {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
 
 
 def _moved(done: Operated, began_s: float, waited_s: float) -> Moved:
