@@ -86,7 +86,7 @@ def _failback_of(link: Link, operations: Mapping[str, OperationLog], now_ms: int
 
 def open_switchover(back: Link, operations: Mapping[str, OperationLog], now_ms: int) -> OperationLog | None:
     """The move along the link back alone that has not ended. `operations`: of its target."""
-    for log in operations.values():
+    for log in (one for one in operations.values() if not one.is_ended):
         standing = standing_of(log, now_ms)
         if standing.state in OPEN_STATES and standing.links == (back.name,) and not is_failback(log):
             return log
@@ -112,9 +112,11 @@ async def refuse_amid_failback(link: Link, source: Cluster | None, target: Clust
     """Raises OperationUnderWay where a failback of the link, or one that this is the link back of, has not ended: who
     would let the link run interferes. Where its source does not answer, what stands there is not known.
     """
-    found = [log for log in (await load_operations(target)).values() if standing_of(log, now_ms).links == (link.name,)]
+    at_target = [log for log in (await load_operations(target)).values() if not log.is_ended]
+    found = [log for log in at_target if standing_of(log, now_ms).links == (link.name,)]
     if source is not None:
-        found += [log for log in (await load_operations(source)).values() if link_back_of(log) == link.name]
+        at_source = [log for log in (await load_operations(source)).values() if not log.is_ended]
+        found += [log for log in at_source if link_back_of(log) == link.name]
     for log in found:
         standing = standing_of(log, now_ms)
         if is_failback(log) and standing.state in OPEN_STATES:

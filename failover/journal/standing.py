@@ -335,7 +335,7 @@ def refuse_amid(link: str, operations: Mapping[str, OperationLog], now_ms: int) 
     """As `refuse_second`, where an operation along the link has not ended: who would let that run interferes. One that
     it gave up is not its own any more. Raises OperationUnderWay, NewerVersion.
     """
-    for log in operations.values():
+    for log in (one for one in operations.values() if not one.is_ended):
         standing = standing_of(log, now_ms)
         if link in standing.links and link not in given_up_links(as_told(log)):
             refuse_second({log.operation_id: log}, (standing.source, standing.target), now_ms)
@@ -351,6 +351,8 @@ def to_forget(operations: Mapping[str, OperationLog], sites: tuple[str, str], ke
     """Those from the first of these sites to the second that nobody needs any more: they have ended, and each of their
     links has `kept` newer ones, and was fenced by one of those. What is damaged stays, for a person to see.
     """
+    if len(operations) <= kept:
+        return []
     newer: dict[str, int] = {}
     fenced: set[str] = set()
     found = []
