@@ -220,6 +220,7 @@ chaos: tools .venv/.kerberos
 	  tests/broker/simulation/test_simulation.py \
 	  tests/mirror/simulation/test_circles.py::test_every_circle_ends_with_each_record_once_at_every_site
 	FARSHORE_SWITCHOVER_SEEDS="0:$(or $(MOVES),500)" $(PYTEST) --timeout 14400 tests/failover/running/test_moved_worlds.py
+	$(BIN)/python -m tests.chaos_runs losses --seeds $(or $(LOSSES),200) --jobs 2
 	FARSHORE_CHAOS_SEEDS="$(or $(SEEDS),40)" FARSHORE_BROKERS_SEEDS="$(or $(BROKERS_SEEDS),100)" \
 	  FARSHORE_FLEET_ROUNDS="$(or $(FLEET_ROUNDS),100)" $(PYTEST) -m slow --timeout 7200
 

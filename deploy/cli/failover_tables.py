@@ -132,7 +132,8 @@ def show_plan(plan: OperationPlan, *, to_stderr: bool = True) -> None:
     tell_unanswered(plan, to_stderr=to_stderr)
     tell_lacks(plan.lacks, snapshot.target, to_stderr=to_stderr)
     tell_missing(plan, to_stderr=to_stderr)
-    for line in (*place_lines(plan.moves, snapshot.target), *kept_lines(plan)):
+    is_short = to_stderr and len(plan.group_totals) > MOVES_SHOWN
+    for line in (*place_lines(plan.moves, snapshot.target, is_short=is_short), *kept_lines(plan)):
         click.echo(filled(line), err=to_stderr)
     if lossy := _with_loss(plan.losses):
         title = "" if plan.operation is Operation.FAILOVER else "To come, as it is now"

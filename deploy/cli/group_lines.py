@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 import click
 
 from broker.base.naming import named
+from deploy.cli.late_lines import OTHERS_SHOWN
 from deploy.cli.lines import filled
 from deploy.cli.tables import counted
 from failover.planning.moves import AS_BROUGHT, GroupMove, GroupTotal, MoveKind
@@ -18,18 +19,35 @@ MOVES_SHOWN = 60
 
 
 def tell_totals(totals: Sequence[GroupTotal], *, to_stderr: bool) -> None:
-    """Before a question, groups that read nothing again and skip nothing are only counted where they are many."""
+    """Before a question, where they are many, groups that read nothing again and skip nothing are only counted."""
     is_short = to_stderr and len(totals) > MOVES_SHOWN
     told = [one for one in totals if not is_short or (one.read_again_records, one.skipped_records) != (0, 0)]
-    for total in told:
-        click.echo(filled(group_line(total)), err=to_stderr)
+    for line in total_lines(told, is_short=is_short):
+        click.echo(filled(line), err=to_stderr)
     if len(told) < len(totals):
         others = counted(len(totals) - len(told), "group")
         click.echo(f"{others}: 0 records read again, 0 records skipped", err=to_stderr)
 
 
-def place_lines(moves: Sequence[GroupMove], target: str) -> Iterable[str]:
-    """Of groups that do not go on at exactly their next record, or of which nobody can tell: by what they go on."""
+def total_lines(totals: Sequence[GroupTotal], *, is_short: bool) -> Iterable[str]:
+    """What each group reads again, and skips; where it `is_short`, of those that are many and alike in one line: of a
+    lost source nobody can tell it of any.
+    """
+    alike: dict[tuple[int | None, int | None], list[GroupTotal]] = {}
+    for total in totals:
+        alike.setdefault((total.read_again_records, total.skipped_records), []).append(total)
+    for found in alike.values():
+        if is_short and len(found) > OTHERS_SHOWN:
+            names = named([total.group for total in found], OTHERS_SHOWN)
+            yield f"{counted(len(found), 'group')} ({names}): {_total(found[0])}"
+        else:
+            yield from (f"{total.group}: {_total(total)}" for total in found)
+
+
+def place_lines(moves: Sequence[GroupMove], target: str, *, is_short: bool) -> Iterable[str]:
+    """Of groups that do not go on at exactly their next record, or of which nobody can tell: by what they go on. Where
+    it `is_short`, the first of them by name.
+    """
     again = "what was read after it is read again, and what a group was set back by after it"
     unknown = "is skipped: how much that is cannot be known"
     kept = [move for move in moves if move.kind is MoveKind.KEPT]
@@ -51,7 +69,9 @@ def place_lines(moves: Sequence[GroupMove], target: str) -> Iterable[str]:
     }
     for words, found in told.items():
         if found:
-            yield f"{', '.join(sorted({move.group for move in found}))}: {words}"
+            groups = sorted({move.group for move in found})
+            shown = OTHERS_SHOWN if is_short else len(groups)
+            yield f"{named(groups, shown)}{f' ({len(groups):,} groups)' if len(groups) > shown else ''}: {words}"
 
 
 def kept_lines(plan: OperationPlan) -> Iterable[str]:
@@ -79,10 +99,8 @@ def unlike_others(moves: Sequence[GroupMove]) -> list[GroupMove]:
     return [move for move in moves if (move.read_again_records, move.skipped_records) != (0, 0)]
 
 
-def group_line(total: GroupTotal) -> str:
-    """What one group reads again, and skips."""
-    again, skipped = _count(total.read_again_records), _count(total.skipped_records)
-    return f"{total.group}: {again} read again, {skipped} skipped"
+def _total(total: GroupTotal) -> str:
+    return f"{_count(total.read_again_records)} read again, {_count(total.skipped_records)} skipped"
 
 
 def _count(records: int | None) -> str:

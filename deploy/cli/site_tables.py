@@ -23,7 +23,7 @@ from deploy.cli.failover_tables import (
     tell_source,
     tell_unanswered,
 )
-from deploy.cli.group_lines import group_line, kept_lines, place_lines
+from deploy.cli.group_lines import MOVES_SHOWN, kept_lines, place_lines, total_lines
 from deploy.cli.late_lines import not_compared_line
 from deploy.cli.lines import filled
 from deploy.cli.loss_lines import behind_line, headline
@@ -131,13 +131,13 @@ def _tell_groups(moves: Sequence[GroupMove], *, to_stderr: bool) -> None:
     """Each that reads again or skips, and how many do not; over all links."""
     totals = group_totals(moves)
     plain = [total for total in totals if (total.read_again_records, total.skipped_records) == (0, 0)]
-    for total in totals:
-        if total not in plain:
-            click.echo(filled(group_line(total)), err=to_stderr)
+    is_short = to_stderr and len(totals) > MOVES_SHOWN
+    for line in total_lines([total for total in totals if total not in plain], is_short=is_short):
+        click.echo(filled(line), err=to_stderr)
     if plain:
         text = f"{counted(len(plain), 'group')} with nothing read again, and nothing skipped"
         click.echo(text, err=to_stderr)
-    for line in place_lines(moves, "the target"):
+    for line in place_lines(moves, "the target", is_short=is_short):
         click.echo(filled(line), err=to_stderr)
 
 

@@ -19,7 +19,7 @@ FOUND = {
     "hook_error": ("the after_hook ended with exit code 7", "the after_hook ended with exit code 7; all else was done"),
     "stranded": ((StrandedRange("flights", 0, 50, 53, 3),), "`farshore stranded list --link there`"),
     "is_unwatched": (True, "east ceased to answer"),
-    "is_source_open": (True, "east answered, here or a link's worker, and was not known to refuse writes"),
+    "is_source_open": (True, "east answered, here or a link's worker, or something took connections in its place"),
     "late_commits": ((LateCommit("second", "flights", 1, None, 7),), "after they were moved: second on flights-1"),
     "source_readers": ((SourceReader("second", 2), SourceReader("third", None)), "second, third"),
     "left_partitions": ((LeftPartition("flights", 0, "flights", "dead", (), True),), "left as they are: flights-0"),

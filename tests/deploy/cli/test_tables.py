@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -119,12 +120,9 @@ def test_a_plans_moves_are_a_table_in_eighty_columns(
     assert max(map(len, lines)) <= 80
 
 
-def test_a_failovers_losses_and_kept_groups_are_tables_in_eighty_columns(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Nine lines each again: two groups on two partitions filled the screen."""
-    monkeypatch.setenv("COLUMNS", "80")
-    names, synced_at_ms = ("analysts", "orders-warehouse"), 1_700_000_000_000
+def _plan_without_source(names: Sequence[str]) -> OperationPlan:
+    """These groups in two partitions each, of which a lost source cannot tell."""
+    synced_at_ms = 1_700_000_000_000
     at = [GroupPartitionView("flights", n, "flights", None, None, 1_234_567 + n, "") for n in range(2)]
     seen = PartitionView("flights", 0, "flights", None, 2_345_678, None, synced_at_ms, 1_234_569, 1_300_000, 0)
     snapshot = Snapshot(
@@ -132,7 +130,16 @@ def test_a_failovers_losses_and_kept_groups_are_tables_in_eighty_columns(
         (seen, replace(seen, partition=1)),
         tuple(GroupView(name, None, "Dead", 0, 0, synced_at_ms, tuple(at)) for name in names),
     )
-    plan = plan_failover(snapshot, allow_data_loss=True, even_if_source_answers=False)
+    return plan_failover(snapshot, allow_data_loss=True, even_if_source_answers=False)
+
+
+def test_a_failovers_losses_and_kept_groups_are_tables_in_eighty_columns(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nine lines each again: two groups on two partitions filled the screen."""
+    monkeypatch.setenv("COLUMNS", "80")
+    names = ("analysts", "orders-warehouse")
+    plan = _plan_without_source(names)
     show_plan(plan)
     lines = capsys.readouterr().err.splitlines()
     rows = [line.split() for line in lines if "flights-" in line]
@@ -165,6 +172,19 @@ def test_a_plan_of_very_many_moves_is_told_in_short_before_the_question_and_whol
     assert all(f"group-{n} " in whole for n in range(1_000))
     show_plan(_plan(20))
     assert "group-19" in capsys.readouterr().err
+
+
+def test_very_many_groups_of_a_lost_source_are_told_in_few_lines_before_they_are_moved(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """None of them can be told exactly: two thousand lines, before the fence, of a datacenter that is gone."""
+    show_plan(_plan_without_source([f"group-{n}" for n in range(1_000)]))
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) < 30
+    told = " ".join(line.strip() for line in lines)
+    assert "1,000 groups (group-0, group-1, " in told
+    assert "and others): an unknown number of records read again" in told
+    assert "and others (1,000 groups): they stay where they stand" in told
 
 
 def test_a_result_of_very_many_moves_says_how_many_and_shows_what_is_unlike_the_others(

@@ -95,7 +95,7 @@ def test_each_is_said_as_what_it_is(
 ) -> None:
     (move,) = plan_moves(snapshot(at, view))
     assert (move.kind, move.target_offset, move.read_again_records, move.skipped_records) == expected
-    said = list(place_lines([move], "west"))
+    said = list(place_lines([move], "west", is_short=False))
     assert len(said) == bool(words)
     assert all(words in line and line.startswith("analysts: ") for line in said)
 
