@@ -11,8 +11,9 @@ from uuid import uuid4
 import pytest
 
 from broker.client.cluster import Cluster
+from broker.client.errors import ClientError
 from broker.client.model import ClusterMetadata
-from broker.client.same_leaders import await_same_leaders
+from broker.client.same_leaders import BrokersDiffer, await_same_leaders
 from broker.client.topics import delete_topics
 from broker.cluster.metadata import TopicState
 from broker.wire.coordinator_keys import OFFSETS_TOPIC
@@ -146,6 +147,35 @@ async def test_what_came_behind_the_first_question_is_not_waited_for(tmp_path: P
             await await_same_leaders(source, lambda _: True)
             assert not changes
             assert source.leader_epoch(PARTITIONS[0]) == NO_LEADER_EPOCH, "leaders of before would be asked"
+
+
+async def test_a_broker_that_comes_meanwhile_is_asked_too(tmp_path: Path) -> None:
+    """It may lead what nobody who was asked has heard of."""
+    async with freezing(tmp_path) as there:
+        view = there.east.broker(NODES[0]).view
+        late, known = view.brokers[LAST], {node: view.brokers[node] for node in NODES[:-1]}
+        for node in NODES[:-1]:
+            there.east.broker(node).view.brokers = known
+        async with Cluster(there.stage.link.source, client_id="farshore-switchover", limits=IMPATIENT) as source:
+            assert LAST not in source.nodes
+            for node in NODES[:-1]:
+                there.east.broker(node).view.brokers = {**known, LAST: late}
+            there.told_late(TOPIC, _unknown)
+            with pytest.raises(BrokersDiffer, match=rf"and not to broker {LAST}"):
+                await await_same_leaders(source, lambda _: True)
+
+
+async def test_a_broker_that_died_is_let_go_when_no_other_one_names_it(tmp_path: Path) -> None:
+    async with freezing(tmp_path) as there:
+        views = [there.east.broker(node).view for node in NODES[:-1]]
+        before = views[0].brokers
+        await there.east.kill(LAST)
+        await until(lambda: all(LAST not in view.brokers for view in views))
+        views[0].brokers = before
+        with pytest.raises(ClientError):
+            await there.freeze.await_same_leaders(is_first=True)
+        views[0].brokers = views[1].brokers
+        await there.freeze.await_same_leaders(is_first=True)
 
 
 async def test_what_the_link_does_not_mirror_is_not_waited_for(tmp_path: Path) -> None:
