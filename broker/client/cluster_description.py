@@ -316,7 +316,9 @@ def partition_findings(
     """`refused`: partitions for which the leader did not answer; `min_insync_replicas` by topic."""
     kind = ClusterFindingKind
     for name, code in sorted(look.metadata.topic_errors.items()):
-        yield ClusterFinding(kind.TOPIC_UNREADABLE, name, None, None, code.description)
+        is_held_back = code is ErrorCode.LEADER_NOT_AVAILABLE  # by farshore's own brokers
+        told = "the controller's log says what of its metadata cannot be read" if is_held_back else code.description
+        yield ClusterFinding(kind.TOPIC_UNREADABLE, name, None, None, told)
     for where, state in look.partitions():
         wanted = min(min_insync_replicas.get(where.topic, 1), len(state.replicas))
         in_sync = f"{len(state.isr)} of {len(state.replicas)} replicas are in sync"

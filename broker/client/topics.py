@@ -43,15 +43,17 @@ async def list_topics(cluster: Cluster, known: Iterable[str] = ()) -> dict[str, 
     return topics
 
 
-async def list_each_topic(cluster: Cluster, known: Iterable[str]) -> tuple[dict[str, Topic], dict[str, KafkaError]]:
-    """All topics that can be described now, and why others of the `known` cannot be; those of them that do not exist
-    are in neither.
+async def list_each_topic(
+    cluster: Cluster, known: Iterable[str], selects: Callable[[str], bool] = lambda _name: False
+) -> tuple[dict[str, Topic], dict[str, KafkaError]]:
+    """All topics that can be described now, and why others of the `known` cannot be, or of those that it lists without
+    describing them, where `selects` says so; those of them that do not exist are in neither.
 
     A cluster leaves out of its list what one may not describe, as if it were not there. Asked for it by name it says
     so.
     """
-    topics = dict((await cluster.metadata()).topics)
-    unlisted = set(known) - topics.keys()
+    topics, listed = await describe_each_topic(cluster)
+    unlisted = set(known).union(filter(selects, listed)) - topics.keys()
     if not unlisted:
         return topics, {}
     found, failures = await describe_each_topic(cluster, unlisted)

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from broker.cluster.metadata import NO_LEADER, Configs, Endpoint, LiveBroker, TopicState
 from broker.cluster.orders import UpdateMetadata
-from broker.topics.errors import UnknownTopic
+from broker.topics.errors import TopicUnreadable, UnknownTopic
 from broker.wire.errors import ErrorCode
 
 
@@ -19,6 +19,8 @@ class ClusterView:
         self.topics: dict[str, TopicState] = {}
         self.brokers: Mapping[int, LiveBroker] = {}
         self.controller: int | None = None
+        self.unreadable: frozenset[str] = frozenset()
+        """Topics of which what is held cannot be read: among `topics` as far as they were known before."""
         self.deletion_listeners: list[Callable[[str], None]] = []
         """Called with the name of a topic that is gone, so that committed offsets go too."""
         self._names: dict[uuid.UUID, str] = {}
@@ -29,6 +31,8 @@ class ClusterView:
         gone = {name for name in order.gone if name in self.topics and name not in order.topics}
         if order.complete:
             gone |= self.topics.keys() - order.topics.keys() - order.unreadable
+            self.unreadable = order.unreadable
+        self.unreadable -= order.topics.keys() | order.gone
         recreated = {
             name
             for name, told in order.topics.items()
@@ -62,8 +66,10 @@ class ClusterView:
         return None if name is None else self.topics[name]
 
     def require(self, name: str) -> TopicState:
-        """Raises UnknownTopic."""
+        """Raises UnknownTopic, TopicUnreadable."""
         topic = self.topics.get(name)
+        if topic is None and name in self.unreadable:
+            raise TopicUnreadable(f"What the metadata store holds of topic '{name}' cannot be read.")
         if topic is None:
             raise UnknownTopic(f"Topic '{name}' does not exist.")
         return topic

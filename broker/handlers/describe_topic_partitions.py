@@ -15,7 +15,6 @@ from broker.errors import BrokerError
 from broker.handlers.handler import Handler, RequestContext
 from broker.handlers.metadata import describe_partition
 from broker.limits import DESCRIBED_PARTITIONS_MAX
-from broker.topics.errors import UnknownTopic
 from broker.topics.naming import INTERNAL_TOPICS, check_name
 from broker.wire.api import ApiKey
 from broker.wire.errors import ErrorCode
@@ -42,7 +41,7 @@ async def handle(
         return response
     rights = context.rights
     room = max(1, min(request.response_partition_limit, DESCRIBED_PARTITIONS_MAX))
-    for name in sorted(asked or broker.view.topics):
+    for name in sorted(asked or broker.view.topics.keys() | broker.view.unreadable):
         if name < start.topic_name:
             continue
         if not rights.may(AclOperation.DESCRIBE, AclResource.TOPIC, name, quietly=not asked):
@@ -54,7 +53,7 @@ async def handle(
             break
         topic, first = broker.view.topics.get(name), start.partition_index if name == start.topic_name else 0
         if topic is None:
-            response.topics.append(_unknown(name, rights))
+            response.topics.append(_unknown(broker, name, rights))
             continue
         shown = range(len(topic.partitions))[first:][:room]
         response.topics.append(_describe(broker, topic, shown, rights))
@@ -70,14 +69,16 @@ def _hidden(name: str) -> DescribeTopicPartitionsResponseTopic:
     return DescribeTopicPartitionsResponseTopic(ErrorCode.TOPIC_AUTHORIZATION_FAILED, name)
 
 
-def _unknown(name: str, rights: Rights) -> DescribeTopicPartitionsResponseTopic:
+def _unknown(broker: Broker, name: str, rights: Rights) -> DescribeTopicPartitionsResponseTopic:
+    code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     try:
         check_name(name)
-        raise UnknownTopic(f"Topic '{name}' does not exist.")
+        broker.view.require(name)
     except BrokerError as error:
-        answer = DescribeTopicPartitionsResponseTopic(error.error_code, name)
-        answer.topic_authorized_operations = rights.operations(AclResource.TOPIC, name)
-        return answer
+        code = error.error_code
+    answer = DescribeTopicPartitionsResponseTopic(code, name)
+    answer.topic_authorized_operations = rights.operations(AclResource.TOPIC, name)
+    return answer
 
 
 def _describe(

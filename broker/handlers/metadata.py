@@ -3,7 +3,8 @@
 v1 a null list asks for all topics (v0: an empty one); v4 the client may forbid auto-creation; v7 leader epochs; v8
 authorised operations; v10 topic ids; v12 topics by id.
 Departure: a topic that is made on demand is answered with its leader at once instead of LEADER_NOT_AVAILABLE; it
-has one. What is told is what the controller told this broker (`cluster/view.py`).
+has one. What is told is what the controller told this broker (`cluster/view.py`). A topic of which the store's metadata
+cannot be read is answered with LEADER_NOT_AVAILABLE, also among all; Kafka has no controller then.
 """
 
 from __future__ import annotations
@@ -45,6 +46,11 @@ async def handle(broker: Broker, request: MetadataRequest, context: RequestConte
             _describe(broker, topic, rights, show)
             for topic in list(broker.view.topics.values())
             if rights.may(AclOperation.DESCRIBE, AclResource.TOPIC, topic.name, quietly=True)
+        ]
+        topics += [
+            _refused(name, ErrorCode.LEADER_NOT_AVAILABLE)
+            for name in sorted(broker.view.unreadable - broker.view.topics.keys())
+            if rights.may(AclOperation.DESCRIBE, AclResource.TOPIC, name, quietly=True)
         ]
     else:
         # Before it is described: a topic of many partitions that is named 100,000 times would not fit into memory.
@@ -95,7 +101,11 @@ async def _answer(
     except NotAuthorized:
         return _hidden(name, ZERO_UUID, rights.operations(AclResource.TOPIC, name) if show else NOT_ASKED)
     except BrokerError as error:
-        return MetadataResponseTopic(error_code=error.error_code, name=name, is_internal=name in INTERNAL_TOPICS)
+        return _refused(name, error.error_code)
+
+
+def _refused(name: str, code: ErrorCode) -> MetadataResponseTopic:
+    return MetadataResponseTopic(error_code=code, name=name, is_internal=name in INTERNAL_TOPICS)
 
 
 def _hidden(name: str | None, topic_id: UUID, operations: int) -> MetadataResponseTopic:
@@ -105,9 +115,8 @@ def _hidden(name: str | None, topic_id: UUID, operations: int) -> MetadataRespon
 
 
 async def _find_or_create(broker: Broker, name: str, create: bool, rights: Rights) -> TopicState:
-    found = broker.view.topics.get(name)
-    if found is not None:
-        return found
+    if name in broker.view.topics or name in broker.view.unreadable:
+        return broker.view.require(name)
     if create and not rights.may(AclOperation.CREATE, AclResource.CLUSTER, quietly=True):
         rights.require(AclOperation.CREATE, AclResource.TOPIC, name)
     check_name(name)

@@ -16,6 +16,16 @@ class UnknownTopic(TopicError):
     hint = "list the topics; create it first if it should exist"
 
 
+class TopicUnreadable(TopicError):
+    """There is such a topic: clients are to wait, and not to take it for gone. Of what Kafka says about topics this
+    alone is temporary to all of them.
+    """
+
+    error_code = ErrorCode.LEADER_NOT_AVAILABLE
+    retriable = True
+    hint = "put right, by hand, what the controller's log says cannot be read of it"
+
+
 class TopicExists(TopicError):
     error_code = ErrorCode.TOPIC_ALREADY_EXISTS
     hint = "choose another name, or use the topic as it is"

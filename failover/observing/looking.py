@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Collection, Coroutine, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
@@ -137,10 +137,10 @@ async def topics_of(cluster: Cluster | None) -> dict[str, Topic]:
 
 
 async def each_topic_of(
-    cluster: Cluster | None, known: Iterable[str]
+    cluster: Cluster | None, known: Iterable[str], selects: Callable[[str], bool]
 ) -> tuple[dict[str, Topic], dict[str, KafkaError]]:
     """As `list_each_topic`; none of a site that is gone."""
-    return await list_each_topic(cluster, known) if cluster else ({}, {})
+    return await list_each_topic(cluster, known, selects) if cluster else ({}, {})
 
 
 def is_asked(link: Link, name: str, asked: Collection[str]) -> bool:

@@ -172,10 +172,10 @@ async def _source_topics(
     link: Link, source: Cluster | None, state: LinkState, asking: Asking, *, all_groups: bool
 ) -> dict[str, Topic]:
     """The topics that are to be mirrored; none where the source does not list them. It is asked by name for those that
-    it may hide. `all_groups`: it is asked which groups it has, and has to be able to tell.
+    it may hide, or lists and does not describe. `all_groups`: it is asked which groups it has, and has to tell.
     """
     asked = state.entries.mirrored_topics() | (frozenset() if asking.in_part else link.named_topics)
-    topics, hidden = await asking.ask(each_topic_of(source, asked), ({}, {}))
+    topics, hidden = await asking.ask(each_topic_of(source, asked, link.selects_topic), ({}, {}))
     asking.note(hidden.values())
     if all_groups and link.groups:
         asking.note(why_unlisted(link.source.name, topics))

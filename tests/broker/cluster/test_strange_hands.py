@@ -13,11 +13,23 @@ from broker.client.site import Site
 from broker.cluster.zookeeper.session import Create, Delete, SetData
 from broker.controller.requests import NewTopic
 from broker.wire.errors import ErrorCode
+from broker.wire.messages.describe_topic_partitions import (
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsResponse,
+    DescribeTopicPartitionsResponseTopic,
+    TopicRequest,
+)
+from broker.wire.messages.metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+    MetadataResponseTopic,
+)
 from tests.broker.cluster.fake_zookeeper import FakeZooKeeper
 from tests.broker.cluster.test_three_replicas import NODES, create, read_all
 from tests.broker.running import TIMEOUT_MS
 from tests.broker.running_cluster import RunningCluster, running_cluster, until
-from tests.broker.wire_client import batch_of
+from tests.broker.wire_client import batch_of, connect
 
 STATE = "/brokers/topics/bad/partitions/0/state"
 STATE_OF_T = "/brokers/topics/t/partitions/0/state"
@@ -332,3 +344,39 @@ async def test_a_topics_copy_under_another_name_takes_nothing_from_it(
         await produced(cluster, "b")
         async with cluster.clients() as clients:
             assert await read_all(clients[await cluster.led("t")]) == ["a", "b"]
+
+
+async def told_of_bad(address: str) -> list[ErrorCode]:
+    """What the broker there answers about the topic: among all, by its name, where it may be made, and by the request
+    that Kafka's newer tools use.
+    """
+    async with connect(address) as client:
+        answers: list[MetadataResponseTopic | DescribeTopicPartitionsResponseTopic] = []
+        for named in (None, [MetadataRequestTopic(name="bad")]):
+            request = MetadataRequest(named, allow_auto_topic_creation=True)
+            answers += (await client.ask(request, 9, MetadataResponse)).topics
+        described = DescribeTopicPartitionsRequest([TopicRequest("bad")])
+        answers += (await client.ask(described, 0, DescribeTopicPartitionsResponse)).topics
+    return [ErrorCode.of(each.error_code) for each in answers if each.name == "bad"]
+
+
+async def test_who_asks_a_broker_that_was_started_since_for_a_topic_that_cannot_be_read_is_told_to_wait(
+    tmp_path: Path,
+) -> None:
+    """It said that there is none: a switchover drained the topic as one that is gone, and a producer made it anew."""
+    path, data = HALF_RIGHT["replicas that are names"]
+    async with running_cluster(tmp_path, *NODES) as cluster:
+        await begun(cluster)
+        whole = cluster.zookeeper.read(path).data
+        write(cluster.zookeeper, path, data)
+        killed = await another_controls(cluster)
+        await cluster.start(killed)
+        await until(lambda: cluster.told("t") is not None)
+        address = cluster.servers[killed].address
+        assert await told_of_bad(address) == [ErrorCode.LEADER_NOT_AVAILABLE] * 3
+        async with Cluster(Site("east", address)) as seen:
+            found = [each for each in await verify_cluster(seen) if each.topic == "bad"]
+        assert ClusterFindingKind.TOPIC_UNREADABLE in {each.kind for each in found}
+        write(cluster.zookeeper, path, whole)
+        await until(lambda: cluster.told("bad") is not None)
+        assert await told_of_bad(address) == [ErrorCode.NONE] * 3

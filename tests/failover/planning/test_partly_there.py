@@ -80,3 +80,25 @@ async def test_what_the_source_refuses_to_tell_is_the_error_that_it_gives(
                 sites = replace(stage.sites, source=source)
                 with pytest.raises(KafkaError, match="TOPIC_AUTHORIZATION_FAILED"):
                     await plan_or_refuse(replace(INTENT, links=(stage.link.name,)), sites, Hooks())
+
+
+async def test_a_topic_that_the_source_has_and_does_not_describe_is_no_topic_that_is_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The link selects it, and has not mirrored it yet: the switchover went without it."""
+    async with two_sites(tmp_path) as stage:
+        stage.link = replace(stage.link, topics=("flights.*",))
+        async with mirrored(stage):
+            pass
+        await make_topic(stage.source, "flights-late")
+        await make_topic(stage.source, "other")
+        east = Faults()
+        east.topics[ApiKey.METADATA, "other"] = ErrorCode.LEADER_NOT_AVAILABLE
+        with injected(monkeypatch, {stage.brokers[0]: east}):
+            async with Cluster(stage.link.source, client_id="farshore-test", limits=IMPATIENT) as source:
+                asked = replace(INTENT, links=(stage.link.name,)), replace(stage.sites, source=source), Hooks()
+                plan = (await plan_or_refuse(*asked)).plan
+                assert plan.refusals == (), "it is none of the link's"
+                east.topics[ApiKey.METADATA, "flights-late"] = ErrorCode.LEADER_NOT_AVAILABLE
+                plan = (await plan_or_refuse(*asked)).plan
+    assert plan.refusals[0] == GateRefusal(RefusalReason.SOURCE_PARTLY_THERE, "east")
