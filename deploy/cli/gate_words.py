@@ -20,8 +20,8 @@ _REASONS: dict[RefusalReason, tuple[str, str]] = {
     ),
     RefusalReason.SOURCE_PARTLY_THERE: (
         "the source site {subject} is there in part: it answers, but not everything that was asked",
-        "see which brokers answer, and bring the others back; to leave it as it is, which may lose records: `farshore "
-        "failover` with --even-if-source-partly-there (docs/runbook.md, Partial loss)",
+        "nothing was changed; bring back what does not answer, and type the same again; to leave it as it is, which "
+        "may lose records: `farshore failover` with --even-if-source-partly-there (docs/runbook.md, Partial loss)",
     ),
     RefusalReason.SOURCE_SEEN_BY_WORKER: (
         "no broker of the source site {subject} answers here, and meanwhile it answered the worker of {detail}: it is "
@@ -241,8 +241,16 @@ def reason_of(refusal: GateRefusal, source: str, target: str) -> tuple[str, str]
     message, hint = _REASONS[refusal.reason]
     subject, detail, sites = refusal.subject, refusal.detail, {"source": source, "target": target}
     told = message.format(subject=subject, detail=detail, **sites)
+    if refusal.reason is RefusalReason.SOURCE_PARTLY_THERE and detail:
+        told = f"{told}: {detail} gave no answer"
     named = {"subject": shlex.quote(subject), "detail": shlex.quote(detail), "topics": refusal.topic_options}
-    return told, hint.format(**named, **sites)
+    return told, hint.format(**named, gap=_gap_option(subject), **sites)
+
+
+def _gap_option(partition: str) -> str:
+    """As it is typed for a partition that a plan calls TOPIC-N."""
+    topic, _, number = partition.rpartition("-")
+    return f"--gap {shlex.quote(f'{topic}:{number}')}"
 
 
 def of_a_step(plan: OperationPlan, refused: GateRefused) -> GateRefused:

@@ -27,6 +27,7 @@ from failover.errors import (
     WorldChanged,
 )
 from failover.planning.gates import GateRefusal, RefusalReason
+from failover.planning.settling import SiteUnanswered
 from failover.running.whole_site import WholeSiteCut
 
 NO_CONSENT: Final = (GateRefusal(RefusalReason.NO_CONSENT, ""),)
@@ -77,5 +78,7 @@ def refusals_of(refused: GateRefused, source: str = "", moved: str = "") -> list
             return [GateRefusal(RefusalReason.GROUP_OFFSET_LOST, group) for group in refused.groups]
         case SkipsMore():
             return [GateRefusal(RefusalReason.GROUP_WENT_ON, group) for group in refused.groups]
+        case SiteUnanswered():
+            return [GateRefusal(RefusalReason.SITE_UNANSWERED, refused.site)]
     subject = source if isinstance(refused, FreezeNotAllowed | HookFailed) else moved
     return [GateRefusal(reason, subject) for kind, reason in _REASONS.items() if isinstance(refused, kind)]

@@ -246,6 +246,11 @@ class Snapshot:
         return self.source_finding is SiteFinding.ALIVE
 
     @property
+    def silent_brokers(self) -> tuple[str, ...]:
+        """Those of the source that were called in vain, by their addresses."""
+        return tuple(answer.address for answer in self.evidence if not answer.may_live)
+
+    @property
     def missing_groups(self) -> tuple[str, ...]:
         """The groups that were asked for by name and have no offset in a mirrored topic at a site that answers."""
         there = {group.group for group in self.groups}

@@ -62,6 +62,8 @@ class RefusalReason(StrEnum):
     PARTITION_NOT_FOUND = "partition_not_found"
     GROUP_UNANSWERED = "group_unanswered"
     """Nothing can be asked or set of it at the target."""
+    SITE_UNANSWERED = "site_unanswered"
+    """It is there, and did not tell, as often as it was asked, what the plan needs."""
     TARGET_LACKS = "target_lacks"
     """Records that a link back had mirrored from it: the target came back with an older log, or another one."""
     TARGET_NOT_COMPARED = "target_not_compared"

@@ -21,7 +21,7 @@ from failover.freezing.away import with_beside, with_kept
 from failover.freezing.choice import Freezing, read_roles, with_denials
 from failover.freezing.hooks import Hooks
 from failover.journal.standing import is_verified, under_way
-from failover.limits import LACKS_IN_PART_S, SOURCE_ROLE_S
+from failover.limits import DRAIN_POLL_S, LACKS_IN_PART_S, SOURCE_ROLE_S
 from failover.losses.lacked import count_lacked, find_lacked
 from failover.losses.left_records import count_left
 from failover.observing.contact import AHEAD_OF_FENCE, CLIENT_ID, UNTIL_DEAD, Patience, SiteFinding, reach
@@ -40,6 +40,7 @@ from failover.planning.intent import Intent
 from failover.planning.moves import with_lacked_skips
 from failover.planning.not_named import groups_not_named
 from failover.planning.plan import Elsewhere, plan_failover, plan_switchover
+from failover.planning.settling import Settling, SiteUnanswered, is_target_in_part, may_pass
 from failover.planning.site_plan import SourceNames
 from failover.planning.to_datetime import moves_to
 from failover.running.link_run import LinkMove
@@ -182,25 +183,42 @@ async def _plan_or_error(intent: Intent, sites: Sites, hooks: Hooks) -> LinkMove
 
 async def plan_or_refuse(intent: Intent, sites: Sites, hooks: Hooks) -> LinkMove:
     """As `plan_link`, of a move that has not begun: a switchover whose source does not answer wholly is refused as
-    that, whatever of it was asked for in vain. Raises as `plan_link` for all else.
+    that, whatever of it was asked for in vain; but a source that just loses a broker has the time to notice it. Raises
+    SiteUnanswered, and as `plan_link` for all else.
     """
-    try:
-        return await plan_link(intent, sites, hooks)
-    except ClientError as error:
-        if intent.operation is not Operation.SWITCHOVER or not error.retriable:  # what is not answers, and says no
-            raise
-        seen = await sites.look_past_source(patience_s=0)
-        if seen.source_answers:  # by now; or it is the target that does not
-            raise
-        named = sites.link.named_topics | {view.topic for view in seen.partitions}
-        freezing = await _freezing_source(sites, hooks, named, intent.whole_site)
-        plan = plan_switchover(
-            seen,
-            left_groups=intent.left_groups,
-            set_back_groups=intent.set_back_groups,
-            freezing=replace(freezing, freezes=intent.freezes, hooks=hooks),
-        )
-        return LinkMove(plan, sites.as_found(seen))
+    settling = Settling(sites.source)
+    while True:
+        try:
+            return await plan_link(intent, sites, hooks)
+        except ClientError as error:
+            if intent.operation is not Operation.SWITCHOVER or not may_pass(error):  # what is not answers, and says no
+                raise
+            seen = await sites.look_past_source(patience_s=0)
+            if not settling.goes_on(seen):
+                return await _refused(intent, sites, hooks, seen, (error, settling.seconds))
+        if sites.source is not None:
+            sites.source.set_aside(())
+        await asyncio.sleep(DRAIN_POLL_S)
+
+
+async def _refused(
+    intent: Intent, sites: Sites, hooks: Hooks, seen: Snapshot, untold: tuple[ClientError, float]
+) -> LinkMove:
+    """The plan of a switchover that is refused, as the source does not answer wholly. `untold`: what came of asking it,
+    and for how many seconds. Raises SiteUnanswered where it does by now.
+    """
+    if seen.source_answers:
+        site = seen.target if is_target_in_part(seen) else seen.source
+        raise SiteUnanswered(untold[0], site, untold[1]) from untold[0]
+    named = sites.link.named_topics | {view.topic for view in seen.partitions}
+    freezing = await _freezing_source(sites, hooks, named, intent.whole_site)
+    plan = plan_switchover(
+        seen,
+        left_groups=intent.left_groups,
+        set_back_groups=intent.set_back_groups,
+        freezing=replace(freezing, freezes=intent.freezes, hooks=hooks),
+    )
+    return LinkMove(plan, sites.as_found(seen))
 
 
 async def refuse_heard(refused: LinkMove) -> None:

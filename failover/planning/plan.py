@@ -112,7 +112,7 @@ def plan_switchover(
     why_not = {**_ANSWERED, **_THERE_IN_PART}
     if not snapshot.source_answers:
         said = why_not.get(snapshot.source_finding, RefusalReason.SOURCE_UNREACHABLE)
-        refusals.append(GateRefusal(said, snapshot.source, ", ".join(snapshot.seen_by)))
+        refusals.append(GateRefusal(said, snapshot.source, _seen_from(snapshot)))
     refusals += [
         GateRefusal(RefusalReason.OFFSETS_IN_DOUBT, f"{view.topic}-{view.partition}")
         for view in snapshot.partitions
@@ -147,6 +147,12 @@ def plan_switchover(
         elsewhere=elsewhere,
         lacks=lacks,
     )
+
+
+def _seen_from(snapshot: Snapshot) -> str:
+    """Of a source that is there in part which brokers gave no answer; of one that others see, whose workers do."""
+    is_in_part = snapshot.source_finding is SiteFinding.PARTLY_THERE
+    return ", ".join(snapshot.silent_brokers if is_in_part else snapshot.seen_by)
 
 
 def _lacking(snapshot: Snapshot, lacks: Iterable[SourceParting]) -> Iterable[GateRefusal]:
@@ -184,7 +190,7 @@ def plan_failover(
     if said := None if even_if_source_answers else _ANSWERED.get(snapshot.source_finding):
         refusals.append(GateRefusal(said, snapshot.source))
     if said := None if even_if_source_partly_there else _THERE_IN_PART.get(snapshot.source_finding):
-        refusals.append(GateRefusal(said, snapshot.source, ", ".join(snapshot.seen_by)))
+        refusals.append(GateRefusal(said, snapshot.source, _seen_from(snapshot)))
     if not allow_data_loss and not all(loss.is_none for loss in losses):
         refusals.append(GateRefusal(RefusalReason.DATA_LOSS_NOT_ALLOWED, snapshot.source))
     if not allow_data_loss:

@@ -18,6 +18,7 @@ from failover.errors import (
     PromotedMeanwhile,
 )
 from failover.planning.gates import RefusalReason
+from failover.planning.settling import SiteUnanswered
 from tests.failover.machines import PlanRefused
 
 REFUSED_MAX = 4
@@ -26,6 +27,7 @@ BY_CUTS = frozenset(
     {
         RefusalReason.SOURCE_PARTLY_THERE,
         RefusalReason.SOURCE_UNREACHABLE,
+        RefusalReason.SITE_UNANSWERED,
         RefusalReason.MEMBERS_UNKNOWN_AT_SOURCE,
         RefusalReason.MEMBERS_UNKNOWN_AT_TARGET,
         RefusalReason.NOT_DRAINED,
@@ -105,6 +107,8 @@ def said_by(error: GateRefused) -> list[tuple[RefusalReason | str, str]]:
             return [(RefusalReason.GROUP_NOT_MOVABLE, group) for group in error.groups]
         case GroupsRead():
             return [(RefusalReason.GROUP_ACTIVE_AT_SOURCE, group) for group in error.groups]
+        case SiteUnanswered():
+            return [(RefusalReason.SITE_UNANSWERED, error.site)]
         case NotDrained():
             return [(RefusalReason.NOT_DRAINED, "")]
     reasons = {reason.value for reason in RefusalReason}

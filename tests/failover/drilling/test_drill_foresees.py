@@ -159,6 +159,7 @@ NOT_FORESEEN: dict[RefusalReason, str] = {
     RefusalReason.PARTITION_NOT_FOUND: AT_ONCE,
     RefusalReason.NOT_DRAINED: AT_ONCE,
     RefusalReason.NO_CONSENT: AT_ONCE,
+    RefusalReason.SITE_UNANSWERED: AT_ONCE,
     RefusalReason.GROUP_WENT_ON: AT_ONCE,
     RefusalReason.GROUP_OFFSET_LOST: AT_ONCE,
     RefusalReason.HOOK_FAILED: "a hook is not run but by a move",
