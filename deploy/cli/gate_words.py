@@ -87,7 +87,8 @@ _REASONS: dict[RefusalReason, tuple[str, str]] = {
         "{subject} was recreated or cut at one of the sites, or its leader at {source} went and both logs were not "
         "compared since, so its offsets may not mean the mirrored records any more",
         "`farshore status --all` says which, and the link's mirror compares them where it runs: try again when that is "
-        "over; a gap that it finds there decide about, and accept it by `farshore link resume --gap TOPIC:PARTITION`",
+        "over. Where it stands still, as at a topic that was made anew, `farshore link resume {gap} --dry-run` (with "
+        "--link where there are several) shows what is mirrored then; without --dry-run it goes on, by your consent",
     ),
     RefusalReason.DATA_LOSS_NOT_ALLOWED: (
         "it cannot be ruled out that records of {subject} are lost",
@@ -284,8 +285,11 @@ def refused_by(
     places = [one.subject for one in left if one.reason is RefusalReason.PARTITION_UNANSWERED]
     groups = [one.subject for one in left if one.reason is not RefusalReason.PARTITION_UNANSWERED]
     options = f"{leave_partition_options(places)} {leave_options(groups)}".strip()
+    in_doubt = [one.subject for one in refusals if one.reason is RefusalReason.OFFSETS_IN_DOUBT]
     if refusals[0].reason in _LEFT_BY_NAME and len(left) > 1:
         hint = f"to go on and leave what is unknown of them as it is: {options}"
+    elif refusals[0].reason is RefusalReason.OFFSETS_IN_DOUBT:
+        hint = hint.replace(_gap_option(in_doubt[0]), " ".join(map(_gap_option, in_doubt)))
     elif refusals[0].reason in _CONSENTED:  # or the next try would be refused for the rest
         is_lossy = refusals[0].reason not in _LOSSY and any(one.reason in _LOSSY for one in refusals)
         if rest := f"{'--allow-data-loss ' if is_lossy else ''}{options}".strip():

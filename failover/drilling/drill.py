@@ -6,6 +6,7 @@ be told more than the day itself will tell. What the source says of itself now i
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -247,12 +248,13 @@ def _of_plan(plan: OperationPlan) -> Iterable[DrillFinding]:
             yield DrillFinding(refusal.reason.value, refusal.subject, told, step)
     if plan.snapshot.is_map_lost:
         yield _map_lost(plan.snapshot)
-    for view in plan.snapshot.partitions:
-        if not view.trusted and not plan.snapshot.is_map_lost:
-            text = (
-                "recreated or cut at one of the sites, or not compared since its leader went: its loss would be unknown"
-            )
-            yield DrillFinding(RefusalReason.OFFSETS_IN_DOUBT.value, f"{view.topic}-{view.partition}", text)
+    in_doubt = [] if plan.snapshot.is_map_lost else [view for view in plan.snapshot.partitions if not view.trusted]
+    gaps = " ".join(f"--gap {shlex.quote(view.name)}" for view in in_doubt)
+    step = "the link's mirror compares both logs where it runs; where it stands still: farshore link resume --link "
+    step += f"{plan.snapshot.link} {gaps} --dry-run, then without --dry-run"
+    for view in in_doubt:
+        text = "recreated or cut at one of the sites, or not compared since its leader went: its loss would be unknown"
+        yield DrillFinding(RefusalReason.OFFSETS_IN_DOUBT.value, f"{view.topic}-{view.partition}", text, step)
 
 
 def _map_lost(seen: Snapshot) -> DrillFinding:

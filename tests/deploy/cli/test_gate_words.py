@@ -90,3 +90,12 @@ def test_what_the_target_lacks_of_its_own_wants_the_consent_to_a_loss_too(reason
 def test_of_a_group_whose_name_is_right_and_that_reads_other_topics_no_other_name_is_asked_for() -> None:
     hint = str(refused_by([GateRefusal(RefusalReason.GROUP_NOT_FOUND, "g")], "east", "west").hint)
     assert "or leave it out: of one that reads only what these links do not carry" in hint
+
+
+def test_the_way_on_from_a_topic_that_was_made_anew_names_each_of_its_partitions() -> None:
+    """It said TOPIC:PARTITION."""
+    found = [GateRefusal(RefusalReason.OFFSETS_IN_DOUBT, f"lap-times-{number}") for number in range(2)]
+    found.append(GateRefusal(RefusalReason.GROUP_NOT_MOVABLE, "analysts"))
+    assert "`farshore link resume --gap lap-times:0 --dry-run`" in reason_of(found[0], "east", "west")[1]
+    hint = str(refused_by(found, "east", "west").hint)
+    assert "`farshore link resume --gap lap-times:0 --gap lap-times:1 --dry-run`" in hint
