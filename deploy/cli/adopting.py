@@ -42,7 +42,8 @@ def adopt_target(link: Link, plan: ResumePlan, seen: LinkRun | None, *, dry_run:
         emit(shown, output)
         return
     confirm_plan(shown, yes, question=f"Let link {link.name} take these records at {link.target.name} for its own?")
-    going = Resuming(link, seen, f"adopt-{uuid.uuid4().hex[:12]}")
+    is_run = plan.condition is not LinkCondition.PAUSED
+    going = Resuming(link, seen, f"adopt-{uuid.uuid4().hex[:12]}", amid_failback=is_run)
     run_async(with_both_sites(link, partial(adopt, going, adoptions)))
     tell_that_it_may_run(link)
     if output != Output.TABLE:

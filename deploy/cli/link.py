@@ -20,7 +20,7 @@ from deploy.cli.cutting import cut_anew
 from deploy.cli.deciding import are_clients_at_target, steps_behind_resume
 from deploy.cli.failover_tables import tell_next
 from deploy.cli.parameters import GapOption, PartitionName, StartOption, StartTime
-from deploy.cli.resuming import Resuming, amid_no_operation, note_partings, tell_nothing_to_do
+from deploy.cli.resuming import Resuming, amid_no_operation, note_partings, refuse_amid_move, tell_nothing_to_do
 from deploy.cli.rights import rights_command
 from deploy.cli.status import tell_next_steps
 from deploy.cli.stranded_ways import StrandedWay, TailsGoing, stranded_in_the_way, tell_tails
@@ -171,6 +171,8 @@ def _show_and_resume(
     is_stopped = plan.condition in (LinkCondition.PROMOTED, LinkCondition.PAUSED)
     if is_stopped and not dry_run:
         run_async(with_both_sites(link, partial(amid_no_operation, link)))
+    elif not dry_run:
+        refuse_amid_move(link)
     stays = stranded_in_the_way(link, plan, chosen)
     if is_stopped:
         note_partings(link)
@@ -186,7 +188,7 @@ def _show_and_resume(
         text = f"what only {link.source.name} has is not what it was. Nothing was changed"
         raise CommandRefused(text, "type the same again, and look at it as it is now", ExitCode.REFUSED)
     at_target = run_async(with_both_sites(link, partial(are_clients_at_target, link, context.links())))
-    going = Resuming(link, entries.run, _operation("resume"))
+    going = Resuming(link, entries.run, _operation("resume"), amid_failback=not is_stopped)
     run_async(with_both_sites(link, partial(going.resume, plan.accepts, stays.leaves)))
     looks = looks_behind_resume(link, context.links(), are_asked=bool(at_target))
     back, conditions, undecided = run_async(looks)
@@ -324,7 +326,7 @@ def retry_command(context: AppContext, link_name: str | None, dry_run: bool, yes
         emit(plan, "table")
         return
     confirm_plan(plan, yes, question=f"Let link {link.name} begin anew, with all of these?")
-    begun_anew = Resuming(link, entries.run, _operation("retry"))
+    begun_anew = Resuming(link, entries.run, _operation("retry"), amid_failback=True)
     run_async(with_both_sites(link, partial(begun_anew.resume, (), ())))
     click.echo(
         f"link {link.name}: a running mirror tries them now; farshore status --link {link.name} shows what is left",

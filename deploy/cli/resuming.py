@@ -29,11 +29,14 @@ from mirror.worker.parted import SourceParting, source_partings
 
 @dataclass(frozen=True, slots=True)
 class Resuming:
-    """One command's part in it. `seen`: what the link might do when it was looked at."""
+    """One command's part in it. `seen`: what the link might do when it was looked at. `amid_failback`: of one that runs
+    nothing is let run that did not: a failback may be waiting for what stands still or is held there.
+    """
 
     link: Link
     seen: LinkRun | None
     operation_id: str
+    amid_failback: bool = False
 
     async def resume(
         self, gaps: Sequence[Gap], stays: Sequence[StrandedTail], source: Cluster | None, target: Cluster
@@ -58,7 +61,10 @@ class Resuming:
         """Behind a fence of the link's state: since then nobody has moved or paused it, and no operation along it has
         begun. Raises OperationUnderWay, WorldChanged.
         """
-        await amid_no_operation(self.link, source, target)
+        if self.amid_failback:
+            await amid_no_move(self.link, target)
+        else:
+            await amid_no_operation(self.link, source, target)
         await self.as_seen(target)
 
     async def as_seen(self, target: Cluster) -> None:
@@ -80,19 +86,29 @@ async def amid_no_operation(link: Link, source: Cluster | None, target: Cluster)
     refuse_amid(link.name, await load_operations(target), now_ms)
 
 
-def tell_nothing_to_do(link: Link, text: str, *, dry_run: bool) -> None:
+async def amid_no_move(link: Link, target: Cluster) -> None:
     """Of a link that runs. Raises OperationUnderWay, NewerVersion where an operation is about to fence it that has not
-    ended: who lets it run means to stay, and that may have closed the source to its clients. A failback has let it run
-    itself.
+    ended: who lets it run means to stay, and that may have closed the source to its clients. A failback lets it run
+    itself, or waits for what it brings.
     """
+    moves = {name: log for name, log in (await load_operations(target)).items() if not is_failback(log)}
+    refuse_amid(link.name, moves, target.clock.now_ms())
 
-    async def refuse_amid_move() -> None:
+
+def refuse_amid_move(link: Link) -> None:
+    """As `amid_no_move`."""
+
+    async def look() -> None:
         async with Cluster(link.target, client_id="farshore-cli") as target:
-            moves = {name: log for name, log in (await load_operations(target)).items() if not is_failback(log)}
-            refuse_amid(link.name, moves, target.clock.now_ms())
+            await amid_no_move(link, target)
 
+    run_async(look())
+
+
+def tell_nothing_to_do(link: Link, text: str, *, dry_run: bool) -> None:
+    """Raises as `amid_no_move`."""
     if not dry_run:
-        run_async(refuse_amid_move())
+        refuse_amid_move(link)
     click.echo(text, err=True)
 
 

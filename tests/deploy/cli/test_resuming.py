@@ -8,24 +8,28 @@ from pathlib import Path
 
 import pytest
 
+from broker.client.cluster import Cluster
+from broker.wire.vocabulary import NO_OFFSET
 from deploy.cli.resuming import Resuming, amid_no_operation
 from deploy.cli.terminal import ExitCode
 from failover.errors import FailoverError, OperationUnderWay, WorldChanged
 from failover.failback.stranding import look_for_stranded
+from failover.failback.way_back import SwitchoverEnd
 from failover.freezing.hooks import Hooks
 from failover.journal.values import Event
 from failover.running.taking_up import resume
 from mirror.link import Link
-from mirror.offsets.entries import LinkRun
+from mirror.offsets.entries import Gap, GapKind, GapStatus, LinkRun
 from mirror.offsets.operations import pause_link, promote_link, resume_link
 from mirror.offsets.state import read_entries
+from mirror.offsets.taking_over import claim_link
 from tests.chaos_runs.warm_commands import Said, warm_commands
 from tests.deploy.cli.test_failover import CONFIG
 from tests.failover.failback import returning
 from tests.failover.failback.stage import Lost, lost_and_back
 from tests.failover.machines import HEIR, machine, quick
 from tests.failover.running.test_taking_up import ID, die_in, ready
-from tests.failover.stage import mirrored, two_sites
+from tests.failover.stage import PARTITIONS, RECORDS, mirrored, two_sites
 
 
 async def run_of(lost: Lost) -> LinkRun | None:
@@ -119,11 +123,11 @@ async def test_a_link_of_an_operation_that_has_not_ended_is_not_let_run(
         await Resuming(stage.link, stood, "resume-2").resume((), (), stage.source, stage.target)
 
 
-async def run_of_link(link: Link, folder: Path, verb: str, option: str = "--yes") -> Said:
+async def run_of_link(link: Link, folder: Path, verb: str, *options: str) -> Said:
     """`farshore link` of it, by a file that declares it alone."""
     config = CONFIG.format(east=link.source.bootstrap_servers, west=link.target.bootstrap_servers)
     (folder / "farshore.toml").write_text(config.replace('"east-west"', f'"{link.name}"'))
-    arguments = ["--config", str(folder / "farshore.toml"), "link", verb, option]
+    arguments = ["--config", str(folder / "farshore.toml"), "link", verb, *(options or ("--yes",))]
     return await asyncio.to_thread(warm_commands().run, arguments, folder)
 
 
@@ -154,3 +158,49 @@ async def test_of_one_that_a_failback_has_let_run_it_is_said_whether_or_not_that
         assert not (await returning.log_of(lost)).is_ended
         said = await run_of_link(lost.there, tmp_path, verb)
         assert (said.code, "there is nothing to" in said.err) == (ExitCode.DONE, True), said.err
+
+
+async def stand_at_gap(link: Link) -> None:
+    """As a worker that has ended left it."""
+    async with Cluster(link.target) as target:
+        claim = await claim_link(target, link, "host:1")
+        at = PARTITIONS[0]
+        gap = Gap(*at, GapKind.UNREADABLE_BATCH, RECORDS, RECORDS + 1, NO_OFFSET, GapStatus.STOPPED, 5, "damaged")
+        await claim.log.append([gap])
+
+
+async def test_a_gap_of_a_link_that_a_move_has_not_ended_is_not_accepted_beside_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was, and the plan that somebody had said yes to was another one."""
+    quick(monkeypatch)
+    async with two_sites(tmp_path) as stage:
+        async with mirrored(stage):
+            pass
+        await die_in(stage, monkeypatch, "drain")
+        await stand_at_gap(stage.link)
+        run = partial(run_of_link, stage.link, tmp_path, "resume", f"--gap={PARTITIONS[0].topic}:0")
+        assert (await run("--dry-run")).code == ExitCode.DONE
+        said = await run("--yes")
+        assert said.code == ExitCode.REFUSED, said.err
+        assert f"{ID} moves {stage.link.name}: " in " ".join(said.err.split())
+        assert f"`farshore operation wait {ID}`" in said.err
+        assert [gap.status for gap in (await read_entries(stage.link, stage.target)).gaps.values()] == [
+            GapStatus.STOPPED
+        ]
+
+
+async def test_what_the_link_back_holds_is_tried_again_while_a_failback_waits_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was refused until the failback had ended, which waited for just that."""
+    async with returning.ready(tmp_path, monkeypatch) as lost:
+        told = await returning.expected(lost)
+        await returning.die_in_step(lost, tmp_path, monkeypatch, "carry")
+        ends = lost.stage.target, lost.stage.source
+        seen = (await read_entries(lost.back, lost.stage.source)).run
+        with pytest.raises(OperationUnderWay, match=returning.ID):
+            await Resuming(lost.back, seen, "resume-1").resume((), (), *ends)
+        await Resuming(lost.back, seen, "retry-1", amid_failback=True).resume((), (), *ends)
+        assert (await returning.go_back(HEIR, lost, tmp_path / "another machine")).switchover is SwitchoverEnd.VERIFIED
+        assert await returning.stands(lost) == told
