@@ -66,7 +66,9 @@ def comparable(frozen: FrozenPartition) -> tuple[ComparablePartition | None, tup
     first = frozen.steps[0]
     source_low = max(frozen.source.start, first.source_start)
     target_low = max(at_target.start, first.target_start)
-    source_start = min(max(source_low, _source_at(frozen, target_low)), source_next)
+    # What went at the target went from the beginning of its log; else the source's first offsets are passed over.
+    kept_from = _source_at(frozen, target_low) if at_target.start > first.target_start else source_low
+    source_start = min(max(source_low, kept_from), source_next)
     target_start = _target_at(frozen, source_start)
     if target_start == first.target_start and not frozen.shared_target:
         # Before the first mirrored record stand the fence's markers, which no consumer sees; a record is one too many.
