@@ -15,6 +15,7 @@ from broker.client.cluster import Cluster
 from broker.client.errors import NOT_LET_IN, ClientError
 from broker.client.limits import ClientLimits
 from broker.client.site import Site
+from broker.wire.vocabulary import TopicPartition
 from mirror.acls.record import AclLook, AclRecord
 from mirror.acls.sync import read_record
 from mirror.findings import link_findings
@@ -70,7 +71,8 @@ class LinkStatus:
     the canary's, which nobody misses.
 
     `worker` is the one whose heartbeat stands in the link's state, "" where none does; `heartbeat_age_ms` is by the
-    clock of who looked. `partition_lags` begins with the partitions that stand still. `groups_waiting` are the groups
+    clock of who looked. `partition_lags` begins with the partitions that stand still, and has not the `lags_unknown`,
+    those of which nobody can tell it now. `groups_waiting` are the groups
     with an offset that is not carried over, those that failed as a whole among them; nothing is known of groups before
     the link first looked at them, and while one was never synced there is no `oldest_group_sync_at_ms`. `holds` are the
     partitions, or whole topics, that should be mirrored and are not, beside those at gaps; None while a site does not
@@ -112,6 +114,7 @@ class LinkStatus:
     split: Split | None
     gaps: tuple[Gap, ...]
     partition_lags: tuple[PartitionLag, ...]
+    lags_unknown: tuple[TopicPartition, ...]
     trouble: str
 
 
@@ -151,7 +154,14 @@ async def link_status(link: Link, heartbeats: HeartbeatWatch, readers: StateRead
         answers = (source is not None, target is not None)
         told = "; ".join(trouble)
         found = summarise(link, answers, entries, look, heartbeat, told, locked, state_lost=state_lost, acls=acls)
-        return replace(found, lag_records=None, lag_bytes=None, lag_seconds=None) if has_copies else found
+        return _untold(found) if has_copies else found
+
+
+def _untold(found: LinkStatus) -> LinkStatus:
+    """Without its lags, which count what it leaves out."""
+    counted = (TopicPartition(lag.topic, lag.partition) for lag in found.partition_lags)
+    unknown = tuple(sorted({*found.lags_unknown, *counted}))
+    return replace(found, lag_records=None, lag_bytes=None, lag_seconds=None, partition_lags=(), lags_unknown=unknown)
 
 
 async def _has_copies(link: Link, source: Cluster, target: Cluster, entries: StateEntries) -> bool:
@@ -193,8 +203,7 @@ def summarise(
     condition = condition_now(entries, heartbeat)
     counted = [lag for lag in lags if _counts(link, condition, lag.topic)]
     amounts_known = look is not None and not any(_counts(link, condition, where.topic) for where in unknown)
-    stopped = entries.open_gaps() if entries is not None else {}
-    owner = entries.most_restarted() if entries is not None else None
+    stopped, owner = (entries.open_gaps(), entries.most_restarted()) if entries is not None else ({}, None)
     groups = entries.groups if entries is not None else GroupSyncs()
     synced = groups.synced_at_ms
     groups_known = entries is not None and not (link.groups and groups.looked_at_ms is None and not groups.names)
@@ -233,6 +242,7 @@ def summarise(
         split=look.split if look is not None and isinstance(look.split, Split) else None,
         gaps=tuple(entries.gaps.values()) if entries is not None else (),
         partition_lags=tuple(sorted(lags, key=lambda lag: (lag.topic, lag.partition) not in stopped)),
+        lags_unknown=tuple(sorted(unknown)),
         trouble=trouble,
     )
 

@@ -143,8 +143,8 @@ def show(statuses: Sequence[LinkStatus], output: str, every_partition: bool) -> 
             tell_next_steps(found.findings)
         if every_partition and found.gaps:
             emit(list(found.gaps), output, columns=GAP_COLUMNS, title=f"gaps of {found.link}")
-        if every_partition and found.partition_lags:
-            emit(list(found.partition_lags), output, columns=LAG_COLUMNS, title=f"partitions of {found.link}")
+        if every_partition and (rows := [*found.lags_unknown, *found.partition_lags]):
+            emit(rows, output, columns=LAG_COLUMNS, title=f"partitions of {found.link}")
 
 
 def tell_tails(found: LinkStatus, partitions: int) -> None:

@@ -69,7 +69,8 @@ def _print_rows(console: Console, rows: list[Any], columns: Sequence[str] | None
     if widths is None:
         for row in rows:
             console.print()
-            _print_fields(console, {name: row.get(name) for name in names})
+            said = {name: row.get(name) for name in names}
+            _print_fields(console, said if columns else {name: of for name, of in said.items() if of not in (None, "")})
         console.print()
         return
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)

@@ -146,6 +146,8 @@ async def test_of_a_link_back_that_never_ran_no_lag_is_told_that_is_the_other_si
         status = await link_status(back, HeartbeatWatch(SystemClock()))
         assert (status.condition, status.partitions) == (LinkCondition.NEVER_RAN, 2)
         assert (status.lag_records, status.lag_bytes, status.lag_seconds) == (None, None, None)
+        assert status.partition_lags == (), "which count it all the same"
+        assert len(status.lags_unknown) == 2
         other = await link_status(replace(both.link, name="another"), HeartbeatWatch(SystemClock()))
         assert (other.condition, other.lag_records) == (LinkCondition.NEVER_RAN, MIRRORED)
 

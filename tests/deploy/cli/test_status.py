@@ -9,7 +9,10 @@ from dataclasses import replace
 import click
 import pytest
 
+from broker.client.errors import KafkaError
 from broker.client.site import Site
+from broker.wire.errors import ErrorCode
+from broker.wire.vocabulary import TopicPartition
 from deploy.cli.status import show
 from deploy.cli.until import Goal, GoalOption
 from mirror.heartbeat import judge_heartbeat
@@ -94,6 +97,21 @@ def test_partitions_without_a_finding_are_shown_on_request_and_stopped_ones_firs
     assert "flights" in whole
     partitions = whole[whole.index("partitions of") :]
     assert partitions.index("bookings-confirmed") < partitions.index("flights")
+
+
+def test_a_partition_of_which_nobody_can_tell_the_lag_is_among_the_partitions(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """One that is held, say: the table of all partitions left it out."""
+    held = TopicPartition("orders", 7)
+    owner = Owner(Writer(7, 3), "worker", AT_MS)
+    entries, pulse = StateEntries(LINK, exists=True, owner=owner), judge_heartbeat(owner, AT_MS)
+    look = LinkLook(LagReport((EVEN,), {held: KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, "orders-7")}), ())
+    found = summarise(LINK, (True, True), entries, look, pulse, "")
+    shown(capsys, found)
+    whole = shown(capsys, found, every_partition=True)
+    (row,) = [line.split() for line in whole[whole.index("partitions of") :].splitlines() if "orders" in line]
+    assert row == ["orders", "7", "-", "-", "unknown", "unknown", "unknown"]
 
 
 def test_what_should_be_mirrored_and_is_not_is_named_with_its_reason(capsys: pytest.CaptureFixture[str]) -> None:

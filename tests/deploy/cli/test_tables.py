@@ -38,6 +38,20 @@ def printed(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
     return capsys.readouterr().out.splitlines()
 
 
+def test_what_a_row_does_not_say_has_no_line_below_the_others(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`link resume --gap --dry-run` had a line of `-` for each range and time that there was not."""
+    monkeypatch.setenv("COLUMNS", "20")
+    rows = [{"meaning": "it goes on " * 9, "skipped_from": None, "oldest_timestamp": "", "skipped_to": 7}]
+    print_table({"link": "east-west", "operation_id": "", "outlooks": rows})
+    out = capsys.readouterr().out
+    assert "oldest" not in out
+    assert "skipped to" in out
+    assert "skipped from" not in out
+    assert "operation id" in out, "what a record is about stays"
+
+
 def test_heads_fold_before_cells_do() -> None:
     heads, rows = ["topic", "source end offset"], [["flights", "145,271"]]
     assert column_widths(heads, rows, 40) == (7, 17)
