@@ -133,8 +133,9 @@ def not_compared_line(result: OperationResult) -> str:
     names = result.not_compared_partitions
     shown = ", ".join(names[:OTHERS_SHOWN]) + (", ..." if len(names) > OTHERS_SHOWN else "")
     return (
-        f"{counted(len(names), 'partition')} compared by offsets alone, as there never was a record, or the last "
-        f"mirrored one is gone at a site, or nobody can say where exactly it is: {shown}"
+        f"{counted(len(names), 'partition')} verified by offsets, which is as much as can be compared there, and no "
+        f"finding: there never was a record, or the last mirrored one is gone at a site, or nobody can say where "
+        f"exactly it is: {shown}"
     )
 
 

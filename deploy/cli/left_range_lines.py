@@ -8,17 +8,19 @@ from broker.base.documents import iso_time
 from deploy.cli.tables import counted
 from failover.observing.snapshot import LeftRange
 
+_NOBODY = "nobody has replayed them there"
 _BY_LINK = "`farshore stranded list --link {link}` shows them; when {target} is the active site, "
 _EXPORT = "`farshore stranded export --link {link} --left --to DIR`, then "
-_REPLAY = "`farshore stranded replay --link {link} --from DIR --policy append`, brings them there"
+_REPLAY = "`farshore stranded replay --link {link} --from DIR --policy append`, brings {them} there"
 
 
 def left_range_lines(left: Sequence[LeftRange], link: str, source: str, target: str) -> Iterable[str]:
     """One, or none where nothing was left."""
     if left:
-        ways = (_BY_LINK + _EXPORT + _REPLAY).format(link=link, target=target)
         may_be_there = any(one.may_be_replayed for one in left)
-        had = "has them only where they were replayed" if may_be_there else "nobody has replayed them there"
+        them = "what of them was not replayed before, and nothing twice," if may_be_there else "them"
+        ways = (_BY_LINK + _EXPORT + _REPLAY).format(link=link, target=target, them=them)
+        had = "has them where they were replayed since, which was not looked at" if may_be_there else _NOBODY
         yield (
             f"{left_count(left)} stay at {source} alone, as was decided {_decided(left)}: {target} does not get them "
             f"from link {link}, and {had}. {ways}"

@@ -51,7 +51,8 @@ def test_neither_a_plan_nor_a_result_says_that_all_is_there(capsys: pytest.Captu
     assert f"7 records in 1 partition {STAYS}2023-11-14T22:13:20.000Z (by link resume)" in said
     assert "beside what was left there before, nothing is lost: west has all else that east has" in said
     assert "farshore stranded list --link east-west" in said
-    assert "from link east-west, and has them only where they were replayed. " in said
+    assert "from link east-west, and has them where they were replayed since, which was not looked at. " in said
+    assert "--policy append`, brings what of them was not replayed before, and nothing twice, there" in said
     read = replace(SEEN, left_at_source=(replace(LEFT, may_be_replayed=False),))
     show_plan(plan_switchover(read))
     assert "from link east-west, and nobody has replayed them there. " in told(capsys)
