@@ -168,6 +168,14 @@ def _on_their_way(snapshot: Snapshot, appended: _Appended) -> dict[str, str]:
     return found
 
 
+_FEWER_IN_SYNC = (
+    "Do they not come back, and was it written with acks=1: `kafka-configs.sh --alter --entity-type topics "
+    "--entity-name TOPIC --add-config min.insync.replicas=N`, with as many as are left, and one more record there, "
+    "have all of it shown and mirrored; so few brokers keep it until then"
+)
+"""Seen with Apache Kafka 3.9 and 4.3: not before the next record is what was written below the minimum shown."""
+
+
 def _not_replicated(look: _Look, timeout_s: float) -> NotDrained:
     where, source = look.on_their_way, look.snapshot.source
     if reasons := {name: why for name, why in where.items() if why}:
@@ -177,7 +185,7 @@ def _not_replicated(look: _Look, timeout_s: float) -> NotDrained:
         f"{named(sorted(where))} at {source} had records after {timeout_s:.0f} s that not all replicas in sync have, "
         "or fewer than min.insync.replicas: nobody is shown them, and their producers may yet be told that they are "
         "kept; nothing was changed",
-        hint="bring back the brokers that have replicas of it, or see why they lag; then try again",
+        hint=f"bring back the brokers that have replicas of it, or see why they lag; then try again. {_FEWER_IN_SYNC}",
     )
 
 

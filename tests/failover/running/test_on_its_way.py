@@ -29,6 +29,10 @@ async def test_a_record_that_is_on_its_way_to_replicas_is_waited_for(tmp_path: P
         with pytest.raises(NotDrained) as refused:
             await drain(stage.sites, 1.5, freezing)
         assert f"{TOPIC}:0 at east had records after 2 s that not all replicas in sync have" in str(refused.value)
+        assert (
+            "min.insync.replicas=N`, with as many as are left, and one more record there, have all"
+            in refused.value.hint
+        )
         replicate(stage.brokers[0].require_partition(*PARTITIONS[0]))
         seen = await drain(stage.sites, 20.0, freezing)
         ends = {(view.topic, view.partition): view.source_end for view in seen.partitions}
