@@ -67,9 +67,9 @@ DRILL_GROUP_SYNC_MAX_AGE_MS: Final = 60_000
 """Or a group was last seen to be equal longer ago; the mirror looks at it every five seconds."""
 DRILL_PENDING_S: Final = 2.0
 """Or a group's offsets are in a transaction that has not ended in each look for so long."""
-PLANNED_AGAIN_S: Final = 25.0
+PLANNED_AGAIN_S: Final = 30.0
 """How long the plan of a switchover is made again where a broker of the source just died: its session with ZooKeeper
-ends after 18 s, and then others are elected.
+ends after 18 s, then others are elected, and the link's worker compares their logs with what it mirrored.
 """
 LATE_WRITES_S: Final = 5.0
 """How long after the fence a source is watched for what comes late: as long as most consumers take between commits."""

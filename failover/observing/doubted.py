@@ -25,13 +25,15 @@ Where = tuple[str, int]
 class Doubted:
     """Source partitions whose logs are in doubt (`logs`), where no offset of a group may be translated (`offsets`), and
     those of these that tell nothing of their logs (`silent`): groups go on there as with a source that is gone.
-    `untold`: all that tell nothing.
+    `untold`: all that tell nothing. `held`: of the `logs` those that nothing but a hold of the link's worker puts in
+    doubt, which it takes away when it has compared them.
     """
 
     logs: frozenset[Where]
     offsets: frozenset[Where]
     silent: frozenset[Where] = frozenset()
     untold: frozenset[Where] = frozenset()
+    held: frozenset[Where] = frozenset()
 
     def with_untranslated(self, offsets: AbstractSet[Where]) -> Doubted:
         """`offsets`: where nothing can be translated by the maps as they were read. A link back had brought something
@@ -75,7 +77,8 @@ async def doubted(
     same = {at for at in led if is_led_by_nobody_since(entries.checkpoints.get(at), partitions[at])}
     others = entries.of_other_topics(logs.topics).keys()
     doubted_logs = frozenset((found - silent) | others | parted)
-    return Doubted(doubted_logs, frozenset(found - same), frozenset(silent - same), untold)
+    only_held = frozenset((held & doubted_logs) - others - parted)
+    return Doubted(doubted_logs, frozenset(found - same), frozenset(silent - same), untold, only_held)
 
 
 def is_led_by_nobody_since(checkpoint: Checkpoint | None, partition: Partition) -> bool:

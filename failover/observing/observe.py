@@ -236,8 +236,7 @@ def _partitions(
         source_end = logs.ends.get(at, end.source_next if end and is_told else None)
         cut = end is not None and why is None and (target_end is None or target_end < end.target_next)
         cut |= end is not None and logs.ends.get(at, end.source_next) < end.source_next
-        cut |= at in unmapped and bool(target_end)
-        cut |= checkpoint is not None and _is_made_anew(checkpoint, there.get(target_topic))
+        cut |= (at in unmapped and bool(target_end)) or _is_made_anew(checkpoint, there.get(target_topic))
         views.append(
             PartitionView(
                 at.topic,
@@ -253,6 +252,7 @@ def _partitions(
                 target_end,
                 logs.starts.get(at, seen.start if seen else None),
                 trusted=not (cut or at in in_doubt.logs or (seen is not None and seen.is_another)),
+                is_held=at in in_doubt.held and not cut,
                 has_local_writers=returned.is_shared(at),
                 mirrored_target_next=end.target_next if end else None,
                 returned_at_most=returned.at_most(at, unmirrored(seen, end) if source_end is None else None),
@@ -278,9 +278,9 @@ def _ceased(seen: LastSeen | None, logs: LogsSeen) -> Ceased | None:
     return known or (Ceased(None, None) if logs.topics else None)
 
 
-def _is_made_anew(checkpoint: Checkpoint, topic: Topic | None) -> bool:
+def _is_made_anew(checkpoint: Checkpoint | None, topic: Topic | None) -> bool:
     """Whether the target's topic is another one than was mirrored to, of the same name."""
-    known = checkpoint.topic_ids.target
+    known = checkpoint.topic_ids.target if checkpoint is not None else ""
     return topic is not None and known not in ("", str(topic.topic_id or known))
 
 

@@ -189,7 +189,9 @@ async def plan_or_refuse(intent: Intent, sites: Sites, hooks: Hooks) -> LinkMove
     settling = Settling(sites.source)
     while True:
         try:
-            return await plan_link(intent, sites, hooks)
+            move = await plan_link(intent, sites, hooks)
+            if not settling.awaits(move.plan):
+                return move
         except ClientError as error:
             if intent.operation is not Operation.SWITCHOVER or not may_pass(error):  # what is not answers, and says no
                 raise

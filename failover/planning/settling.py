@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Final
 
 from broker.client.cluster import Cluster
 from broker.client.errors import BrokerSetAside, ClientError
@@ -10,6 +11,11 @@ from failover.errors import GateRefused
 from failover.limits import PLANNED_AGAIN_S
 from failover.observing.contact import SiteFinding
 from failover.observing.snapshot import Snapshot
+from failover.planning.gates import RefusalReason
+from failover.planning.plan import OperationPlan
+from failover.running.steps import Operation
+
+_OF_LEADERS: Final = (RefusalReason.OFFSETS_IN_DOUBT, RefusalReason.GROUP_NOT_MOVABLE)
 
 
 class SiteUnanswered(GateRefused):
@@ -60,6 +66,15 @@ class Settling:
         is_in_part = seen.source_finding is SiteFinding.PARTLY_THERE
         self._is_leaving |= is_in_part and any(_is_named(self._source, address) for address in seen.silent_brokers)
         return is_in_part and self._is_leaving
+
+    def awaits(self, plan: OperationPlan) -> bool:
+        """Whether the plan is refused for no more than what the link's worker takes away in a moment: it holds what
+        lost its leader, until it has compared the log of the new one with what it mirrored.
+        """
+        if plan.operation is not Operation.SWITCHOVER or plan.snapshot.is_promoted or self.seconds >= PLANNED_AGAIN_S:
+            return False
+        in_doubt = [view.is_held for view in plan.snapshot.partitions if not view.trusted]
+        return bool(in_doubt) and all(in_doubt) and all(one.reason in _OF_LEADERS for one in plan.refusals)
 
 
 def is_target_in_part(seen: Snapshot) -> bool:

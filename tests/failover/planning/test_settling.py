@@ -28,8 +28,10 @@ from failover.running.steps import Operation
 from tests.broker.faults import Faults, injected
 from tests.failover.freezing.test_silent_roles import IMPATIENT, LAST, Three, three_brokers
 from tests.failover.observing.test_contact import MUTE_MS, Far, mute, served
+from tests.failover.observing.test_leaderless_source import GONE, is_held
 from tests.failover.observing.test_leaderless_source import IMPATIENT as AT_ONCE
 from tests.failover.stage import PARTITIONS, mirrored, now_ms, two_sites
+from tests.mirror.harness import eventually
 
 INTENT = Intent(Operation.SWITCHOVER, ("east-west",), "east", "west")
 
@@ -121,6 +123,31 @@ async def test_what_answers_behind_a_plan_that_failed_is_planned_for(
                 sites = replace(stage.sites, source=source, now_ms=now)
                 move = await plan_or_refuse(replace(INTENT, links=(stage.link.name,)), sites, Hooks())
     assert looks > 1
+    assert (move.plan.snapshot.source_finding, move.plan.refusals) == (SiteFinding.ALIVE, ())
+
+
+async def test_the_worker_has_the_time_to_compare_the_logs_of_new_leaders(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Seconds behind the election the plan was refused for what the worker still held."""
+    looks = 0
+
+    def now() -> int:
+        nonlocal looks
+        looks += 1
+        if looks > 1:
+            east.heal()
+        return now_ms()
+
+    async with two_sites(tmp_path) as stage:
+        east = Faults()
+        with injected(monkeypatch, {stage.brokers[0]: east}):
+            async with mirrored(stage):
+                east.leaderless.add(GONE)
+                await eventually(lambda: is_held(stage), "a hold")
+                async with Cluster(stage.link.source, client_id="farshore-test", limits=AT_ONCE) as source:
+                    sites = replace(stage.sites, source=source, now_ms=now)
+                    move = await plan_or_refuse(replace(INTENT, links=(stage.link.name,)), sites, Hooks())
     assert (move.plan.snapshot.source_finding, move.plan.refusals) == (SiteFinding.ALIVE, ())
 
 
