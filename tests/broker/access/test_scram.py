@@ -1,4 +1,4 @@
-"""The broker's side of SCRAM against the example of RFC 7677, our own client, and clients that cheat."""
+"""The broker's side of SCRAM against the examples of RFC 5802 and 7677, our own client, and clients that cheat."""
 
 from __future__ import annotations
 
@@ -29,6 +29,19 @@ async def test_the_exchange_of_rfc_7677() -> None:
     assert first == f"r=rOprNGfwEbeRWgbNEkqO{NONCE},s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096".encode()
     assert server.user is None
     assert await server.step(FINAL) == b"v=6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4="
+    assert server.user == "user"
+
+
+async def test_the_exchange_of_rfc_5802() -> None:
+    """Of SHA-1, which is no mechanism of ours: by the same code."""
+    sha_1 = "SCRAM-SHA-1"
+    one = Credential.of(sha_1, "pencil", base64.b64decode("QSXCR+Q6sek8bf92"), 4096)
+    server = ScramServer(sha_1, lambda _: one, "3rfcNHYJY1ZVvWVs7j")
+    first = await server.step(b"n,,n=user,r=fyko+d2lbbFgONRv9qkxdawL")
+    assert first == b"r=fyko+d2lbbFgONRv9qkxdawL3rfcNHYJY1ZVvWVs7j,s=QSXCR+Q6sek8bf92,i=4096"
+    proof = b"p=v0X8v3Bz2T0CJGbJQyF0X+HI4Ts="
+    final = b"c=biws,r=fyko+d2lbbFgONRv9qkxdawL3rfcNHYJY1ZVvWVs7j," + proof
+    assert await server.step(final) == b"v=rmF9pqV8S7suAoZWja4dJRkFsKQ="
     assert server.user == "user"
 
 

@@ -1,4 +1,4 @@
-"""SCRAM against the examples of RFC 7677, and against brokers that are none."""
+"""SCRAM against the examples of RFC 5802 and RFC 7677, and against brokers that are none."""
 
 from __future__ import annotations
 
@@ -26,6 +26,17 @@ def test_the_exchange_of_rfc_7677() -> None:
         b"c=biws,r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,p=dHzbZapWIk4jUhN+Ute9ytag9zjfMHgsqmmiz7AndVQ="
     )
     assert client.step(SERVER_FINAL) is None
+
+
+def test_the_exchange_of_rfc_5802() -> None:
+    """Its hash is SHA-1, which Kafka has not, and farshore does not speak: the code is the same for all."""
+    assert "SCRAM-SHA-1" not in {*Mechanism, *HASHES}
+    client = ScramClient("SCRAM-SHA-1", "user", "pencil", "fyko+d2lbbFgONRv9qkxdawL")
+    assert client.begin() == b"n,,n=user,r=fyko+d2lbbFgONRv9qkxdawL"
+    assert client.step(b"r=fyko+d2lbbFgONRv9qkxdawL3rfcNHYJY1ZVvWVs7j,s=QSXCR+Q6sek8bf92,i=4096") == (
+        b"c=biws,r=fyko+d2lbbFgONRv9qkxdawL3rfcNHYJY1ZVvWVs7j,p=v0X8v3Bz2T0CJGbJQyF0X+HI4Ts="
+    )
+    assert client.step(b"v=rmF9pqV8S7suAoZWja4dJRkFsKQ=") is None
 
 
 @pytest.mark.parametrize(
