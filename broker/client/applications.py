@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+import logging
+from typing import Any, Final
 
 from aiokafka.abc import AbstractTokenProvider
 from aiokafka.conn import AIOKafkaConnection
@@ -16,6 +17,8 @@ from broker.client.security.settings import KerberosIdentity, Mechanism, Sasl, S
 from broker.client.security.tls import context_of
 from broker.client.security.tokens import read_secret
 from broker.client.site import Site
+
+_TELLS_REQUESTS: Final = logging.getLogger("aiokafka.conn")
 
 
 class _Token(AbstractTokenProvider):  # type: ignore[misc]  # aiokafka has no types
@@ -72,7 +75,13 @@ async def client_options(site: Site) -> dict[str, Any]:
     return options if security.sasl is None else options | await _login_options(site.name, security.sasl)
 
 
+def _is_no_request(line: logging.LogRecord) -> bool:
+    """Whether it may be logged: under DEBUG aiokafka shows each request, and a login by PLAIN is the password."""
+    return line.levelno > logging.DEBUG
+
+
 async def _login_options(site: str, sasl: Sasl) -> dict[str, Any]:
+    _TELLS_REQUESTS.addFilter(_is_no_request)
     if isinstance(sasl.secret, KerberosIdentity):
         require_library(sasl.secret, f"site {site}")
         AIOKafkaConnection.authenticator_gssapi = _by_tickets
