@@ -10,6 +10,7 @@ import click
 
 from deploy.cli.parameters import Moment
 from deploy.cli.terminal import AppContext, audit_directory, progress, run_async
+from deploy.defaults import SPARK_MASTER
 from monitoring.audit.parts import PartRequest
 from monitoring.audit.run import AuditRequest
 
@@ -128,7 +129,7 @@ def _settings(given: Sequence[str]) -> dict[str, str]:
 
 
 _SPARK = (
-    click.option("--master", default="local[*]", show_default=True, help="Spark master."),
+    click.option("--master", default=SPARK_MASTER, show_default=True, help="Spark master."),
     click.option(
         "--jars",
         multiple=True,

@@ -8,11 +8,12 @@ from broker.client.security.settings import PLAINTEXT
 from deploy.cli.terminal import Output, emit, output_option
 from deploy.config import FileContext
 from deploy.effective import effective_configuration
+from deploy.whole import toml_of, whole_configuration
 
 
 @click.group("config")
 def config_group() -> None:
-    """Check the configuration file."""
+    """Check the configuration file, and show all of it."""
 
 
 @config_group.command("validate")
@@ -49,3 +50,20 @@ def validate(context: FileContext, output: str) -> None:
     for finding in effective.findings:
         click.echo(f"note: {finding}", err=True)
     click.echo(f"{effective.file} is valid; state is kept in {effective.state_dir}", err=True)
+
+
+@config_group.command("show")
+@output_option
+@click.pass_obj
+def show(context: FileContext, output: str) -> None:
+    """Print all that the file says and leaves out, by its own keys, with the defaults; `table` is TOML.
+
+    No secret is shown: files, variables and programs that have one are named, and of programs no arguments.
+    """
+    configuration = context.configuration
+    whole = whole_configuration(configuration)
+    if output != Output.TABLE:
+        sites = [{"site": name, **table} for name, table in whole["sites"].items()]
+        emit({"file": str(configuration.file), **whole, "sites": sites}, output)
+        return
+    click.echo(f"# {configuration.file}, with the defaults of what it leaves out\n{toml_of(whole)}", nl=False)

@@ -11,6 +11,7 @@ from broker.base.clock import SystemClock
 from deploy.cli.drill import audit_notes
 from deploy.cli.parameters import HostPort
 from deploy.cli.terminal import AppContext, audit_directory, run_async
+from deploy.defaults import MONITOR_LISTEN
 from failover.drilling.drill import AuditNote
 from failover.drilling.findings import counts_by_kind
 from failover.drilling.looks import drill_link
@@ -27,7 +28,7 @@ def monitor_group() -> None:
 
 
 @monitor_group.command("run")
-@click.option("--listen", type=HostPort(), default="127.0.0.1:9600", show_default=True, help="HOST:PORT of /metrics.")
+@click.option("--listen", type=HostPort(), default=MONITOR_LISTEN, show_default=True, help="HOST:PORT of /metrics.")
 @click.option("--canary/--no-canary", default=True, show_default=True, help="Run a canary on each link, too.")
 @click.pass_obj
 def monitor_run(context: AppContext, listen: Address, canary: bool) -> None:

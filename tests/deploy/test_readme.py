@@ -167,6 +167,7 @@ def check_json(reader: Reader) -> None:
     """Part of the one test above: the services that its commands started are still there."""
     for command in (
         "config validate",
+        "config show",
         "topic list --site east",
         "group list --site east",
         "link list",

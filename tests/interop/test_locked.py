@@ -33,7 +33,7 @@ from tests.chaos_runs.warm_commands import Said, warm_commands
 from tests.classes import CACHE
 from tests.forking import FARSHORE, start_farshore
 from tests.interop.brokers import KEEPS_ALL
-from tests.interop.locked import BETWEEN_RECORDS_S, PASSWORD, REAUTHENTICATE_MS, USER, LockedKafkaServer
+from tests.interop.locked import BETWEEN_RECORDS_S, PASSWORD, REAUTHENTICATE_MS, SCRAM, USER, LockedKafkaServer
 from tests.interop.servers import ROOT, run_java, wait_until
 from tests.interop.starting import start_process
 from tests.interop.test_switchover import RECORDS, Cli, carried_over, fill
@@ -122,6 +122,15 @@ async def test_who_is_not_let_in_is_told_why(locked: LockedKafkaServer, tmp_path
     with pytest.raises(ClusterUnreachable, match="is it a listener for SSL"):
         async with Cluster(Site("east", locked.bootstrap, security=Security(tls)), limits=QUICK):
             pass
+
+
+@pytest.mark.parametrize("mechanism", ["PLAIN", *SCRAM])
+async def test_each_mechanism_logs_in_without_tls(
+    locked: LockedKafkaServer, mechanism: str, topic: str, tmp_path: Path
+) -> None:
+    """By OAUTHBEARER: below, with Java. By GSSAPI: test_kerberos.py."""
+    site = Site("east", locked.at("WORDS"), security=Security(None, login(tmp_path, Mechanism(mechanism))))
+    assert await written_and_read(site, topic[-40:], 0) == (1, [b"0"])
 
 
 async def test_a_clients_certificate(locked: LockedKafkaServer, topic: str) -> None:
@@ -363,7 +372,8 @@ def secrets_of(west: LockedKafkaServer) -> Mapping[str, str]:
 
 def looked_through(cli: Cli, refusal: subprocess.CompletedProcess[str], audit: Said) -> Places:
     """What is to show no secret: what commands said, the monitor's page, all files, with logs at their fullest."""
-    said = [refusal, *(cli.run(line) for line in ("status", "config validate -o json", "link list -o json"))]
+    lines = ("status", "config validate -o json", "config show", "config show -o json", "link list -o json")
+    said = [refusal, *(cli.run(line) for line in lines)]
     said += [ended_by_a_bug(cli, *where) for where in (("exchange_of", "login.py"), ("read", "settings.py"))]
     files = files_in(cli.folder, lambda file: file.name.startswith("secret"))
     assert "farshore.toml" in files

@@ -49,7 +49,16 @@ groups = ["analysts"]
 CHECKED = {OPERATIONS_TOPIC, "__farshore-acls-east-west"}
 """How these are kept is looked at, and set, where that is allowed."""
 ASK_NO_SITE = {
-    *("demo", "config validate", "broker run", "broker user", "cluster start", "link rights", "link list"),
+    *(
+        "demo",
+        "config validate",
+        "config show",
+        "broker run",
+        "broker user",
+        "cluster start",
+        "link rights",
+        "link list",
+    ),
     *("fleet status", "fleet plan", "fleet drain", "fleet undrain", "fleet rebalance"),
     *("audit list", "audit show", "audit diff"),
 }
