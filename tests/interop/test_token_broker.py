@@ -1,4 +1,4 @@
-"""farshore's own broker that takes tokens: aiokafka, confluent-kafka, kafka-python and Kafka's tools, unmodified."""
+"""farshore's own broker that takes tokens: the clients that people use, unmodified."""
 
 from __future__ import annotations
 
@@ -33,10 +33,13 @@ from tests.interop.servers import FarshoreBroker, run_java
 from tests.interop.test_clients_aiokafka import is_refused, started
 from tests.interop.test_clients_aiokafka import read as read_by_aiokafka
 from tests.interop.test_clients_confluent import TIMEOUT_S, consumer, read
+from tests.interop.test_clients_kcat import kcat
 from tests.interop.test_java_tools import TOOLS
 from tests.issuer import AUDIENCE, ISSUER, a_token, claims_of, ec_key, rsa_key, signed, write_keys
 from tests.ports import free_port
 
+LISTENERS = ("SASL_SSL", "SASL_PLAINTEXT")
+both_ways = pytest.mark.parametrize("listener", LISTENERS)
 SESSION_S = 2.0
 RECORDS = [f"record {n}" for n in range(100)]
 OTHERS = {"aud": "shop"}
@@ -65,6 +68,9 @@ class TokenBroker(FarshoreBroker):
     def over_tls(self) -> str:
         return f"127.0.0.1:{self.tls_port}"
 
+    def at(self, listener: str) -> str:
+        return self.over_tls if listener == "SASL_SSL" else self.bootstrap
+
     def command(self) -> Sequence[str]:
         return [*super().command()[:3], "--config", str(self.file), "broker", "run", "--site", "east"]
 
@@ -91,10 +97,11 @@ class _ForPython(PythonTokenProvider):  # type: ignore[misc]
         return a_token(**self._claims)
 
 
-async def test_aiokafka(locked: TokenBroker, topic: str) -> None:
+@both_ways
+async def test_aiokafka(locked: TokenBroker, topic: str, listener: str) -> None:
     given = {
-        "bootstrap_servers": locked.over_tls,
-        "security_protocol": "SASL_SSL",
+        "bootstrap_servers": locked.at(listener),
+        "security_protocol": listener,
         "ssl_context": create_ssl_context(cafile=locked.authority.certificate),
         "sasl_mechanism": "OAUTHBEARER",
         "sasl_oauth_token_provider": _ForAio(),
@@ -109,22 +116,23 @@ async def test_aiokafka(locked: TokenBroker, topic: str) -> None:
     await is_refused(AIOKafkaProducer(**{**given, "sasl_oauth_token_provider": _ForAio(**OTHERS)}))
 
 
-def librdkafka(locked: TokenBroker, session_s: float, **claims: Any) -> dict[str, Any]:
+def librdkafka(locked: TokenBroker, session_s: float, listener: str = "SASL_SSL", **claims: Any) -> dict[str, Any]:
     def token(_: str) -> tuple[str, float]:
         ends_s = time.time() + session_s
         return signed(ec_key("ec-1"), "ES256", claims_of(exp=ends_s, **claims)), ends_s
 
     return {
-        "bootstrap.servers": locked.over_tls,
-        "security.protocol": "SASL_SSL",
+        "bootstrap.servers": locked.at(listener),
+        "security.protocol": listener,
         "ssl.ca.location": str(locked.authority.certificate),
         "sasl.mechanism": "OAUTHBEARER",
         "oauth_cb": token,
     }
 
 
-def test_confluent_kafka_goes_on_behind_the_end_of_its_token(locked: TokenBroker, topic: str) -> None:
-    settings = librdkafka(locked, SESSION_S)
+@both_ways
+def test_confluent_kafka_goes_on_behind_the_end_of_its_token(locked: TokenBroker, topic: str, listener: str) -> None:
+    settings = librdkafka(locked, SESSION_S, listener)
     errors: list[KafkaError] = []
     producer = Producer({**settings, "enable.idempotence": True, "error_cb": errors.append})
     for record in RECORDS:
@@ -154,10 +162,12 @@ def test_confluent_kafka_is_told_why_its_token_is_refused(locked: TokenBroker) -
 
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
 @pytest.mark.usefixtures("sockets_left_to_the_collector")
-def test_kafka_python(locked: TokenBroker, topic: str) -> None:
+@both_ways
+def test_kafka_python(locked: TokenBroker, topic: str, listener: str) -> None:
     given = {
-        "bootstrap_servers": locked.bootstrap,
-        "security_protocol": "SASL_PLAINTEXT",
+        "bootstrap_servers": locked.at(listener),
+        "security_protocol": listener,
+        "ssl_cafile": str(locked.authority.certificate),
         "sasl_mechanism": "OAUTHBEARER",
         "sasl_oauth_token_provider": _ForPython(),
     }
@@ -192,14 +202,14 @@ async def test_our_client_goes_on_behind_the_end_of_its_token(locked: TokenBroke
     assert list(dict.fromkeys(read_back)) == [b"%d" % n for n in range(count)]
 
 
-def java_properties(locked: TokenBroker, folder: Path, token: str) -> tuple[Path, str]:
+def java_properties(locked: TokenBroker, folder: Path, token: str, listener: str = "SASL_SSL") -> tuple[Path, str]:
     """-> the file, and what Java has to be told to take a token from a file."""
     (folder / "token").write_text(token)
     where = f"file://{folder / 'token'}"
     package = "org.apache.kafka.common.security.oauthbearer"
     file = folder / "client.properties"
     file.write_text(
-        "security.protocol=SASL_SSL\nsasl.mechanism=OAUTHBEARER\n"
+        f"security.protocol={listener}\nsasl.mechanism=OAUTHBEARER\n"
         f"ssl.truststore.type=PEM\nssl.truststore.location={locked.authority.certificate}\n"
         f"sasl.jaas.config={package}.OAuthBearerLoginModule required;\n"
         f"sasl.login.callback.handler.class={package}.OAuthBearerLoginCallbackHandler\n"
@@ -209,9 +219,10 @@ def java_properties(locked: TokenBroker, folder: Path, token: str) -> tuple[Path
 
 
 @pytest.mark.parametrize("version", ["3.9.1", "4.3.0"])
-def test_kafkas_tools(locked: TokenBroker, topic: str, version: str, tmp_path: Path) -> None:
-    file, option = java_properties(locked, tmp_path, a_token())
-    arguments = ["--bootstrap-server", locked.over_tls, "--command-config", str(file), "--create", "--topic", topic]
+@pytest.mark.parametrize("listener", ["SASL_SSL", pytest.param("SASL_PLAINTEXT", marks=pytest.mark.slow)])
+def test_kafkas_tools(locked: TokenBroker, topic: str, listener: str, version: str, tmp_path: Path) -> None:
+    file, option = java_properties(locked, tmp_path, a_token(), listener)
+    arguments = ["--bootstrap-server", locked.at(listener), "--command-config", str(file), "--create", "--topic", topic]
     said = run_java(version, f"{TOOLS}.TopicCommand", *arguments, options=[option])
     assert f"Created topic {topic}." in said
 
@@ -222,6 +233,24 @@ def test_kafkas_tools_are_told_why_a_token_is_refused(locked: TokenBroker, tmp_p
     told = r"SaslAuthenticationException: Authentication failed: the token is for 'shop', and this broker is kafka"
     with pytest.raises(AssertionError, match=told):
         run_java("4.3.0", f"{TOOLS}.TopicCommand", *arguments, options=[option])
+
+
+def told_by_kcat(locked: TokenBroker, *settings: str) -> str:
+    words = ["security.protocol=SASL_PLAINTEXT", "sasl.mechanism=OAUTHBEARER", *settings]
+    with pytest.raises(AssertionError) as refused:
+        kcat(locked.bootstrap, "-L", "-m", "3", *(word for each in words for word in ("-X", each)))
+    return str(refused.value)
+
+
+def test_kcat_has_no_token_that_anybody_signed(locked: TokenBroker) -> None:
+    """Debian builds its librdkafka without what asks an issuer (OIDC), and kcat has no place for a token that is there.
+    What it makes by itself nobody has signed, and so it is refused.
+    """
+    assert "OIDC depends on libcurl and OpenSSL which were not available" in told_by_kcat(
+        locked, "sasl.oauthbearer.method=oidc"
+    )
+    own = ("enable.sasl.oauthbearer.unsecure.jwt=true", "sasl.oauthbearer.config=principal=shop")
+    assert "Authentication failed: the token" in told_by_kcat(locked, *own)
 
 
 def test_nothing_of_a_token_stands_in_its_log(locked: TokenBroker) -> None:
