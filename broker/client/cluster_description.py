@@ -8,29 +8,21 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
 
 from broker.base.address import Address
 from broker.client.cluster import Cluster
-from broker.client.configs import ConfigEntry, describe_topic_configs
-from broker.client.errors import ClientError, KafkaError
+from broker.client.errors import ClientError
 from broker.client.model import ClusterMetadata, Node, Partition, read_metadata
-from broker.client.offsets import list_each_offset
-from broker.client.throttles import throttles_left
 from broker.wire.errors import ErrorCode
-from broker.wire.messages.describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsResult
+from broker.wire.messages.describe_log_dirs import DescribeLogDirsResult
 from broker.wire.messages.metadata import MetadataRequest
-from broker.wire.vocabulary import LATEST, NO_LEADER, TopicPartition
+from broker.wire.vocabulary import NO_LEADER, TopicPartition
 
-SETTLING_S: Final = 2
-"""Between two looks: what both find is no passing state of an election."""
-LOOKS_MAX: Final = 5
-"""Where each finds something else, the last one counts."""
 KRAFT_FEATURE: Final = "metadata.version"
-MIN_INSYNC_REPLICAS: Final = "min.insync.replicas"
 
 
 class ClusterFindingKind(StrEnum):
@@ -48,6 +40,8 @@ class ClusterFindingKind(StrEnum):
     BELOW_MIN_INSYNC_REPLICAS = "below_min_insync_replicas"
     UNDER_REPLICATED = "under_replicated"
     TOPIC_UNREADABLE = "topic_unreadable"
+    TOPIC_CONFIGS_UNREADABLE = "topic_configs_unreadable"
+    """So how many of its replicas have to be in sync, and whether it is throttled, is not known."""
     REPLICA_NOT_ASSIGNED = "replica_not_assigned"
     STRAY = "stray"
     """Records that farshore's own broker set aside, because the metadata does not have their topic id there."""
@@ -192,97 +186,6 @@ def controllers_told(look: ClusterLook) -> list[ControllerTold]:
     ]
 
 
-async def verify_cluster(cluster: Cluster, node_ids: Collection[int] = ()) -> list[ClusterFinding]:
-    """What two looks find, one after the other; nothing, only when a look finds nothing. Raises ClientError.
-
-    `node_ids`: the brokers that should be there, as far as that is known.
-    """
-    return await _staying(cluster, lambda: _findings(cluster, node_ids))
-
-
-async def settled_look(
-    cluster: Cluster, node_ids: Collection[int], kinds: Collection[ClusterFindingKind]
-) -> tuple[ClusterLook, list[ClusterFinding]]:
-    """The last look, and what is found of `kinds`, as by `verify_cluster`; brokers that are replicas should be there,
-    too. Raises ClientError.
-    """
-    look: ClusterLook
-
-    async def find() -> list[ClusterFinding]:
-        nonlocal look
-        look = await look_from_each(cluster)
-        replicas = {node for _, state in look.partitions() for node in state.replicas}
-        return [each for each in broker_findings(look, {*node_ids, *replicas}) if each.kind in kinds]
-
-    found = await _staying(cluster, find)
-    return look, found
-
-
-async def _staying(cluster: Cluster, find: Callable[[], Awaitable[list[ClusterFinding]]]) -> list[ClusterFinding]:
-    before = await find()
-    for _ in range(LOOKS_MAX - 1):
-        if not before:
-            return []
-        await cluster.clock.sleep(SETTLING_S)
-        now = await find()
-        seen = {(each.kind, each.topic, each.partition, each.broker) for each in before}
-        staying = [each for each in now if (each.kind, each.topic, each.partition, each.broker) in seen]
-        if staying:
-            return staying
-        # A broker that is first silent and then missed is not well for that.
-        before = now
-    return before
-
-
-async def _findings(cluster: Cluster, node_ids: Collection[int]) -> list[ClusterFinding]:
-    look = await look_from_each(cluster)
-    led = {where: LATEST for where, state in look.partitions() if state.leader_id != NO_LEADER}
-    cluster.forget_leaders(look.metadata.topics)
-    answers = await list_each_offset(cluster, led)
-    refused = {where: answer for where, answer in answers.items() if isinstance(answer, ClientError)}
-    configs = await describe_topic_configs(cluster, look.metadata.topics)
-    readable = {name: entries for name, entries in configs.items() if not isinstance(entries, KafkaError)}
-    wanted = {name: _min_insync(entries) for name, entries in readable.items()}
-    heard = [node_id for node_id, told in look.told.items() if not isinstance(told, ClientError)]
-    dirs = await _log_dirs(cluster, heard)
-    throttles = [
-        ClusterFinding(ClusterFindingKind.THROTTLE_LEFT, topic, None, None, detail)
-        for topic, detail in (await throttles_left(cluster, readable)).items()
-    ]
-    return [
-        *broker_findings(look, node_ids),
-        *partition_findings(look, refused, wanted),
-        *disk_findings(look, dirs),
-        *throttles,
-    ]
-
-
-async def _log_dirs(cluster: Cluster, node_ids: Iterable[int]) -> LogDirs:
-    found: dict[int, Sequence[DescribeLogDirsResult] | ClientError] = {}
-
-    async def ask(node_id: int) -> None:
-        try:
-            connection = await cluster.connection(node_id)
-            answer = await connection.request(DescribeLogDirsRequest(None))
-        except ClientError as error:
-            found[node_id] = error
-        else:
-            found[node_id] = answer.results
-            if answer.error_code:
-                what = f"broker {node_id} of {cluster.site.name} does not tell what is on its disks"
-                found[node_id] = KafkaError(answer.error_code, what)
-
-    async with asyncio.TaskGroup() as tasks:
-        for node_id in node_ids:
-            tasks.create_task(ask(node_id))
-    return found
-
-
-def _min_insync(entries: Mapping[str, ConfigEntry]) -> int:
-    entry = entries.get(MIN_INSYNC_REPLICAS)
-    return 1 if entry is None or entry.value is None else int(entry.value)
-
-
 def broker_findings(look: ClusterLook, node_ids: Collection[int] = ()) -> Iterator[ClusterFinding]:
     """Of brokers that should be there (`node_ids`) and are not, or do not answer, and of what they tell differently."""
     kind = ClusterFindingKind
@@ -337,8 +240,11 @@ def partition_findings(
             yield ClusterFinding(kind.UNDER_REPLICATED, *where, None, f"{in_sync}; lacking: {lacking}")
 
 
-def disk_findings(look: ClusterLook, dirs: LogDirs) -> Iterator[ClusterFinding]:
-    """What brokers have on their disks that is not theirs to have. Who tells nothing is said not to."""
+def disk_findings(look: ClusterLook, dirs: LogDirs, hidden: Collection[str] = ()) -> Iterator[ClusterFinding]:
+    """What brokers have on their disks that is not theirs to have. Who tells nothing is said not to.
+
+    `hidden`: topics that are there and not described to this client.
+    """
     unreadable = ClusterFindingKind.LOG_DIR_UNREADABLE
     assigned = {where: state.replicas for where, state in look.partitions()}
     for node_id, told in sorted(dirs.items()):
@@ -350,7 +256,7 @@ def disk_findings(look: ClusterLook, dirs: LogDirs) -> Iterator[ClusterFinding]:
                 detail = f"{each.log_dir}: {ErrorCode.of(each.error_code).description}"
                 yield ClusterFinding(unreadable, None, None, node_id, detail)
             # Of a topic that cannot be read nobody knows whose it is.
-            topics = [topic for topic in each.topics if topic.name not in look.metadata.topic_errors]
+            topics = [topic for topic in each.topics if topic.name not in {*look.metadata.topic_errors, *hidden}]
             yield from _not_its_own(node_id, replace(each, topics=topics), assigned)
 
 

@@ -17,9 +17,8 @@ from broker.client.cluster_description import (
     describe_brokers,
     describe_cluster,
     look_from_each,
-    settled_look,
-    verify_cluster,
 )
+from broker.client.cluster_verification import settled_look, verify_cluster
 from broker.cluster.zookeeper.access import UNLOCKED, ZooKeeperAccess
 from broker.cluster.zookeeper.errors import ZooKeeperUnreachable
 from broker.cluster.zookeeper.kazoo_session import KazooZooKeeper

@@ -9,7 +9,8 @@ import aiokafka
 import pytest
 
 from broker.client.cluster import Cluster
-from broker.client.cluster_description import describe_brokers, look_from_each, verify_cluster
+from broker.client.cluster_description import describe_brokers, look_from_each
+from broker.client.cluster_verification import verify_cluster
 from broker.client.configs import alter_topic_configs, describe_topic_configs
 from broker.client.errors import ClusterUnreachable, KafkaError
 from broker.client.groups import (

@@ -22,9 +22,8 @@ from broker.client.cluster_description import (
     disk_findings,
     look_from_each,
     partition_findings,
-    settled_look,
-    verify_cluster,
 )
+from broker.client.cluster_verification import settled_look, verify_cluster
 from broker.client.errors import ConnectionLost, KafkaError
 from broker.client.model import ClusterMetadata, Node, Partition, Topic
 from broker.client.site import Site
@@ -158,6 +157,7 @@ def test_what_a_broker_has_and_should_not_have_is_named() -> None:
     assert details[2].endswith("rm -r /data/u-4.id-stray")
     unreadable = replace(metadata(), topics={}, topic_errors={"t": ErrorCode.UNKNOWN_SERVER_ERROR})
     assert {each.kind for each in disk_findings(look(unreadable), dirs)} == {Kind.STRAY}
+    assert {each.kind for each in disk_findings(look(replace(metadata(), topics={})), dirs, {"t"})} == {Kind.STRAY}
 
 
 def test_a_disk_that_cannot_be_read_and_a_broker_that_tells_nothing_are_findings() -> None:

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from broker.client.cluster import Cluster
-from broker.client.cluster_description import ClusterFindingKind, verify_cluster
+from broker.client.cluster_description import ClusterFindingKind
+from broker.client.cluster_verification import verify_cluster
 from broker.client.site import Site
 from broker.cluster.zookeeper.session import Create, Delete, SetData
 from broker.controller.requests import NewTopic
