@@ -9,8 +9,10 @@ from broker.client.connection import Connection
 from broker.client.errors import KafkaError
 from broker.client.fanout import ask_any_broker
 from broker.wire.errors import ErrorCode
-from broker.wire.messages.describe_user_scram_credentials import DescribeUserScramCredentialsRequest
+from broker.wire.messages.describe_user_scram_credentials import DescribeUserScramCredentialsRequest, UserName
 
+_ANY_ONE: Final = [UserName("nobody")]
+"""Whether or not there is such a user."""
 _MECHANISMS: Final = {1: "SCRAM-SHA-256", 2: "SCRAM-SHA-512"}
 
 
@@ -26,10 +28,12 @@ async def scram_credentials(cluster: Cluster) -> frozenset[ScramCredential]:
     """Those of all users. Raises ClientError (KafkaError where this client may not look)."""
 
     async def ask(connection: Connection) -> frozenset[ScramCredential]:
-        answer = await connection.request(DescribeUserScramCredentialsRequest(None))
         what = f"see the users of {cluster.site.name}"
-        if answer.error_code:
-            raise KafkaError(ErrorCode.of(answer.error_code), what, answer.error_message)
+        # Kafka 3.9 and 4.3 never answer who may not look and asks for all: who asks for one is told.
+        for asked in (_ANY_ONE, None):
+            answer = await connection.request(DescribeUserScramCredentialsRequest(asked))
+            if answer.error_code:
+                raise KafkaError(ErrorCode.of(answer.error_code), what, answer.error_message)
         found = set()
         for user in answer.results:
             if user.error_code:

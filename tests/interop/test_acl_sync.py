@@ -18,4 +18,7 @@ def test_from_standby_to_promotion_and_back(tmp_path: Path) -> None:
         prepare(stage)
         goes_from_standby_to_promotion_and_back(stage)
         users = stage.json("acls users")["items"]
+        stage.give([])
+        refused = stage.run("acls users")
+        assert "CLUSTER_AUTHORIZATION_FAILED" in refused.err, "Kafka does not answer who asks for all, and may not"
         assert {one["mechanism"] for one in users if one["user"] == USER and one["iterations_at_target"]} == {*SCRAM}

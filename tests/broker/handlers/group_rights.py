@@ -71,7 +71,9 @@ GROUP_CASES: Final = [
         ApiKey.OFFSET_FETCH,
         9,
         lambda: fetched.OffsetFetchRequest(
-            groups=[fetched.OffsetFetchRequestGroup(GROUP, topics=[fetched.OffsetFetchRequestTopics(FLIGHTS, [0])])]
+            GROUP,
+            [fetched.OffsetFetchRequestTopic(FLIGHTS, [0])],
+            [fetched.OffsetFetchRequestGroup(GROUP, topics=[fetched.OffsetFetchRequestTopics(FLIGHTS, [0])])],
         ),
         one(group(Op.DESCRIBE), topic(Op.DESCRIBE)),
         G30,
@@ -88,7 +90,7 @@ GROUP_CASES: Final = [
     Case(
         ApiKey.FIND_COORDINATOR,
         4,
-        lambda: FindCoordinatorRequest(key_type=0, coordinator_keys=[GROUP]),
+        lambda: FindCoordinatorRequest(GROUP, 0, [GROUP]),
         one(group(Op.DESCRIBE)),
         G30,
         "of a group",
@@ -96,10 +98,11 @@ GROUP_CASES: Final = [
     Case(
         ApiKey.FIND_COORDINATOR,
         4,
-        lambda: FindCoordinatorRequest(key_type=1, coordinator_keys=[ID]),
+        lambda: FindCoordinatorRequest(ID, 1, [ID]),
         one(transactional(Op.DESCRIBE)),
         X53,
         "of a transactional id",
+        versions=(1, 4),
     ),
     Case(
         ApiKey.JOIN_GROUP,
@@ -109,12 +112,21 @@ GROUP_CASES: Final = [
         ),
         one(group(Op.READ)),
         G30,
+        versions=(4, 9),
+    ),
+    Case(
+        ApiKey.JOIN_GROUP,
+        3,
+        lambda: JoinGroupRequest(GROUP, 10_000, 10_000, protocol_type="consumer"),
+        one(group(Op.READ)),
+        G30,
+        "without a protocol",
     ),
     Case(ApiKey.HEARTBEAT, 4, lambda: HeartbeatRequest(GROUP, 1, "nobody"), one(group(Op.READ)), G30),
     Case(
         ApiKey.LEAVE_GROUP,
         5,
-        lambda: LeaveGroupRequest(GROUP, members=[MemberIdentity("nobody")]),
+        lambda: LeaveGroupRequest(GROUP, "nobody", [MemberIdentity("nobody")]),
         one(group(Op.READ)),
         G30,
     ),
@@ -166,6 +178,7 @@ GROUP_CASES: Final = [
         lambda: add.AddPartitionsToTxnRequest(ID, *PRODUCER, [add.AddPartitionsToTxnTopic(NONE, [0])]),
         one(transactional(Op.WRITE), topic(Op.WRITE, NONE)),
         X53,
+        versions=(0, 3),
     ),
     Case(
         ApiKey.ADD_PARTITIONS_TO_TXN,
@@ -178,6 +191,7 @@ GROUP_CASES: Final = [
         one(cluster(Op.CLUSTER_ACTION)),
         C31,
         "between brokers",
+        versions=(4, 4),
     ),
     Case(
         ApiKey.ADD_OFFSETS_TO_TXN,

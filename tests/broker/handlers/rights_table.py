@@ -80,7 +80,8 @@ def refusals(answer: Any) -> set[ErrorCode]:
 @dataclass(frozen=True)
 class Case:
     """`needs`: one of these, with all that is in it. `refused`: by what codes, without any right. `passes`: where no
-    code tells.
+    code tells. `versions`: in which it can be asked; None: in all. The request has the fields of each, and a version
+    that has not got one leaves it out.
     """
 
     key: ApiKey
@@ -90,6 +91,7 @@ class Case:
     refused: ErrorCode
     what: str = ""
     passes: Callable[[Any], bool] | None = None
+    versions: tuple[int, int] | None = None
 
     def is_allowed(self, answer: Any) -> bool:
         return self.passes(answer) if self.passes else not refusals(answer)

@@ -31,6 +31,7 @@ from broker.wire.messages.describe_client_quotas import DescribeClientQuotasRequ
 from broker.wire.messages.describe_cluster import DescribeClusterRequest
 from broker.wire.messages.describe_log_dirs import DescribeLogDirsRequest
 from broker.wire.messages.describe_user_scram_credentials import DescribeUserScramCredentialsRequest, UserName
+from broker.wire.messages.fetch import ReplicaState
 from broker.wire.messages.leader_and_isr import LeaderAndIsrRequest
 from broker.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from broker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
@@ -65,8 +66,10 @@ def _metadata(name: str, *, create_it: bool) -> Message:
     return MetadataRequest([MetadataRequestTopic(name=name)], allow_auto_topic_creation=create_it)
 
 
+BY_NAME: Final = (3, 12)
+"""Later versions of Produce have ids of topics."""
 TOPIC_CASES: Final = [
-    Case(ApiKey.PRODUCE, 9, _produce, one(topic(Op.WRITE, NONE)), T29),
+    Case(ApiKey.PRODUCE, 9, _produce, one(topic(Op.WRITE, NONE)), T29, versions=BY_NAME),
     Case(
         ApiKey.PRODUCE,
         9,
@@ -74,12 +77,13 @@ TOPIC_CASES: Final = [
         one(topic(Op.WRITE, NONE), transactional(Op.WRITE)),
         X53,
         "in a transaction",
+        versions=BY_NAME,
     ),
     Case(ApiKey.FETCH, 12, lambda: fetch_request(FLIGHTS, 0), one(topic(Op.READ)), T29),
     Case(
         ApiKey.FETCH,
         12,
-        lambda: fetch_request(FLIGHTS, 0, replica_id=1),
+        lambda: fetch_request(FLIGHTS, 0, replica_id=1, replica_state=ReplicaState(1)),
         one(cluster(Op.CLUSTER_ACTION)),
         T29,
         "as a broker",
@@ -111,6 +115,7 @@ TOPIC_CASES: Final = [
         T29,
         "of all topics",
         passes=lambda answer: FLIGHTS in {topic.name for topic in answer.topics},
+        versions=(1, 12),
     ),
     Case(
         ApiKey.METADATA,
@@ -120,6 +125,7 @@ TOPIC_CASES: Final = [
         C31,
         "with the cluster's operations",
         passes=lambda answer: answer.cluster_authorized_operations != 0,
+        versions=(8, 10),
     ),
     Case(
         ApiKey.DESCRIBE_CLUSTER,
@@ -162,11 +168,12 @@ TOPIC_CASES: Final = [
         ),
         T29,
         "and its configs",
+        versions=(5, 7),
     ),
     Case(
         ApiKey.DELETE_TOPICS,
         6,
-        lambda: delete.DeleteTopicsRequest([delete.DeleteTopicState(NONE)], timeout_ms=30_000),
+        lambda: delete.DeleteTopicsRequest([delete.DeleteTopicState(NONE)], [NONE], 30_000),
         one(topic(Op.DESCRIBE, NONE)),
         T29,
         "of what is not there",
@@ -174,7 +181,7 @@ TOPIC_CASES: Final = [
     Case(
         ApiKey.DELETE_TOPICS,
         6,
-        lambda: delete.DeleteTopicsRequest([delete.DeleteTopicState(DELETED)], timeout_ms=30_000),
+        lambda: delete.DeleteTopicsRequest([delete.DeleteTopicState(DELETED)], [DELETED], 30_000),
         one(topic(Op.DELETE, DELETED)),
         T29,
     ),
@@ -274,7 +281,14 @@ TOPIC_CASES: Final = [
         C31,
         "of all brokers",
     ),
-    Case(ApiKey.DESCRIBE_LOG_DIRS, 4, lambda: DescribeLogDirsRequest([]), one(cluster(Op.DESCRIBE)), C31),
+    Case(
+        ApiKey.DESCRIBE_LOG_DIRS,
+        4,
+        lambda: DescribeLogDirsRequest([]),
+        one(cluster(Op.DESCRIBE)),
+        C31,
+        versions=(3, 4),
+    ),
     Case(
         ApiKey.ELECT_LEADERS,
         2,
