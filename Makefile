@@ -46,7 +46,7 @@ MEMORY_ROOM_MB := 4096
 
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: setup demo test lint bench chaos hands mutants simulation worlds lock clean tools unit strangers kerberos
+.PHONY: setup demo test lint bench chaos hands mutants simulation worlds lock clean tools unit strangers kerberos rights
 .DEFAULT_GOAL := setup
 
 setup: .venv/.ready
@@ -183,6 +183,13 @@ unit: setup
 # Not among the others: a compiler, and minutes of a machine that has none of it yet.
 kerberos: tools .venv/.kerberos
 	@$(PYTEST) -m "slow or not slow" tests/interop/test_kerberos.py
+
+# What `make test` has no time for of logins and rights: all of Kafka's tools by every way in, and what `farshore link rights`
+# prints taken away, one right after the other, at Apache Kafka itself. Some forty minutes.
+by_rights := $(patsubst %,tests/deploy/cli/test_%_rights.py,link move stranded) $(patsubst %,tests/interop/test_%.py,link_rights locked_broker \
+  token_broker) tests/interop/side_by_side/test_denied.py
+rights: tools
+	@$(PYTEST) -m slow --timeout 7200 $(by_rights)
 
 # The mirror's simulation with seeds that were never tried (COUNT of them); a seed that finds something tells how to run it again.
 simulation: setup

@@ -1,27 +1,43 @@
-"""From Apache Kafka 3.9 to 4.3, both with their StandardAuthorizer: what `farshore link rights` prints is needed."""
+"""At Apache Kafka 3.9 and 4.3, both with their StandardAuthorizer: what `farshore link rights` prints is needed."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
+from typing import NamedTuple
 
 import pytest
 
-from tests.deploy.cli.rights_stage import LIMITED, RightsStage
+from tests.deploy.cli.rights_stage import KAFKAS, LIMITED, Pair, RightsStage, rights_stage
 from tests.deploy.cli.test_link_rights import LINES, needs_what_is_printed
-from tests.interop.locked import AuthorizingKafkaServer
 from tests.interop.servers import wait_until
 from tests.mirror.harness import make_topic
 
+OF_EACH = [command for command in LINES if not command.startswith("site")]
+"""Kafka's have no roles."""
+QUICK = [command for command in OF_EACH if not command.startswith(("cluster", "acls"))]
 
-@pytest.fixture(scope="module")
-def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RightsStage]:
+
+class Tried(NamedTuple):
+    pair: Pair
+    commands: Collection[str]
+
+
+TRIED = [
+    pytest.param(Tried(KAFKAS["3.9 to 4.3"], QUICK), id="3.9 to 4.3"),
+    *(pytest.param(Tried(pair, OF_EACH), id=f"{which}, all", marks=pytest.mark.slow) for which, pair in KAFKAS.items()),
+]
+
+
+@pytest.fixture(params=TRIED)
+def tried(request: pytest.FixtureRequest) -> Tried:
+    assert isinstance(request.param, Tried)
+    return request.param
+
+
+@pytest.fixture
+def stage(tried: Tried, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RightsStage]:
     """What is mirrored was mirrored with a mirror's rights alone; then it goes on with all."""
-    folder = tmp_path_factory.mktemp("rights")
-    with (
-        AuthorizingKafkaServer("3.9.1", folder / "east") as east,
-        AuthorizingKafkaServer("4.3.0", folder / "west") as west,
-    ):
-        stage = RightsStage(folder, east, west)
+    with rights_stage(tmp_path_factory.mktemp("rights"), tried.pair) as stage:
         stage.declare("east-west", "flights", "analysts")
         stage.fill("flights", "analysts")
         stage.at("east", lambda cluster: make_topic(cluster, "__farshore-canary-east-west"))
@@ -34,10 +50,9 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RightsStage]:
             yield stage
 
 
-def test_commands_and_a_switchover_need_what_is_printed_for_each(stage: RightsStage) -> None:
-    for command in LINES:
-        if not command.startswith("site"):  # Kafka's have no roles
-            needs_what_is_printed(stage, command)
+def test_commands_and_a_switchover_need_what_is_printed_for_each(tried: Tried, stage: RightsStage) -> None:
+    for command in tried.commands:
+        needs_what_is_printed(stage, command)
     stage.give(stage.printed("switchover"))
     wait_until(lambda: stage.run("switchover --dry-run").code == 0, 60, "the switchover to be possible")
     moved = stage.run("switchover --yes")

@@ -1,16 +1,20 @@
-"""Two brokers of ours that ask for rights; a user has those that `farshore link rights` prints, or all but one."""
+"""Two sites that ask for rights, ours or Kafka's; a user has what `farshore link rights` prints, or all but one."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import shlex
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
+import pytest
+
+from broker.client.acl_bindings import describe_acls
 from broker.client.cluster import Cluster
 from broker.client.groups import commit_offsets
 from broker.client.model import CommittedOffset
@@ -22,8 +26,19 @@ from tests.chaos_runs.warm_commands import Said, warm_commands
 from tests.forking import ForkedProcess, start_farshore
 from tests.interop.locked import PASSWORD, USER, AuthorizingBroker, AuthorizingKafkaServer
 from tests.interop.servers import ROOT, wait_until
-from tests.mirror.harness import make_topic, some_records, write
+from tests.mirror.harness import eventually, make_topic, some_records, write
 
+Brokers = AuthorizingBroker | AuthorizingKafkaServer
+Pair = tuple[Callable[[Path], Brokers], Callable[[Path], Brokers]]
+"""What makes source and target."""
+OURS: Final[Pair] = (AuthorizingBroker, AuthorizingBroker)
+_KAFKA_39, _KAFKA_43 = (partial(AuthorizingKafkaServer, version) for version in ("3.9.1", "4.3.0"))
+KAFKAS: Final[Mapping[str, Pair]] = {"3.9 to 4.3": (_KAFKA_39, _KAFKA_43), "4.3 to 3.9": (_KAFKA_43, _KAFKA_39)}
+"""With their StandardAuthorizer."""
+PAIRS: Final = [
+    pytest.param(OURS, id="ours"),
+    *(pytest.param(p, id=i, marks=pytest.mark.slow) for i, p in KAFKAS.items()),
+]
 LIMITED = "limited"
 RECORDS = 20
 DEADLINE_S = 90.0
@@ -82,13 +97,20 @@ def printed_rights(site: str, line: str) -> Iterator[Right]:
         yield Right(site, operation, resource, name, pattern)
 
 
+async def _hold(cluster: Cluster, given: Iterable[AclCreation]) -> bool:
+    """Whether the user has these, and no other: Kafka's brokers hear of ACLs later than who made them."""
+    known = await describe_acls(cluster, [AclResource.ANY])
+    held = {(acl.resource_name, acl.operation) for acl in known if acl.principal == f"User:{LIMITED}"}
+    return held == {(acl.resource_name, acl.operation) for acl in given}
+
+
 @dataclass
 class RightsStage:
     """`farshore` as a super user and as one who has what he is given."""
 
     folder: Path
-    east: AuthorizingBroker | AuthorizingKafkaServer
-    west: AuthorizingBroker | AuthorizingKafkaServer
+    east: Brokers
+    west: Brokers
     files: dict[str, Path] = field(default_factory=dict)
     link: str = ""
 
@@ -131,6 +153,7 @@ class RightsStage:
             await connection.request(DeleteAclsRequest([everything]))
             answer = await connection.request(CreateAclsRequest(mine))
             assert not any(each.error_code for each in answer.results), answer
+            await eventually(lambda: _hold(cluster, mine), "the broker to go by its new ACLs")
 
         for site in sites:
             self.at(site, at)
@@ -179,3 +202,11 @@ class RightsStage:
             at["target_offset"] is not None for view in plan["snapshot"]["groups"] for at in view["partitions"]
         )
         return is_synced and not any(loss["offsets"] for loss in plan["losses"])
+
+
+@contextmanager
+def rights_stage(folder: Path, pair: Pair) -> Iterator[RightsStage]:
+    """Both sites run."""
+    source, target = pair
+    with source(folder / "east") as east, target(folder / "west") as west:
+        yield RightsStage(folder, east, west)

@@ -6,9 +6,7 @@ A cluster shows nobody what he may not describe: it is as if it were not there, 
 from __future__ import annotations
 
 import asyncio
-import time
-from collections.abc import Callable, Iterator
-from itertools import count
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -21,15 +19,15 @@ from deploy.config import load, parse
 from deploy.rights import rights_of
 from failover.losses.replayed import REPLAYS
 from mirror.link import Link
-from mirror.offsets.operations import promote_link
 from mirror.worker.events import Event
 from tests.chaos_runs.warm_commands import Said
-from tests.deploy.cli.rights_stage import LIMITED, Right, RightsStage, names
-from tests.interop.locked import USER, AuthorizingBroker
+from tests.deploy.cli.rights_stage import LIMITED, OURS, PAIRS, Right, RightsStage, names, rights_stage
+from tests.interop.locked import USER
 from tests.mirror.harness import Told, eventually, make_topic, running, some_records, write
 
 TOPIC, GROUP, CANARY = "flights", "analysts", "__farshore-canary-east-west"
-ONE_SIDE = {"topic list", "topic describe", "group list", "group describe"}
+OF_BROKERS = {"cluster describe", "cluster brokers", "cluster controller", "cluster verify"}
+ONE_SIDE = {"topic list", "topic describe", "group list", "group describe", *OF_BROKERS}
 LINES = {
     "status": "status",
     "link describe": "link describe",
@@ -49,6 +47,12 @@ LINES = {
     "topic pause": f"topic pause --topic {TOPIC}",
     "topic resume": f"topic resume --topic {TOPIC}",
     "canary run": "canary run --duration 1s",
+    "cluster describe": "cluster describe",
+    "cluster brokers": "cluster brokers",
+    "cluster controller": "cluster controller",
+    "cluster verify": "cluster verify",
+    "acls plan": "acls plan",
+    "acls users": "acls users",
 }
 UNDO = {
     "site thaw": LINES["site freeze"],
@@ -64,19 +68,12 @@ HIDES = {
     *(("drill", *place) for place in (("west", "__farshore-ends-east-west"), ("east", "__consumer_offsets"))),
     *(
         (command, site, TOPIC)
-        for command in ("topic list", "group list", "group describe")
+        for command in ("topic list", "group list", "group describe", "acls plan", *OF_BROKERS)
         for site in ("east", "west")
     ),
     *(("group list", site, GROUP) for site in ("east", "west")),
 }
 """Where a command goes by lists: without the right to describe it, what it has of this at this site is not there."""
-BACK = f'''
-[[links]]
-name = "west-east"
-source = "west"
-target = "east"
-topics = ["{TOPIC}"]
-'''
 OF_TAILS = {("link resume", "west", CANARY), ("link resume", "east", REPLAYS.topic), ("drill", "west", REPLAYS.topic)}
 """What a command asks for only of a link whose source has something alone."""
 OF_PROMOTED = {
@@ -84,20 +81,19 @@ OF_PROMOTED = {
     ("status", "west", "__farshore-ends-east-west"),
 }
 """Asked for of a link whose target took over alone."""
-OF_NO_CANARY = [f"west: READ TOPIC {CANARY}"]
 
 
-@pytest.fixture
-def fresh(tmp_path: Path) -> Iterator[RightsStage]:
-    with AuthorizingBroker(tmp_path / "east") as east, AuthorizingBroker(tmp_path / "west") as west:
-        yield RightsStage(tmp_path, east, west)
+@pytest.fixture(params=PAIRS)
+def fresh(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[RightsStage]:
+    with rights_stage(tmp_path, request.param) as stage:
+        yield stage
 
 
 @pytest.fixture(scope="module")
 def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RightsStage]:
     folder = tmp_path_factory.mktemp("rights")
-    with AuthorizingBroker(folder / "east") as east, AuthorizingBroker(folder / "west") as west:
-        yield RightsStage(folder, east, west)
+    with rights_stage(folder, OURS) as stage:
+        yield stage
 
 
 @pytest.fixture(scope="module")
@@ -152,92 +148,6 @@ def needs_what_is_printed(mirrored: RightsStage, command: str) -> None:
             mirrored.run(line, USER)
     if command == "site freeze":
         assert mirrored.run("site thaw --site east --yes", USER).code == 0
-
-
-@pytest.fixture(scope="module")
-def promoted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RightsStage]:
-    """A link whose target took over, with a link back, and records that came to both sites since."""
-    folder = tmp_path_factory.mktemp("promoted")
-    with AuthorizingBroker(folder / "east") as east, AuthorizingBroker(folder / "west") as west:
-        stage = RightsStage(folder, east, west)
-        stage.declare("east-west", TOPIC, GROUP)
-        stage.fill(TOPIC, GROUP)
-        with stage.mirror():
-            stage.await_mirrored()
-        link = load(stage.files[USER]).link(None)
-        for file in stage.files.values():
-            file.write_text(f"{file.read_text()}{BACK}")
-        stage.at("west", lambda target: promote_link(link, target, "failover-1"))
-        stage.at("east", lambda source: make_topic(source, "__farshore-producers", cleanup_policy="compact"))
-        stage.at("east", lambda source: make_topic(source, "__farshore-offsets-west-east", cleanup_policy="compact"))
-        for site in ("east", "west"):
-            stage.at(site, lambda cluster: write(cluster, TopicPartition(TOPIC, 0), some_records(70, 3)))
-        yield stage
-
-
-def untold_of(stage: RightsStage, command: str, lines: Callable[[], Iterator[str]]) -> list[str]:
-    """It works with all that is printed for it -> those rights whose lack it does not name."""
-    rights = stage.printed(command)
-    stage.give(rights)
-    for line in lines():
-        said = stage.run(line)
-        assert "AUTHORIZATION_FAILED" not in said.out + said.err
-        assert said.code == (4 if command == "status" else 0), said.out + said.err
-    untold = []
-    for missing in rights:
-        stage.give(right for right in rights if right != missing)
-        if not names(missing, text_of([stage.run(line) for line in lines()])):
-            untold.append(str(missing))
-    return untold
-
-
-def test_commands_of_a_promoted_link_say_which_right_is_missing(promoted: RightsStage) -> None:
-    """One after the other: each changes more of it."""
-    status_says_it(promoted)
-    commands_on_stranded_records_say_it(promoted)
-    creation_says_it(promoted)
-
-
-def status_says_it(stage: RightsStage) -> None:
-    untold = untold_of(stage, "status", lambda: iter(("status --link east-west",)))
-    stage.give(stage.printed("status"))
-    found = stage.json("status --link east-west", LIMITED)["items"][0]["findings"]
-    assert {"two_active", "split_brain"} <= {finding["kind"] for finding in found}
-    roles = [f"{site}: DESCRIBE_CONFIGS CLUSTER {CLUSTER_NAME}" for site in ("east", "west")]
-    assert untold == roles, "who may not see a role is told of none"
-
-
-def commands_on_stranded_records_say_it(stage: RightsStage) -> None:
-    numbers = count()
-
-    def exports() -> Iterator[str]:
-        yield f"stranded export --link east-west --to {stage.folder}/export-{next(numbers)}"
-
-    def replays() -> Iterator[str]:
-        stage.at("west", lambda target: delete_topics(target, [REPLAYS.topic]))
-        for _ in range(2):  # what came by the first is read by the second
-            yield f"stranded replay --link east-west --from {stage.folder}/export-0 --policy append --yes"
-
-    untold = untold_of(stage, "stranded list", lambda: iter(("stranded list --link east-west",)))
-    assert untold == [*OF_NO_CANARY, "west: DESCRIBE_CONFIGS TOPIC __farshore-producers"], "the link back never ran"
-    assert untold_of(stage, "stranded export", exports) == OF_NO_CANARY
-    assert stage.run("stranded leave --link east-west --yes", USER).code == 0
-    assert untold_of(stage, "stranded replay", replays) == []
-
-
-def creation_says_it(stage: RightsStage) -> None:
-    """Who may not describe it waited for half a minute until it was seen, and was told of no right."""
-    rights = stage.printed("topic create")
-    for missing in rights:
-        line = f"topic create --site {missing.site} --topic {TOPIC}"
-        stage.at(missing.site, lambda cluster: delete_topics(cluster, [TOPIC]))
-        stage.give(right for right in rights if right != missing)
-        begun_s = time.monotonic()
-        assert names(missing, text_of([stage.run(line)]))
-        assert time.monotonic() - begun_s < 15, "it is not waited for"
-        stage.at(missing.site, lambda cluster: delete_topics(cluster, [TOPIC]))
-        stage.give(rights)
-        assert stage.run(line).code == 0
 
 
 def prepared(stage: RightsStage, link: str, number: int) -> Link:

@@ -13,8 +13,7 @@ from broker.wire.vocabulary import AclOperation
 from deploy.rights import RIGHTS
 from deploy.rights_names import At, Thing
 from tests.chaos_runs.warm_commands import Said
-from tests.deploy.cli.rights_stage import Right, RightsStage, names
-from tests.interop.locked import AuthorizingBroker
+from tests.deploy.cli.rights_stage import PAIRS, Pair, Right, RightsStage, names, rights_stage
 from tests.mirror.harness import make_topic
 
 GONE_WITHOUT = {(At.TARGET, Thing.ENDS), (At.TARGET, Thing.REPLAYS)}
@@ -47,10 +46,9 @@ SAVES_REQUESTS = {(At.SOURCE, Thing.OFFSETS, AclOperation.DESCRIBE)}
 
 
 @contextmanager
-def mirrored(folder: Path) -> Iterator[RightsStage]:
+def mirrored(folder: Path, pair: Pair) -> Iterator[RightsStage]:
     """Two sites of their own: a move changes them."""
-    with AuthorizingBroker(folder / "east") as east, AuthorizingBroker(folder / "west") as west:
-        stage = RightsStage(folder, east, west)
+    with rights_stage(folder, pair) as stage:
         stage.declare("east-west", "flights", "analysts")
         stage.fill("flights", "analysts")
         stage.at("east", lambda cluster: make_topic(cluster, "__farshore-canary-east-west"))
@@ -74,8 +72,9 @@ def told_later() -> list[Any]:
     return [pytest.param(one, marks=[pytest.mark.slow] if at % 2 else []) for at, one in enumerate(rights)]
 
 
-def test_a_plan_says_which_right_is_missing(tmp_path: Path) -> None:
-    with mirrored(tmp_path) as stage:
+@pytest.mark.parametrize("pair", PAIRS)
+def test_a_plan_says_which_right_is_missing(pair: Pair, tmp_path: Path) -> None:
+    with mirrored(tmp_path, pair) as stage:
         missing, planned = without(stage, "switchover", None, "switchover --dry-run")
         assert planned.code == 0, planned.err
         untold = set()
@@ -92,9 +91,30 @@ def test_a_plan_says_which_right_is_missing(tmp_path: Path) -> None:
     ] == []
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("pair", PAIRS)
+def test_a_plan_without_a_source_says_which_right_is_missing_at_the_target(pair: Pair, tmp_path: Path) -> None:
+    with mirrored(tmp_path, pair) as stage:
+        rights = stage.printed("failover")
+        needed = [(need.at, need.thing, each) for need in RIGHTS["failover"] for each in need.operations]
+        assert len(rights) == len(needed)
+        stage.east.stop()
+        untold = set()
+        for missing, which in zip(rights, needed, strict=True):
+            stage.give((right for right in rights if right != missing), sites=("west",))
+            planned = stage.run("failover --dry-run --allow-data-loss")
+            if not names(missing, planned.out + planned.err):
+                assert planned.code == 0, planned.err
+                untold.add(which)
+    unneeded = {*TOLD_LATER, (At.TARGET, Thing.PRODUCERS, AclOperation.READ)}  # there is no source to hold it against
+    unneeded |= {each for each in needed if each[:2] in GONE_WITHOUT}
+    assert [f"{at.value} {thing.name} {operation.name}" for at, thing, operation in untold ^ unneeded] == []
+
+
+@pytest.mark.parametrize("pair", PAIRS)
 @pytest.mark.parametrize("command", ["switchover --yes", "failover --yes --allow-data-loss"])
-def test_a_move_needs_no_other_rights(command: str, tmp_path: Path) -> None:
-    with mirrored(tmp_path) as stage:
+def test_a_move_needs_no_other_rights(command: str, pair: Pair, tmp_path: Path) -> None:
+    with mirrored(tmp_path, pair) as stage:
         word = command.split()[0]
         if word == "failover":
             stage.east.stop()
@@ -107,9 +127,10 @@ def test_a_move_needs_no_other_rights(command: str, tmp_path: Path) -> None:
         assert "AUTHORIZATION_FAILED" not in said.out + said.err
 
 
+@pytest.mark.parametrize("pair", PAIRS)
 @pytest.mark.parametrize("right", told_later(), ids=lambda one: f"{one[1].name}-{one[2].name}")
-def test_a_move_says_which_right_is_missing(right: tuple[At, Thing, AclOperation], tmp_path: Path) -> None:
-    with mirrored(tmp_path) as stage:
+def test_a_move_says_which_right_is_missing(right: tuple[At, Thing, AclOperation], pair: Pair, tmp_path: Path) -> None:
+    with mirrored(tmp_path, pair) as stage:
         missing, said = without(stage, "switchover", SWITCHOVER.index(right), "switchover --yes")
         assert missing is not None
         assert said.code == 1
