@@ -9,7 +9,7 @@ from typing import Final, TypeAlias
 from broker.client.cluster import Cluster
 from broker.client.committed import CommittedFilter
 from broker.client.connection import Connection
-from broker.client.errors import ClientError, KafkaError
+from broker.client.errors import ClientError, KafkaError, ReadUnfinished
 from broker.client.fanout import Ask, ask_each_leader, ask_leaders
 from broker.client.limits import EMPTY_ANSWERS_MAX, REPLICA_ID_CONSUMER
 from broker.wire.batch import BatchHeader, verify_crc
@@ -123,12 +123,14 @@ async def read_batches(
     start: int,
     end: int,
     isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
+    *,
+    is_whole: bool = False,
 ) -> AsyncIterator[tuple[BatchHeader, memoryview]]:
     """The batches with offsets in [start, end), as they are stored, CRC checked.
 
     The first one may begin before `start`, the last one may reach beyond `end`. With READ_COMMITTED, control batches
     and aborted ones are left out. Ends early where the log does, or its last batch: a log that was compacted and then
-    cut may end in a hole. Raises ClientError, CorruptBatch.
+    cut may end in a hole; ReadUnfinished with `is_whole`. Raises ClientError, CorruptBatch.
     """
     limits = FetchLimits(
         cluster.limits.fetch_max_bytes, cluster.limits.fetch_max_bytes, cluster.limits.fetch_max_wait_ms
@@ -137,7 +139,7 @@ async def read_batches(
     async def fetch(where: TopicPartition, position: int, isolation: IsolationLevel) -> PartitionData:
         return (await fetch_once(cluster, {where: position}, limits, isolation))[where]
 
-    async for header, batch in read_batches_by(fetch, where, start, end, isolation):
+    async for header, batch in read_batches_by(fetch, where, start, end, isolation, is_whole=is_whole):
         yield header, batch
 
 
@@ -147,6 +149,8 @@ async def read_batches_by(
     start: int,
     end: int,
     isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
+    *,
+    is_whole: bool = False,
 ) -> AsyncIterator[tuple[BatchHeader, memoryview]]:
     """As `read_batches`, by this way of fetching."""
     position, empty_answers = start, 0
@@ -164,8 +168,10 @@ async def read_batches_by(
             if not isolation or not kept.drops(header, batch):
                 yield header, batch
         if position == before and position >= _readable_end(data, isolation):
-            return
+            break
         empty_answers = empty_answers + 1 if position == before else 0
+    if is_whole and position < end:
+        raise ReadUnfinished(f"{where}: read up to offset {position} of {end}, and there is nothing behind it")
 
 
 def brings_nothing(data: PartitionData, position: int, isolation: IsolationLevel) -> bool:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from broker.client.cluster import Cluster
+from broker.client.errors import ReadUnfinished
 from broker.client.gathering import PARTITION_MIN_BYTES, GatheredReads
 from broker.client.limits import ClientLimits
 from broker.client.log import append, read_batches
@@ -55,6 +56,8 @@ async def test_a_log_that_ends_in_a_hole_is_read_to_its_last_batch(stage: Stage,
     stage.faults.empty.add(HERE)
     async with asyncio.timeout(60):
         assert await offsets(read_batches(stage.cluster, HERE, 0, BATCHES, isolation)) == []
+        with pytest.raises(ReadUnfinished):
+            await offsets(read_batches(stage.cluster, HERE, 0, BATCHES, isolation, is_whole=True))
 
 
 @pytest.mark.parametrize("isolation", list(IsolationLevel))
