@@ -28,6 +28,15 @@ AUDIT_TASK_OFFSETS = 1_000_000
 # Spark's consumer asks for both log ends again after each poll; few large polls keep that off the wide-area link.
 AUDIT_POLL_RECORDS = 20_000
 AUDIT_FETCH_BYTES = 16 * 1024 * 1024
+# Batches stay closed where there is so much to be read at both sites: for less Python takes longer to begin.
+AUDIT_UNOPENED_MIN_OFFSETS = 1_000_000
+# And where a first look at a partition (of so many ranges, and so small a share) shows batches of this size or records.
+AUDIT_LOOK_RANGES = 8
+AUDIT_LOOK_SHARE = 32
+AUDIT_UNOPENED_BATCH_RECORDS = 4
+AUDIT_UNOPENED_BATCH_BYTES = 4 * 1024
+# A batch that reaches further behind its task's share leaves its partition to who opens records.
+AUDIT_BATCH_OFFSETS = 1_000_000
 # What differs in a compacted topic has to be so in each of so many readings.
 AUDIT_COMPACTED_READINGS = 3
 # So often a partition is read whose records are deleted meanwhile; then it is left out.

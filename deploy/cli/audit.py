@@ -17,7 +17,14 @@ from deploy.cli.audit_lines import (
     sample_text,
     show_outcome,
 )
-from deploy.cli.audit_options import SparkOptions, request_of, scope_options, spark_options, with_steps
+from deploy.cli.audit_options import (
+    SparkOptions,
+    batches_option,
+    request_of,
+    scope_options,
+    spark_options,
+    with_steps,
+)
 from deploy.cli.audit_parts import audit_compare, audit_digest, audit_freeze
 from deploy.cli.audit_repair import audit_repair
 from deploy.cli.audit_watch import audit_watch
@@ -36,6 +43,7 @@ def audit_group() -> None:
 @spark_options
 @click.option("--run-id", help="Names the run; an earlier run of this name is replaced. By default link and time.")
 @scope_options
+@batches_option
 @click.option("--strict", is_flag=True, help="Equal only if all was compared: exit code 4 where anything was left out.")
 @output_option
 @click.pass_obj
@@ -47,6 +55,7 @@ def audit_run(
     topics: tuple[str, ...],
     since_ms: int | None,
     sample_percent: float | None,
+    may_stay_closed: bool | None,
     strict: bool,
     output: str,
     **spark: Unpack[SparkOptions],
@@ -64,6 +73,7 @@ def audit_run(
         topics=topics,
         since_ms=since_ms,
         sample_percent=sample_percent,
+        may_stay_closed=may_stay_closed,
     )
     outcome = with_steps(f"audit of {request.link.name}", lambda report: run_audit(request, report=report))
     show_outcome(outcome, output)

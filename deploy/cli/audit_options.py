@@ -37,6 +37,17 @@ def spark_options(command: F) -> F:
     return command
 
 
+def batches_option(command: F) -> F:
+    """Whether batches may prove records."""
+    return click.option(
+        "--batches/--no-batches",
+        "may_stay_closed",
+        default=None,
+        help="Prove by batches, without opening them, what these prove; by default where Spark runs on this machine. "
+        "Elsewhere its workers need farshore.",
+    )(command)
+
+
 def output_folder(command: F) -> F:
     """Where a run's files are written."""
     return click.option(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Unpack
 
 import click
@@ -9,7 +10,7 @@ import click
 from broker.base.address import Address
 from broker.base.clock import SystemClock
 from broker.base.documents import iso_time
-from deploy.cli.audit_options import SparkOptions, request_of, spark_options
+from deploy.cli.audit_options import SparkOptions, batches_option, request_of, spark_options
 from deploy.cli.parameters import Duration, HostPort
 from deploy.cli.terminal import LINK_HELP, AppContext, ExitCode, run_async
 from monitoring import limits
@@ -29,10 +30,16 @@ from monitoring.metrics.server import metrics_server
     help="From the beginning of one audit to that of the next, which never comes before the end of the one.",
 )
 @click.option("--listen", type=HostPort(), default="127.0.0.1:9601", show_default=True, help="HOST:PORT of /metrics.")
+@batches_option
 @spark_options
 @click.pass_obj
 def audit_watch(
-    context: AppContext, link_name: str | None, every_ms: int, listen: Address, **spark: Unpack[SparkOptions]
+    context: AppContext,
+    link_name: str | None,
+    every_ms: int,
+    listen: Address,
+    may_stay_closed: bool | None,
+    **spark: Unpack[SparkOptions],
 ) -> None:
     """Audit a link again and again with one Spark until stopped, and serve the age of the proof on /metrics.
 
@@ -42,7 +49,8 @@ def audit_watch(
     proof is.
     """
     clock, board = SystemClock(), WatchBoard()
-    request, face = request_of(context, link_name, **spark), context.monitor_face(listen)
+    request = replace(request_of(context, link_name, **spark), may_stay_closed=may_stay_closed)
+    face = context.monitor_face(listen)
 
     def say(line: str) -> None:
         click.echo(f"{iso_time(clock.now_ms())} {request.link.name}: {line}", err=True)

@@ -141,6 +141,7 @@ def _job(request: ChildRequest, sides: Sequence[Side], report: Callable[[str], N
         look=lambda partitions: asyncio.run(log_starts(request.frozen, partitions, sides)),
         report=report,
         sample=request.sample,
+        may_stay_closed=request.may_stay_closed,
     )
 
 

@@ -11,7 +11,7 @@ refuses a sum that overflows, so the halves of the hashes are summed.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import reduce
 from operator import add
 from typing import Any
@@ -23,7 +23,8 @@ from monitoring.audit.lookup import Lane, lanes_of, look_up
 from monitoring.audit.model import CONTENT_SEEDS, POSITION_SEED, AuditVerdict, ComparablePartition, Side
 
 KEYS = ("topic", "partition", "range_start")
-DIGESTED = ("records", "bytes", "content_1", "content_2", "ordered", "first_offset", "last_offset")
+DIGESTED = ("records", "bytes", "content_1", "content_2", "ordered", "first_offset", "last_offset", "batches")
+_HASHES = {"content_1": "hash_1", "content_2": "hash_2", "ordered": "hash_position"}
 
 
 def align_source(records: Any, partitions: Sequence[ComparablePartition]) -> Any:
@@ -114,16 +115,23 @@ def digest(records: Any, size: Any = None) -> Any:
     """One row of KEYS and DIGESTED per range: what phase one of an audit finds out about a site. `size` is of who has
     the records' bytes no more."""
     size = size_bytes() if size is None else size
-    sums = {"content_1": "hash_1", "content_2": "hash_2", "ordered": "hash_position"}
-    halves = [half for name, column in sums.items() for half in _halves(name, F.col(column))]
-    found = records.groupBy(*KEYS).agg(
-        F.count(F.lit(1)).alias("records"),
-        F.sum(size).alias("bytes"),
-        *halves,
-        F.min("offset").alias("first_offset"),
-        F.max("offset").alias("last_offset"),
-    )
-    return found.withColumns({name: _whole(name) for name in sums}).select(*KEYS, *DIGESTED)
+    numbers = {"records": F.count(F.lit(1)), "bytes": F.sum(size), "batches": F.lit(0).cast("bigint")}
+    ends = {"first_offset": F.min("offset"), "last_offset": F.max("offset")}
+    return _summed(records, _HASHES, numbers | ends).select(*KEYS, *DIGESTED)
+
+
+def summed(digests: Any) -> Any:
+    """One row per range of rows that are each of a part of it, as `batches.DigestRow` has them."""
+    numbers = {name: F.sum(name) for name in ("records", "bytes", "batches", "unclear")}
+    ends = {"first_offset": F.min("first_offset"), "last_offset": F.max("last_offset")}
+    return _summed(digests, {name: name for name in _HASHES}, numbers | ends).select(*KEYS, *DIGESTED, "unclear")
+
+
+def _summed(rows: Any, hashes: Mapping[str, str], others: Mapping[str, Any]) -> Any:
+    """One row per range with the sums of these hashes, and `others` as they are to be aggregated."""
+    halves = [half for name, column in hashes.items() for half in _halves(name, F.col(column))]
+    found = rows.groupBy(*KEYS).agg(*halves, *[column.alias(name) for name, column in others.items()])
+    return found.withColumns({name: _whole(name) for name in hashes})
 
 
 _LOW = (1 << 32) - 1

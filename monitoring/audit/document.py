@@ -33,6 +33,7 @@ def as_document(result: AuditResult) -> dict[str, Any]:
         "target": _site(frozen.target),
         "source_records": result.source_records,
         "target_records": result.target_records,
+        "records_unopened": result.records_unopened,
         "coverage": _coverage(result.coverage) | _coverage_of_groups(result.groups),
         "records_missing": result.records_missing,
         "records_surplus": result.records_surplus,

@@ -19,13 +19,14 @@ from monitoring.audit import diff
 from monitoring.audit.compacted import compare_compacted, read_to_end
 from monitoring.audit.model import AuditVerdict, ComparablePartition, FrozenLink, Kind, NotCompared, Place, Side
 from monitoring.audit.outcome import AuditResult, PlotBar, RangeResult, RecordDifference
-from monitoring.audit.phases import Sites, compare_sites, digest_site, open_ranges, suspects_of
+from monitoring.audit.phases import Sites, compare_sites, open_ranges, suspects_of
 from monitoring.audit.ranges import plan
 from monitoring.audit.reasons import Reason
 from monitoring.audit.results import partition_results
 from monitoring.audit.rounds import LogStarts, Round, read_until_settled
 from monitoring.audit.sample import Chosen, Sample, choose, not_sampled, sampled
 from monitoring.audit.tables import Tables
+from monitoring.audit.unopened import digest_both
 from monitoring.errors import SparkFailed
 
 # Says which step begins: shown as progress by a command, collected by a test.
@@ -37,7 +38,7 @@ Store = Callable[[Tables], int]
 class AuditJob:
     """What to compare; `clock_ms` gives milliseconds since 1970. Of what is sampled a share of the ranges.
 
-    `look` says where the logs of partitions begin now, at both sites.
+    `look` says where the logs of partitions begin now, at both sites. `may_stay_closed` as in `Sites`.
     """
 
     run_id: str
@@ -46,6 +47,7 @@ class AuditJob:
     look: Callable[[Sequence[ComparablePartition]], LogStarts]
     report: Report = lambda _: None
     sample: Sample | None = None
+    may_stay_closed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +72,10 @@ def run_job(spark: Any, job: AuditJob, store: Store = lambda _: 0) -> AuditResul
 
     def read(partitions: Sequence[ComparablePartition]) -> Found:
         with spark_errors(frozen):
-            return read_both(Sites(spark, frozen, partitions, chosen, is_searched=chosen is None), job.report)
+            sites = Sites(
+                spark, frozen, partitions, chosen, is_searched=chosen is None, may_stay_closed=job.may_stay_closed
+            )
+            return read_both(sites, job.report)
 
     settled, rounds = read_until_settled(frozen, read, job.look, job.report)
     return conclude(spark, replace(job, frozen=settled), rounds, chosen, store)
@@ -139,10 +144,7 @@ def conclude(
 def read_both(sites: Sites, report: Report) -> Found:
     """One reading of both sites: phase one at each, phase two, and the ranges that differ."""
     plain = replace(sites, partitions=[item for item in sites.partitions if not item.compacted])
-    digests = {}
-    for side in Side:
-        report(f"digesting {side.value} {sites.site(side).name}")
-        digests[side] = digest_site(plain, side)
+    digests = digest_both(plain, report)
     compacted = replace(sites, partitions=[item for item in sites.partitions if item.compacted])
     found = None
     if compacted.partitions:
@@ -206,7 +208,10 @@ def _totals(ranges: Any) -> dict[Place, Any]:
         F.sum((F.col("verdict") == verdict.value).cast("bigint")).alias(verdict.value)
         for verdict in (AuditVerdict.DIFFERS, AuditVerdict.MOVED)
     ]
-    rows = ranges.groupBy("topic", "partition").agg(F.count(F.lit(1)).alias("ranges"), *counts, *verdicts).collect()
+    both = F.col("source_records") + F.col("target_records")
+    unopened = F.sum(F.when(F.col("source_batches") > 0, both).otherwise(0)).alias("records_unopened")
+    sums = [F.count(F.lit(1)).alias("ranges"), unopened, *counts, *verdicts]
+    rows = ranges.groupBy("topic", "partition").agg(*sums).collect()
     return {(row["topic"], row["partition"]): row for row in rows}
 
 

@@ -85,7 +85,7 @@ def coverage_of(records: int, left_out: Collection[NotCompared], proved: Iterabl
 @dataclass(frozen=True, slots=True)
 class PartitionResult:
     """`source` and `target` are the spans that were compared now, empty where the verdict is NOT_COMPARED; `proved` is
-    what is known from before."""
+    what is known from before. Of both sites' records `records_unopened` are proved by batches that nobody opened."""
 
     topic: str
     partition: int
@@ -102,6 +102,7 @@ class PartitionResult:
     verdict: AuditVerdict
     coverage: Coverage
     proved: tuple[ProvedPart, ...] = ()
+    records_unopened: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,8 +195,12 @@ class AuditResult:
         return sum(partition.target_records for partition in self.partitions)
 
     @property
+    def records_unopened(self) -> int:
+        return sum(partition.records_unopened for partition in self.partitions)
+
+    @property
     def audited_bytes(self) -> int:
-        """Keys, values and headers of both sites."""
+        """Keys, values and headers of both sites; of batches that nobody opened what they store of these."""
         return sum(partition.source_bytes + partition.target_bytes for partition in self.partitions)
 
     @property

@@ -26,6 +26,7 @@ class Sites:
     """The link as it is frozen, and what of it is compared now; `chosen`: these ranges alone, for a sample.
 
     `is_searched`: for a record that is one too many the whole source is looked through, not the opened ranges alone.
+    `may_stay_closed`: batches prove what they can without being opened.
     """
 
     spark: Any
@@ -33,6 +34,7 @@ class Sites:
     partitions: Sequence[ComparablePartition]
     chosen: Chosen | None = None
     is_searched: bool = True
+    may_stay_closed: bool = False
 
     def site(self, side: Side) -> FrozenSite:
         return self.frozen.source if side is Side.SOURCE else self.frozen.target

@@ -33,7 +33,7 @@ class ChildRequest:
     """What the child is to do, and where to put what it finds. `command` is what repeats the run.
 
     `options` are Spark's own settings, `packages` Maven coordinates besides the connector's. `apart`: not a whole run,
-    but a part of the one that was planned.
+    but a part of the one that was planned. `may_stay_closed` as in `Sites`.
     """
 
     run_id: str
@@ -47,6 +47,7 @@ class ChildRequest:
     packages: tuple[str, ...] = ()
     sample: Sample | None = None
     apart: ApartRequest | None = None
+    may_stay_closed: bool = False
 
 
 @dataclass(frozen=True, slots=True)

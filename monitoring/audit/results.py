@@ -85,4 +85,5 @@ def _compared(
         verdict,
         coverage,
         item.proved,
+        counts["records_unopened"],
     )

@@ -45,6 +45,7 @@ class AuditRequest:
     """What the command was asked. `run_id` None: made from the link and the time. `options` are Spark's own.
 
     `is_full`: nothing that was proved before counts, nor does it for a sample. `topics` and `since_ms` as in `Scope`.
+    `may_stay_closed` as in `Sites`; None: where it can be seen to work.
     """
 
     link: Link
@@ -58,6 +59,12 @@ class AuditRequest:
     topics: tuple[str, ...] = ()
     since_ms: int | None = None
     sample_percent: float | None = None
+    may_stay_closed: bool | None = None
+
+    @property
+    def tries_batches(self) -> bool:
+        """Spark's workers are this machine's, and have our code: elsewhere only who asks for it can know that."""
+        return self.master.startswith("local") if self.may_stay_closed is None else self.may_stay_closed
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +101,7 @@ async def run_audit(
             request.options,
             request.packages,
             plan.sample,
+            may_stay_closed=request.tries_batches,
         ),
         report,
     )

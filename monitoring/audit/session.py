@@ -96,7 +96,7 @@ def require_connector(spark: Any) -> None:
         ).load()
     except (PySparkException, Py4JError) as error:
         raise SparkFailed(
-            f"Spark's Kafka connector is not in these jars, or not the one of this Spark: {_first_line(error)}",
+            f"Spark's Kafka connector is not in these jars, or not the one of this Spark: {first_line(error)}",
             f"use {connector_coordinates(spark.version)} and what it needs; without --jars Maven has it",
         ) from error
 
@@ -166,7 +166,7 @@ def _start(settings: SparkSettings, options: dict[str, str]) -> Any:
         return session
     except (PySparkException, Py4JError, OSError, RuntimeError) as error:
         raise SparkFailed(
-            f"Spark did not start: {_first_line(error)}",
+            f"Spark did not start: {first_line(error)}",
             f"see {settings.log_file}; without access to a Maven repository name the connector's jars with --jars",
         ) from error
 
@@ -200,5 +200,5 @@ def _stop_java() -> None:
     SparkContext._jvm = None
 
 
-def _first_line(error: BaseException) -> str:
+def first_line(error: BaseException) -> str:
     return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
