@@ -234,6 +234,7 @@ _CONSENTED = (
     RefusalReason.DATA_LOSS_NOT_ALLOWED,
 )
 _LOSSY = (RefusalReason.DATA_LOSS_NOT_ALLOWED, RefusalReason.TARGET_LACKS, RefusalReason.TARGET_NOT_COMPARED)
+GAPS_SHOWN = 10
 _IN_USE = (RefusalReason.GROUP_ACTIVE_AT_TARGET, RefusalReason.GROUP_OF_OTHER_TYPE)
 
 
@@ -289,7 +290,9 @@ def refused_by(
     if refusals[0].reason in _LEFT_BY_NAME and len(left) > 1:
         hint = f"to go on and leave what is unknown of them as it is: {options}"
     elif refusals[0].reason is RefusalReason.OFFSETS_IN_DOUBT:
-        hint = hint.replace(_gap_option(in_doubt[0]), " ".join(map(_gap_option, in_doubt)))
+        shown = " ".join(map(_gap_option, in_doubt[:GAPS_SHOWN]))
+        more = " and so for each other that stands still" if len(in_doubt) > GAPS_SHOWN else ""
+        hint = hint.replace(f"{_gap_option(in_doubt[0])} --dry-run`", f"{shown} --dry-run`{more}")
     elif refusals[0].reason in _CONSENTED:  # or the next try would be refused for the rest
         is_lossy = refusals[0].reason not in _LOSSY and any(one.reason in _LOSSY for one in refusals)
         if rest := f"{'--allow-data-loss ' if is_lossy else ''}{options}".strip():

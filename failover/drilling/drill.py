@@ -249,10 +249,11 @@ def _of_plan(plan: OperationPlan) -> Iterable[DrillFinding]:
     if plan.snapshot.is_map_lost:
         yield _map_lost(plan.snapshot)
     in_doubt = [] if plan.snapshot.is_map_lost else [view for view in plan.snapshot.partitions if not view.trusted]
-    gaps = " ".join(f"--gap {shlex.quote(view.name)}" for view in in_doubt)
-    step = "the link's mirror compares both logs where it runs; where it stands still: farshore link resume --link "
-    step += f"{plan.snapshot.link} {gaps} --dry-run, then without --dry-run"
     for view in in_doubt:
+        step = "the link's mirror compares both logs where it runs"
+        if not view.is_held:  # then there is no gap to accept
+            step += f"; where it stands still: farshore link resume --link {plan.snapshot.link} --gap "
+            step += f"{shlex.quote(view.name)} --dry-run, then without --dry-run"
         text = "recreated or cut at one of the sites, or not compared since its leader went: its loss would be unknown"
         yield DrillFinding(RefusalReason.OFFSETS_IN_DOUBT.value, f"{view.topic}-{view.partition}", text, step)
 

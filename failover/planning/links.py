@@ -181,12 +181,12 @@ async def _plan_or_error(intent: Intent, sites: Sites, hooks: Hooks) -> LinkMove
         return error
 
 
-async def plan_or_refuse(intent: Intent, sites: Sites, hooks: Hooks) -> LinkMove:
+async def plan_or_refuse(intent: Intent, sites: Sites, hooks: Hooks, *, waits: bool = True) -> LinkMove:
     """As `plan_link`, of a move that has not begun: a switchover whose source does not answer wholly is refused as
-    that, whatever of it was asked for in vain; but a source that just loses a broker has the time to notice it. Raises
-    SiteUnanswered, and as `plan_link` for all else.
+    that, whatever of it was asked for in vain; but a source that just loses a broker has the time to notice it, where
+    it `waits`. Raises SiteUnanswered, and as `plan_link` for all else.
     """
-    settling = Settling(sites.source)
+    settling = Settling(sites.source if waits else None)
     while True:
         try:
             move = await plan_link(intent, sites, hooks)
@@ -210,7 +210,7 @@ async def _refused(
     and for how many seconds. Raises SiteUnanswered where it does by now.
     """
     if seen.source_answers:
-        site = seen.target if is_target_in_part(seen) else seen.source
+        site = seen.target if is_target_in_part(seen) else f"{seen.source} or {seen.target}"
         raise SiteUnanswered(untold[0], site, untold[1]) from untold[0]
     named = sites.link.named_topics | {view.topic for view in seen.partitions}
     freezing = await _freezing_source(sites, hooks, named, intent.whole_site)

@@ -19,17 +19,18 @@ _OF_LEADERS: Final = (RefusalReason.OFFSETS_IN_DOUBT, RefusalReason.GROUP_NOT_MO
 
 
 class SiteUnanswered(GateRefused):
-    """A site is there, and did not tell, as often as it was asked, what a plan needs; nothing was changed. `site`: that
-    one, by name.
+    """Sites are there, and did not tell, as often as they were asked, what a plan needs; nothing was changed. `site`:
+    which of the two it is; both, by their names, where a look at them says nothing of that.
     """
 
     retriable = True
 
     def __init__(self, because: ClientError, site: str, seconds: float) -> None:
-        """`seconds`: for how long it was asked."""
+        """`seconds`: for how long they were asked."""
         self.site = site
+        tried = f" for {seconds:.0f} s" if seconds >= 1 else ""
         super().__init__(
-            f"{site} did not tell all that the plan needs, for {seconds:.0f} s: {because}; nothing was changed",
+            f"{site} did not tell all that the plan needs{tried}: {because}; nothing was changed",
             hint=f"{because.hint or 'see to the reason'}; `farshore status --all` says how both sites are: try again "
             "when they answer wholly",
         )
@@ -69,11 +70,16 @@ class Settling:
 
     def awaits(self, plan: OperationPlan) -> bool:
         """Whether the plan is refused for no more than what the link's worker takes away in a moment: it holds what
-        lost its leader, until it has compared the log of the new one with what it mirrored.
+        lost its leader, until it has compared the log of the new one with what it mirrored. One that was not heard of
+        in as long takes nothing away.
         """
-        if plan.operation is not Operation.SWITCHOVER or plan.snapshot.is_promoted or self.seconds >= PLANNED_AGAIN_S:
+        seen = plan.snapshot
+        if plan.operation is not Operation.SWITCHOVER or seen.is_promoted or self.seconds >= PLANNED_AGAIN_S:
             return False
-        in_doubt = [view.is_held for view in plan.snapshot.partitions if not view.trusted]
+        heard_at_ms = max((view.seen_at_ms for view in seen.partitions if view.seen_at_ms is not None), default=None)
+        if self._source is None or heard_at_ms is None or abs(seen.taken_at_ms - heard_at_ms) > PLANNED_AGAIN_S * 1000:
+            return False
+        in_doubt = [view.is_held for view in seen.partitions if not view.trusted]
         return bool(in_doubt) and all(in_doubt) and all(one.reason in _OF_LEADERS for one in plan.refusals)
 
 

@@ -300,7 +300,8 @@ async def move_again(log: OperationLog, intent: Intent, sites: Sites, hooks: Hoo
         sites = sites.as_found(found)
         if found.source_finding is SiteFinding.PARTLY_THERE:
             sites = replace(sites, source=None)
-    planning = plan_link if is_moved else plan_or_refuse
+    # Behind a fence of any link clients may have nowhere to go: nothing is waited for then.
+    planning = plan_link if is_moved else partial(plan_or_refuse, waits=not is_behind_fence(log))
     move = await planning(intent, as_noted(log, sites), hooks)
     freezing, denials = move.plan.freezing, move.plan.freezing.source_denials
     if denials is not None:

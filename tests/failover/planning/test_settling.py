@@ -16,6 +16,7 @@ from broker.wire.errors import ErrorCode
 from deploy.cli.gate_words import refusal_of
 from deploy.cli.refusals import refusals_of
 from failover.freezing.hooks import Hooks
+from failover.limits import PLANNED_AGAIN_S
 from failover.observing import contact
 from failover.observing.contact import SiteFinding
 from failover.observing.sites import Sites
@@ -149,6 +150,24 @@ async def test_the_worker_has_the_time_to_compare_the_logs_of_new_leaders(
                     sites = replace(stage.sites, source=source, now_ms=now)
                     move = await plan_or_refuse(replace(INTENT, links=(stage.link.name,)), sites, Hooks())
     assert (move.plan.snapshot.source_finding, move.plan.refusals) == (SiteFinding.ALIVE, ())
+
+
+async def test_a_hold_of_a_worker_that_is_gone_is_not_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody takes it away: each command waited half a minute for that, and all other links of it."""
+    async with two_sites(tmp_path) as stage:
+        east = Faults()
+        with injected(monkeypatch, {stage.brokers[0]: east}):
+            async with mirrored(stage):
+                east.leaderless.add(GONE)
+                await eventually(lambda: is_held(stage), "a hold")
+            east.heal()
+            sites = replace(stage.sites, now_ms=lambda: now_ms() + 60_000)
+            began_s = asyncio.get_running_loop().time()
+            move = await plan_or_refuse(replace(INTENT, links=(stage.link.name,)), sites, Hooks())
+    assert asyncio.get_running_loop().time() - began_s < PLANNED_AGAIN_S / 2
+    assert RefusalReason.OFFSETS_IN_DOUBT in {refusal.reason for refusal in move.plan.refusals}
 
 
 async def test_a_part_of_the_target_that_does_not_answer_is_a_refusal_that_says_that_nothing_was_changed(
