@@ -13,7 +13,7 @@ from deploy.whole import toml_of, whole_configuration
 
 @click.group("config")
 def config_group() -> None:
-    """Check the configuration file, and show all of it."""
+    """Validate the configuration file; show all of it."""
 
 
 @config_group.command("validate")

@@ -25,7 +25,7 @@ class CommandPlace(NamedTuple):
 
 COMMANDS: dict[str, CommandPlace] = {
     "demo": CommandPlace("deploy.cli.demo", "demo", "Show everything on two local sites with real data."),
-    "config": CommandPlace("deploy.cli.config", "config_group", "Check the configuration file."),
+    "config": CommandPlace("deploy.cli.config", "config_group", "Validate the configuration file; show all of it."),
     "broker": CommandPlace("deploy.cli.broker", "broker", "Run a broker; the passwords of a user."),
     "mirror": CommandPlace("deploy.cli.mirror", "mirror_group", "Run the mirror."),
     "fleet": CommandPlace("deploy.cli.fleet", "fleet_group", "Status, plan, drain, undrain and rebalance of workers."),
