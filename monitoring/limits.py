@@ -34,7 +34,7 @@ AUDIT_UNOPENED_MIN_OFFSETS = 1_000_000
 AUDIT_LOOK_RANGES = 8
 AUDIT_LOOK_SHARE = 32
 AUDIT_UNOPENED_BATCH_RECORDS = 4
-AUDIT_UNOPENED_BATCH_BYTES = 4 * 1024
+AUDIT_UNOPENED_BATCH_BYTES = 16 * 1024
 # A batch that reaches further behind its task's share leaves its partition to who opens records.
 AUDIT_BATCH_OFFSETS = 1_000_000
 # What differs in a compacted topic has to be so in each of so many readings.

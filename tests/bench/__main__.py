@@ -17,7 +17,7 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from tests.bench import cluster_bench, fleet_bench, moving_bench, tables
+from tests.bench import audit_bench, cluster_bench, fleet_bench, moving_bench, tables
 from tests.bench.audit_bench import bench_audit
 from tests.bench.audit_tables import audit_table
 from tests.bench.broker_bench import bench_broker
@@ -64,6 +64,7 @@ ONLY = (
     THROUGHPUT,
     *moving_bench.KINDS,
     TOOLS,
+    *audit_bench.PARTS,
 )
 STARTUP_RUNS = 5
 VERSIONS_OF = ("farshore", "uvloop", "crc32c", "cramjam", "confluent-kafka")
@@ -76,7 +77,7 @@ VERSIONS_OF = ("farshore", "uvloop", "crc32c", "cramjam", "confluent-kafka")
 @click.option("--batch-bytes", default=1_000_000, show_default=True, help="Largest source batch before compression.")
 @click.option("--seconds", default=30, show_default=True, help="Length of the latency run.")
 @click.option(
-    "--only", type=click.Choice(ONLY), multiple=True, help="Of `cluster`, `fleet`, `failover`: this; may be repeated."
+    "--only", type=click.Choice(ONLY), multiple=True, help="Of `cluster`, `fleet`, `failover`, `audit`: this, or these."
 )
 @click.option(
     "--kills", default=10, show_default=True, help="Of `cluster`: leaders killed in each; of `fleet`: workers."
@@ -137,7 +138,8 @@ def main(
         if "failover" in wanted:
             _failover(console, directory, rounds, only, say)
         if "audit" in wanted:
-            runs = bench_audit(directory / "audit", source, payload_bytes, rounds, record_values(logs), say)
+            kinds = {kind for part, kinds in audit_bench.PARTS.items() if not only or part in only for kind in kinds}
+            runs = bench_audit(directory / "audit", source, payload_bytes, rounds, record_values(logs), say, kinds)
             console.print(audit_table(runs, rounds))
         if "startup" in wanted:
             console.print(tables.startup_line(_startup_s()))

@@ -12,7 +12,7 @@ import asyncio
 import itertools
 import statistics
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -47,19 +47,24 @@ ZSTD = "-zstd"
 """What the names of topics with compressed batches end with."""
 COUNT, COUNT_ZSTD = "count()", "count() of zstd"
 BATCHES, BATCHES_ZSTD = "batches of the source", "batches of the source, of zstd"
-KINDS = (
+RECORDS_KINDS = (
     COUNT,
     "digest of the source",
     "digest of the target, 1 interval",
     f"digest of the target, {INTERVALS:,} intervals",
     "whole audit",
     f"whole audit, {INTERVALS:,} intervals",
+)
+BATCHES_KINDS = (
+    COUNT,
     BATCHES,
     "whole audit by batches",
     COUNT_ZSTD,
     BATCHES_ZSTD,
     "whole audit by batches, of zstd",
 )
+PARTS = {"records": RECORDS_KINDS, "batches": BATCHES_KINDS}
+KINDS = tuple(dict.fromkeys([*RECORDS_KINDS, *BATCHES_KINDS]))
 
 
 @dataclass
@@ -93,6 +98,7 @@ def bench_audit(
     rounds: int,
     values: Sequence[bytes],
     say: Callable[[str], None],
+    kinds: Collection[str] = KINDS,
 ) -> AuditRuns:
     """Raises ServerFailed, and what Spark and the client raise."""
     each = payload_bytes // RECORD_BYTES // PARTITIONS // BATCH_RECORDS * BATCH_RECORDS
@@ -102,15 +108,42 @@ def bench_audit(
         say(f"writing {4 * PARTITIONS * each:,} records")
         asyncio.run(_write(cluster.bootstrap, each, values))
         with spark_session(SparkSettings("local[*]", jars, directory / "spark.log")) as spark:
-            return _measure(spark, directory, cluster.bootstrap, each, rounds, say)
+            return _measure(spark, directory, cluster.bootstrap, each, rounds, say, kinds)
 
 
 def _measure(
-    spark: Any, directory: Path, bootstrap: str, each: int, rounds: int, say: Callable[[str], None]
+    spark: Any,
+    directory: Path,
+    bootstrap: str,
+    each: int,
+    rounds: int,
+    say: Callable[[str], None],
+    kinds: Collection[str],
 ) -> AuditRuns:
+    found: list[AuditResult] = []
+    deeds = {kind: deed for kind, deed in _deeds(spark, directory, bootstrap, each, found).items() if kind in kinds}
+    runs = AuditRuns(PARTITIONS * each, {kind: Reading() for kind in deeds})
+    java = spark.sparkContext._gateway.proc.pid
+    for nth in range(rounds + 1):
+        for kind, deed in deeds.items():
+            say(f"round {nth} of {rounds}: {kind}")
+            started_s, cpu_s = time.monotonic(), family_cpu_seconds(java)
+            deed()
+            if nth:
+                runs.readings[kind].wall_s.append(time.monotonic() - started_s)
+                runs.readings[kind].cpu_s.append(family_cpu_seconds(java) - cpu_s)
+    last = next((each for each in reversed(found) if not each.records_unopened), found[-1])
+    runs.digest_bytes = last.digest_bytes
+    runs.digest_ratio = runs.digest_bytes / last.audited_bytes
+    return runs
+
+
+def _deeds(
+    spark: Any, directory: Path, bootstrap: str, each: int, found: list[AuditResult]
+) -> dict[str, Callable[[], Any]]:
+    """What is measured, by KINDS; whole audits add what they say to `found`."""
     plain, cut = frozen_link(bootstrap, each, PARTITIONS), frozen_link(bootstrap, each, INTERVALS)
     packed = frozen_link(bootstrap, each, PARTITIONS, ZSTD)
-    found: list[AuditResult] = []
 
     def sites(frozen: FrozenLink) -> Sites:
         return Sites(spark, frozen, plan(frozen)[0])
@@ -131,7 +164,7 @@ def _measure(
         assert found[-1].verdict.is_equal
         assert found[-1].records_unopened == (2 * PARTITIONS * each if may_stay_closed else 0)
 
-    deeds: dict[str, Callable[[], Any]] = dict(
+    return dict(
         zip(
             KINDS,
             (
@@ -150,20 +183,6 @@ def _measure(
             strict=True,
         )
     )
-    runs = AuditRuns(PARTITIONS * each, {kind: Reading() for kind in KINDS})
-    java = spark.sparkContext._gateway.proc.pid
-    for nth in range(rounds + 1):
-        for kind, deed in deeds.items():
-            say(f"round {nth} of {rounds}: {kind}")
-            started_s, cpu_s = time.monotonic(), family_cpu_seconds(java)
-            deed()
-            if nth:
-                runs.readings[kind].wall_s.append(time.monotonic() - started_s)
-                runs.readings[kind].cpu_s.append(family_cpu_seconds(java) - cpu_s)
-    last = next(each for each in reversed(found) if not each.records_unopened)
-    runs.digest_bytes = last.digest_bytes
-    runs.digest_ratio = runs.digest_bytes / last.audited_bytes
-    return runs
 
 
 def _starts() -> dict[tuple[Side, str, int], int]:
@@ -200,10 +219,16 @@ async def _write(bootstrap: str, each: int, values: Sequence[bytes]) -> None:
             names = (SOURCE + kind, TARGET + kind)
             new = [NewTopic(name, partitions=PARTITIONS, configs=CONFIGS) for name in names]
             assert not await create_topics(cluster, new)
-            for partition in range(PARTITIONS):
-                for batch in _batches(each, itertools.cycle(values), codec):
-                    for name in names:
-                        await append(cluster, TopicPartition(name, partition), batch)
+            async with asyncio.TaskGroup() as group:
+                for partition in range(PARTITIONS):
+                    batches = _batches(each, itertools.cycle(values), codec)
+                    group.create_task(_append(cluster, names, partition, batches))
+
+
+async def _append(cluster: Cluster, names: Sequence[str], partition: int, batches: Iterator[bytearray]) -> None:
+    for batch in batches:
+        for name in names:
+            await append(cluster, TopicPartition(name, partition), batch)
 
 
 def _batches(each: int, values: Iterator[bytes], codec: Compression) -> Iterator[bytearray]:

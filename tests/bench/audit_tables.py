@@ -7,7 +7,7 @@ import statistics
 from rich import box
 from rich.table import Table
 
-from tests.bench.audit_bench import BATCHES, BATCHES_ZSTD, COUNT, COUNT_ZSTD, INTERVALS, KINDS, AuditRuns
+from tests.bench.audit_bench import BATCHES, BATCHES_ZSTD, COUNT, COUNT_ZSTD, INTERVALS, AuditRuns
 
 PLAIN_GOAL, CUT_GOAL, DIGEST_GOAL = 1.15, 1.3, 0.001
 BATCH_GOALS = {BATCHES: 1 / 3, BATCHES_ZSTD: 0.1}
@@ -23,8 +23,7 @@ def audit_table(runs: AuditRuns, rounds: int) -> Table:
     table.add_column("")
     for heading in ("s", "CPU s\nof Spark", "over\ncount()", "by\nCPU", "goal"):
         table.add_column(heading, justify="right")
-    for kind in KINDS:
-        reading = runs.readings[kind]
+    for kind, reading in runs.readings.items():
         medians = [f"{statistics.median(of):.2f}" for of in (reading.wall_s, reading.cpu_s)]
         if kind in (COUNT, COUNT_ZSTD):
             table.add_row(kind, *medians)
