@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Awaitable, Container, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
@@ -12,7 +12,8 @@ from broker.client.cluster import Cluster
 from broker.client.errors import ClientError
 from broker.client.fanout import both
 from broker.client.log import read_batches
-from broker.client.offsets import list_each_offset
+from broker.client.model import OffsetAndTimestamp
+from broker.client.offsets import appended_ends, list_each_offset
 from broker.wire.errors import WireError
 from broker.wire.records import Record, decode_records
 from broker.wire.vocabulary import LATEST, IsolationLevel, TopicPartition
@@ -58,8 +59,18 @@ async def count_losses(
             for where, loss in stated.items():
                 if loss.offsets and where in stable:
                     tasks.create_task(count(where, loss))
-    ends = await ends_told(source, list(stated), IsolationLevel.READ_UNCOMMITTED)
+    ends = await _appended_by_now(source, list(stated))
     return tuple(with_end(counted.get(where, loss), ends.get(where)) for where, loss in stated.items())
+
+
+async def _appended_by_now(source: Cluster, wheres: list[TopicPartition]) -> dict[TopicPartition, int]:
+    """Where these logs end, of those that are told, with what no consumer is shown since followers have not got it: who
+    writes with acks=1 was told that it is there. A cluster may tell that to nobody.
+    """
+    ends, appended = await both(
+        ends_told(source, wheres, IsolationLevel.READ_UNCOMMITTED), _told(appended_ends(source, wheres))
+    )
+    return {where: max(end, appended.get(where, end)) for where, end in ends.items()}
 
 
 async def with_stable_ends(source: Cluster, losses: Sequence[PartitionLoss]) -> tuple[PartitionLoss, ...]:
@@ -75,10 +86,15 @@ async def ends_told(
     source: Cluster, wheres: list[TopicPartition], isolation: IsolationLevel
 ) -> dict[TopicPartition, int]:
     """Where these logs end, of those that are told within COUNT_MS."""
+    return await _told(list_each_offset(source, dict.fromkeys(wheres, LATEST), isolation))
+
+
+async def _told(
+    asked: Awaitable[Mapping[TopicPartition, OffsetAndTimestamp | ClientError]],
+) -> dict[TopicPartition, int]:
     with suppress(ClientError, TimeoutError):
         async with timeout(COUNT_MS / 1000):
-            found = await list_each_offset(source, dict.fromkeys(wheres, LATEST), isolation)
-            return {where: at.offset for where, at in found.items() if not isinstance(at, ClientError)}
+            return {where: at.offset for where, at in (await asked).items() if not isinstance(at, ClientError)}
     return {}
 
 
