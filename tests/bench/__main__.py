@@ -138,8 +138,7 @@ def main(
         if "failover" in wanted:
             _failover(console, directory, rounds, only, say)
         if "audit" in wanted:
-            kinds = {kind for part, kinds in audit_bench.PARTS.items() if not only or part in only for kind in kinds}
-            runs = bench_audit(directory / "audit", source, payload_bytes, rounds, record_values(logs), say, kinds)
+            runs = bench_audit(directory / "audit", source, payload_bytes, rounds, record_values(logs), say, only)
             console.print(audit_table(runs, rounds))
         if "startup" in wanted:
             console.print(tables.startup_line(_startup_s()))

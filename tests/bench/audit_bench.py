@@ -98,10 +98,11 @@ def bench_audit(
     rounds: int,
     values: Sequence[bytes],
     say: Callable[[str], None],
-    kinds: Collection[str] = KINDS,
+    only: Collection[str] = (),
 ) -> AuditRuns:
-    """Raises ServerFailed, and what Spark and the client raise."""
+    """Of these of PARTS, or of all. Raises ServerFailed, and what Spark and the client raise."""
     each = payload_bytes // RECORD_BYTES // PARTITIONS // BATCH_RECORDS * BATCH_RECORDS
+    kinds = [kind for part, kinds in PARTS.items() if not only or part in only for kind in kinds]
     jars = tuple(sorted(str(jar) for jar in SPARK_JARS.glob("*.jar")))
     directory.mkdir(parents=True)
     with running_cluster(kind, directory / "cluster") as cluster:
