@@ -326,3 +326,28 @@ def by_range(log: Log, inside: Span, shift: int) -> dict[int, list[Record]]:
             if inside.start <= at < inside.end:
                 found[at - at % WIDTH].append(each._replace(offset=at))
     return {start: sorted(records) for start, records in found.items()}
+
+
+def test_each_byte_but_those_that_a_mirror_or_a_broker_sets_is_told() -> None:
+    """All bits of the batch, one at a time: length and magic apart, without which there is no batch."""
+    stored, hashed = passed_through(SOURCE[1]), BatchHash(bytes(16))
+
+    def told(batch: Batch) -> bytes:
+        return hashed.of(peek(batch), memoryview(batch), 4, is_timed=True)
+
+    plain = told(stored)
+    patched = {*range(8), *range(12, 16), *range(17, 21), *range(43, 57)}
+    for at in {*range(len(stored))} - {*range(8, 12), 16}:
+        for bit in range(8):
+            flipped = bytearray(stored)
+            flipped[at] ^= 1 << bit
+            is_transactional = (at, bit) == (22, 4)
+            assert (told(flipped) == plain) is (at in patched or is_transactional), (at, bit)
+
+
+def test_batches_that_changed_places_within_a_range_are_told() -> None:
+    even = log_of(5, 5, 10)
+    one, other, last = (bytearray(batch) for batch in even)
+    patch_base_offset(one, 5)
+    patch_base_offset(other, 0)
+    assert proved(partition(even), even, map_log([other, one, last])) == {10}
