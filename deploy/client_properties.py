@@ -25,6 +25,7 @@ from broker.client.security.settings import (
     Tls,
     TlsVersion,
     TokenEndpoint,
+    is_endpoint,
 )
 from deploy.login_options import JAAS, SERVICE_NAME, LoginOptions
 
@@ -42,7 +43,6 @@ _HANDLERS: Final = (
     f"{_SECURITY}.oauthbearer.OAuthBearerLoginCallbackHandler",
     f"{_SECURITY}.oauthbearer.secured.OAuthBearerLoginCallbackHandler",
 )
-_HTTPS: Final = re.compile(r"https://[^/?#@]+.*")
 _LOOKS_LIKE_A_NAME: Final = re.compile(r"[a-z][a-z0-9]*(\.[a-z0-9]+)*")
 _NAME_MAX: Final = 80
 _OTHER_REASONS: Final = {
@@ -303,8 +303,8 @@ class _Reading:
             return None
         if url.startswith("file:"):
             return Secret(file=Path("/" + url.removeprefix("file:").lstrip("/")))
-        if not _HTTPS.fullmatch(url):
-            self.problems.append(f"{_ENDPOINT} is neither of https:// nor of file://")
+        if not is_endpoint(url):
+            self.problems.append(f"{_ENDPOINT}: write https://HOST/PATH without a user and a #, or file:///PATH")
         client_id, secret = options.text("clientId"), options.secret("clientSecret")
         ca_file = options.ca_file()
         scope = options.text("scope") if "scope" in options.given else None

@@ -5,10 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated, Final, Literal
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
-from broker.client.security.settings import Mechanism, TlsVersion
+from broker.client.security.settings import Mechanism, TlsVersion, is_endpoint
 from deploy.values import AddressText, FilePath, Table
+
+
+def _endpoint(url: str) -> str:
+    if not is_endpoint(url):
+        raise ValueError("write https://HOST/PATH without a user, who is client_id, and without a #")
+    return url
 
 
 class SecurityTable(Table):
@@ -35,7 +41,7 @@ class SecurityTable(Table):
     password_env: str | None = Field(None, min_length=1)
     password_command: tuple[str, ...] | None = Field(None, min_length=1)
     token_file: FilePath | None = None
-    token_endpoint: str | None = Field(None, pattern=r"^https://[^/?#@]+")
+    token_endpoint: Annotated[str, AfterValidator(_endpoint)] | None = None
     token_scope: str | None = Field(None, min_length=1)
     token_ca_file: FilePath | None = None
     client_id: str | None = Field(None, min_length=1)

@@ -14,14 +14,13 @@ from pathlib import Path
 from typing import Any, Final
 
 from broker.base.address import Address
-from broker.client.security.settings import TlsVersion
+from broker.client.security.settings import HIDDEN, TlsVersion, shown_address
 from broker.config import BrokerConfig
 from deploy.config import Configuration
 from deploy.defaults import MONITOR_LISTEN, SPARK_MASTER
 from deploy.security import PathOf
 from deploy.values import Table
 
-HIDDEN: Final = "***"
 _PROGRAMS: Final = ("_command", "_hook")
 _BARE_KEY: Final = re.compile(r"[A-Za-z0-9_-]+")
 
@@ -74,8 +73,7 @@ def _shown(key: str, value: Any, path: PathOf) -> Any:
         is_program = key.endswith(_PROGRAMS)
         return [HIDDEN if is_program and at else _shown(key, each, path) for at, each in enumerate(value)]
     if key == "token_endpoint":
-        address, query, _ = value.partition("?")
-        return f"{address}{query}{HIDDEN if query else ''}"
+        return shown_address(value)
     return value
 
 

@@ -222,7 +222,17 @@ def told(folder: Path, properties: str) -> list[str]:
             "sasl.jaas.config has com.ibm.security.auth.module.Krb5LoginModule, which farshore does not know",
         ),
         (f"{TOKEN};", "sasl.oauthbearer.token.endpoint.url is missing"),
-        (f"{TOKEN};\n{ENDPOINT.replace('https', 'http')}", "is neither of https:// nor of file://"),
+        *(
+            (f"{TOKEN};\nsasl.oauthbearer.token.endpoint.url={url}", "endpoint.url: write https://HOST/PATH")
+            for url in (
+                "http://login.example/token",
+                "https://farshore:hunter2@login.example/token",
+                "https://hunter2@login.example",
+                "https://login.example#hunter2",
+                "https://login.example/token#hunter2",
+                "https://login.example?of=farshore#hunter2",
+            )
+        ),
         (f"{TOKEN};\n{ENDPOINT}sasl.login.callback.handler.class=a.B", "sasl.login.callback.handler.class is a.B"),
         (f"{TOKEN} extension_a=b;\n{ENDPOINT}", "sasl.jaas.config: extension_a cannot be mapped"),
         (f"{TOKEN.replace('clientId', 'clientID')};\n{ENDPOINT}", "sasl.jaas.config: clientId is missing"),

@@ -150,7 +150,17 @@ ENDPOINT = BEARER + 'token_endpoint = "https://login.example/token"\n'
         (SCRAM + 'password_env = "P"\ntoken_aws_region = "eu-west-1"', "token_aws_region is for OAUTHBEARER"),
         (ENDPOINT, "client_id is missing"),
         (ENDPOINT + 'client_id = "c"', "which is the client's secret"),
-        (BEARER + 'token_endpoint = "http://login.example/"\nclient_id = "c"\npassword_env = "P"', "token_endpoint"),
+        *(
+            (f'{BEARER}token_endpoint = "{url}"\nclient_id = "c"\npassword_env = "P"', "token_endpoint: write https://")
+            for url in (
+                "http://login.example/",
+                "https://farshore:hunter2@login.example/token",
+                "https://hunter2@login.example",
+                "https://login.example#hunter2",
+                "https://login.example/token#hunter2",
+                "https://login.example?of=farshore#hunter2",
+            )
+        ),
         (SCRAM + 'password = "hunter2"', "password"),
         (SCRAM + 'password_file = "p"\nverify = false', "verify"),
     ],

@@ -5,17 +5,18 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, get_args, get_origin
 
 import pytest
 import yaml
-from click.testing import CliRunner
+from click.testing import CliRunner, Result
 
+from broker.client.security.settings import HIDDEN
 from deploy.cli.root import cli
 from deploy.config import parse
 from deploy.tables import FileModel
 from deploy.values import Table
-from deploy.whole import HIDDEN, toml_of, whole_configuration
+from deploy.whole import toml_of, whole_configuration
 
 FILE = Path("/etc/farshore/farshore.toml")
 SMALL = """
@@ -99,18 +100,56 @@ SECRETS = f"""
 bootstrap_servers = "127.0.0.1:19092"
 [sites.east.security]
 protocol = "SASL_SSL"
+ca_file = "ca.p12"
+ca_password_command = ["open", "{SECRET}"]
 key_password_command = ["open", "{SECRET}"]
 certificate_file = "own.pem"
 mechanism = "OAUTHBEARER"
 token_endpoint = "https://login.example/token?key={SECRET}"
 client_id = "farshore"
 password_command = ["vault", "--token", "{SECRET}"]
+[sites.west]
+bootstrap_servers = "one:9093"
+[sites.west.cluster]
+zookeeper = "zk-1:2281"
+[sites.west.cluster.zookeeper_security]
+ca_file = "ca.pem"
+certificate_file = "own.pem"
+key_password_command = ["open", "{SECRET}"]
+username = "farshore"
+password_command = ["vault", "{SECRET}"]
+[[sites.west.brokers]]
+node_id = 1
+listen = "one:9093"
+inter_broker_listen = "127.0.0.1:9094"
+data_dir = "var/west"
+[sites.west.brokers.metrics]
+listen = "127.0.0.1:9701"
+token_command = ["token", "{SECRET}"]
+[fleet]
+etcd = ["etcd-1:2379"]
+user = "farshore"
+password_command = ["vault", "{SECRET}"]
 [failover]
 freeze_hook = ["curl", "-H", "Authorization: Bearer {SECRET}"]
-after_hook = ["tell"]
+thaw_hook = ["curl", "{SECRET}"]
+before_hook = ["tell", "{SECRET}"]
+after_hook = ["tell", "{SECRET}"]
 [monitor]
 token_command = ["token", "{SECRET}"]
 """
+HARMLESS = {
+    "advertised_listeners",
+    "etcd",
+    "freeze_principals",
+    "groups",
+    "listeners",
+    "sasl_oauthbearer_expected_audience",
+    "sasl_oauthbearer_required_scope",
+    "super_users",
+    "topics",
+}
+"""Lists of words of which all are shown."""
 
 
 def whole_of(text: str, file: Path = FILE) -> dict[str, Any]:
@@ -158,20 +197,64 @@ def test_what_is_left_out_has_its_default() -> None:
     assert large["sites"]["east"]["cluster"]["replica_lag_time_max_ms"] == 30_000
 
 
-@pytest.mark.parametrize("form", ["table", "json", "yaml"])
-def test_what_may_hold_a_secret_is_not_shown(form: str, tmp_path: Path) -> None:
-    (tmp_path / "farshore.toml").write_text(SECRETS)
-    done = CliRunner().invoke(cli, ["--config", str(tmp_path / "farshore.toml"), "config", "show", "-o", form])
+def told_of_secrets(folder: Path, command: str, form: str) -> Result:
+    (folder / "farshore.toml").write_text(SECRETS)
+    options = ["--config", str(folder / "farshore.toml")]
+    done = CliRunner(env={"COLUMNS": "1000"}).invoke(cli, [*options, "config", command, "-o", form])
     assert done.exit_code == 0, done.output
+    return done
+
+
+@pytest.mark.parametrize("form", ["table", "json", "yaml"])
+@pytest.mark.parametrize("command", ["show", "validate"])
+def test_what_may_hold_a_secret_is_not_shown(command: str, form: str, tmp_path: Path) -> None:
+    done = told_of_secrets(tmp_path, command, form)
+    assert f"login.example/token?{HIDDEN}" in done.output
     assert SECRET not in done.output
+
+
+@pytest.mark.parametrize("form", ["table", "json", "yaml"])
+def test_what_is_hidden_is_shown_to_be_there(form: str, tmp_path: Path) -> None:
+    done = told_of_secrets(tmp_path, "show", form)
     told = tomllib.loads(done.stdout) if form == "table" else yaml.safe_load(done.stdout)
     security = told["sites"]["east" if form == "table" else 0]["security"]
     assert security["password_command"] == ["vault", HIDDEN, HIDDEN]
     assert security["key_password_command"] == ["open", HIDDEN]
     assert security["token_endpoint"] == f"https://login.example/token?{HIDDEN}"
     assert told["failover"]["freeze_hook"] == ["curl", HIDDEN, HIDDEN]
-    assert told["failover"]["after_hook"] == ["tell"]
     assert told["monitor"]["token_command"] == ["token", HIDDEN]
+
+
+def test_every_list_of_words_is_harmless_or_among_the_secrets() -> None:
+    """What hides is the end of a key: whoever adds one that may hold a secret, and ends otherwise, has to hide it."""
+    known = [(table, key) for table in tables(Table) if not table.__subclasses__() for key in table.model_fields]
+    lists = {(table.__name__, key) for table, key in known if has_words(table.model_fields[key].annotation)}
+    given = [(type(table).__name__, key, value) for table in below(parse(SECRETS, FILE).model) for key, value in table]
+    secret = {(table, key) for table, key, value in given if is_list_with_secret(value)}
+    assert {key for _, key in lists} >= HARMLESS
+    assert {(table, key) for table, key in lists if key not in HARMLESS} == secret
+
+
+def has_words(annotation: object) -> bool:
+    """Whether it is, or may be, a list of texts."""
+    inner = get_args(annotation)
+    if get_origin(annotation) is tuple and inner[-1] is Ellipsis:
+        return inner[0] is str or (get_origin(inner[0]) is Annotated and get_args(inner[0])[0] is str)
+    return any(has_words(each) for each in inner)
+
+
+def is_list_with_secret(value: object) -> bool:
+    """Behind its first word, which is shown."""
+    return isinstance(value, tuple) and any(isinstance(each, str) and SECRET in each for each in value[1:])
+
+
+def below(table: Table) -> Iterator[Table]:
+    yield table
+    for _, value in table:
+        inner = value.values() if isinstance(value, dict) else value if isinstance(value, tuple) else [value]
+        for each in inner:
+            if isinstance(each, Table):
+                yield from below(each)
 
 
 def test_every_key_that_is_about_a_secret_says_where_that_is() -> None:

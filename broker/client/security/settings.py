@@ -5,6 +5,7 @@ so that what changes on disk holds for the next one.
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 from dataclasses import dataclass
 from enum import StrEnum
@@ -15,6 +16,9 @@ from broker.client.errors import SecretUnreadable
 from broker.client.security.places import Place, Property, PropertyUnreadable, path_of, text_of
 
 SECRET_COMMAND_TIMEOUT_S: Final = 10.0
+HIDDEN: Final = "***"
+"""Stands where something is that may be secret."""
+_ENDPOINT: Final = re.compile(r"https://[^/?#@]+([/?][^#]*)?")
 
 
 class Mechanism(StrEnum):
@@ -90,9 +94,22 @@ class Secret:
         return f"the variable {self.environment}" if self.environment is not None else f"the command {self.command[0]}"
 
 
+def is_endpoint(url: str) -> bool:
+    """Whether tokens may be asked for there: by https, with no user in it, and no fragment (RFC 6749, section 3.2)."""
+    return _ENDPOINT.fullmatch(url) is not None
+
+
+def shown_address(url: str) -> str:
+    """As it may be shown: without a user, and of a query that there is one."""
+    bare, query, _ = url.partition("#")[0].partition("?")
+    scheme, slashes, behind = bare.partition("://")
+    authority, slash, path = behind.partition("/")
+    return f"{scheme}{slashes}{authority.rpartition('@')[2]}{slash}{path}{query}{HIDDEN if query else ''}"
+
+
 @dataclass(frozen=True, slots=True)
 class TokenEndpoint:
-    """Where tokens are given out for client credentials (RFC 6749, section 4.4). `url` is of https."""
+    """Where tokens are given out for client credentials (RFC 6749, section 4.4). `url`: as `is_endpoint` has it."""
 
     url: str
     client_id: str
@@ -101,7 +118,7 @@ class TokenEndpoint:
     ca_file: Path | None = None
 
     def __str__(self) -> str:
-        return f"the token endpoint {self.url}"
+        return f"the token endpoint {shown_address(self.url)}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import base64
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from broker.client.errors import SecretUnreadable
-from broker.client.security.settings import TokenEndpoint
+from broker.client.security.settings import HIDDEN, Secret, TokenEndpoint, shown_address
 from broker.client.security.tokens import read_secret
 from tests.certificates import Authority
 from tests.token_endpoint import CLIENT, endpoint, given_out
@@ -44,7 +45,7 @@ def test_no_token_is_an_error_that_says_why(
     authority: Authority, tmp_path: Path, status: int, text: bytes, words: str
 ) -> None:
     with endpoint(authority, tmp_path, status, text) as (access, handler), pytest.raises(SecretUnreadable) as caught:
-        read_secret(access)
+        read_secret(replace(access, url=f"{access.url}?key=hunter2"))
     assert words in str(caught.value)
     assert access.url in str(caught.value)
     assert "hunter2" not in str(caught.value)
@@ -54,8 +55,24 @@ def test_no_token_is_an_error_that_says_why(
 def test_an_endpoint_that_is_not_there_or_not_itself(authority: Authority, tmp_path: Path) -> None:
     with endpoint(authority, tmp_path, 200, b'{"access_token": "t"}') as (access, handler):
         stranger = Authority(tmp_path / "other").certificate
-        with pytest.raises(SecretUnreadable, match="cannot be asked"):
-            read_secret(TokenEndpoint(access.url, CLIENT, access.client_secret, None, stranger))
+        with pytest.raises(SecretUnreadable, match="cannot be asked") as not_itself:
+            read_secret(TokenEndpoint(f"{access.url}?key=hunter2", CLIENT, access.client_secret, None, stranger))
         assert handler.asked == []
-    with pytest.raises(SecretUnreadable, match="cannot be asked"):
-        read_secret(access)
+    with pytest.raises(SecretUnreadable, match="cannot be asked") as not_there:
+        read_secret(replace(access, url=f"{access.url}?key=hunter2"))
+    assert "hunter2" not in f"{not_itself.value}{not_there.value}"
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("https://login.example", "https://login.example"),
+        ("https://login.example/token", "https://login.example/token"),
+        ("https://login.example/at@token?key=hunter2", f"https://login.example/at@token?{HIDDEN}"),
+        ("https://login.example?key=hunter2/token", f"https://login.example?{HIDDEN}"),
+        ("https://far@shore:hunter2@login.example:8443/token#hunter2", "https://login.example:8443/token"),
+    ],
+)
+def test_of_an_address_neither_a_user_nor_a_query_is_shown(url: str, shown: str) -> None:
+    assert shown_address(url) == shown
+    assert str(TokenEndpoint(url, CLIENT, Secret(environment="P"))) == f"the token endpoint {shown}"
