@@ -243,7 +243,8 @@ def partition_findings(
 def disk_findings(look: ClusterLook, dirs: LogDirs, hidden: Collection[str] = ()) -> Iterator[ClusterFinding]:
     """What brokers have on their disks that is not theirs to have. Who tells nothing is said not to.
 
-    `hidden`: topics that are there and not described to this client.
+    `hidden`: names that this client may not describe: whether there are such topics it cannot know, and their replicas
+    are passed over.
     """
     unreadable = ClusterFindingKind.LOG_DIR_UNREADABLE
     assigned = {where: state.replicas for where, state in look.partitions()}

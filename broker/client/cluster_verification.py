@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from broker.client.cluster import Cluster
@@ -33,12 +34,31 @@ LOOKS_MAX: Final = 5
 MIN_INSYNC_REPLICAS: Final = "min.insync.replicas"
 
 
-async def verify_cluster(cluster: Cluster, node_ids: Collection[int] = ()) -> list[ClusterFinding]:
+@dataclass(frozen=True, slots=True)
+class ClusterVerification:
+    """`topics_passed_over`: how many are on disks and may not be described by this client: whether they are there at
+    all, and their replicas where they should be, is not known.
+    """
+
+    findings: Sequence[ClusterFinding]
+    topics_passed_over: int = 0
+
+
+async def verify_cluster(cluster: Cluster, node_ids: Collection[int] = ()) -> ClusterVerification:
     """What two looks find, one after the other; nothing, only when a look finds nothing. Raises ClientError.
 
-    `node_ids`: the brokers that should be there, as far as that is known.
+    `node_ids`: the brokers that should be there, as far as that is known. Of topics that are passed over the last look
+    counts.
     """
-    return await _staying(cluster, lambda: _findings(cluster, node_ids))
+    passed_over = 0
+
+    async def find() -> Sequence[ClusterFinding]:
+        nonlocal passed_over
+        last = await _verification(cluster, node_ids)
+        passed_over = last.topics_passed_over
+        return last.findings
+
+    return ClusterVerification(await _staying(cluster, find), passed_over)
 
 
 async def settled_look(
@@ -49,17 +69,19 @@ async def settled_look(
     """
     look: ClusterLook
 
-    async def find() -> list[ClusterFinding]:
+    async def find() -> Sequence[ClusterFinding]:
         nonlocal look
         look = await look_from_each(cluster)
         replicas = {node for _, state in look.partitions() for node in state.replicas}
         return [each for each in broker_findings(look, {*node_ids, *replicas}) if each.kind in kinds]
 
     found = await _staying(cluster, find)
-    return look, found
+    return look, list(found)
 
 
-async def _staying(cluster: Cluster, find: Callable[[], Awaitable[list[ClusterFinding]]]) -> list[ClusterFinding]:
+async def _staying(
+    cluster: Cluster, find: Callable[[], Awaitable[Sequence[ClusterFinding]]]
+) -> Sequence[ClusterFinding]:
     before = await find()
     for _ in range(LOOKS_MAX - 1):
         if not before:
@@ -75,7 +97,7 @@ async def _staying(cluster: Cluster, find: Callable[[], Awaitable[list[ClusterFi
     return before
 
 
-async def _findings(cluster: Cluster, node_ids: Collection[int]) -> list[ClusterFinding]:
+async def _verification(cluster: Cluster, node_ids: Collection[int]) -> ClusterVerification:
     look = await look_from_each(cluster)
     led = {where: LATEST for where, state in look.partitions() if state.leader_id != NO_LEADER}
     cluster.forget_leaders(look.metadata.topics)
@@ -96,13 +118,14 @@ async def _findings(cluster: Cluster, node_ids: Collection[int]) -> list[Cluster
         ClusterFinding(ClusterFindingKind.THROTTLE_LEFT, topic, None, None, detail)
         for topic, detail in (await throttles_left(cluster, readable)).items()
     ]
-    return [
+    findings = [
         *broker_findings(look, node_ids),
         *partition_findings(look, refused, wanted),
         *disk_findings(look, dirs, hidden),
         *unseen,
         *throttles,
     ]
+    return ClusterVerification(findings, len(hidden))
 
 
 async def _log_dirs(cluster: Cluster, node_ids: Iterable[int]) -> LogDirs:
@@ -132,7 +155,9 @@ def _names_on(dirs: LogDirs) -> set[str]:
 
 
 async def _hidden(cluster: Cluster, names: Collection[str]) -> set[str]:
-    """Of those that brokers have, and that are in no list: who may not describe a topic is told so, by its name."""
+    """Of those on disks, and in no list, whose names this client may not describe. Kafka tells that of every such name,
+    whether there is a topic of it or not; none is made by being asked for.
+    """
     if not names:
         return set()
     _, failures = await describe_each_topic(cluster, names)

@@ -144,13 +144,15 @@ def verify_command(context: AppContext, site_name: str, output: str) -> None:
     and no topic is still throttled when its partitions have moved.
 
     What is found is looked for again two seconds later, and told if it is still there; where something else is found,
-    once more. Exit code 4 when anything is told.
+    once more. Exit code 4 when anything is found. Topics on disks that may not be described are passed over, and
+    counted.
     """
     verify = partial(verify_cluster, node_ids=context.node_ids(site_name))
     site, zookeeper = context.site(site_name), context.zookeeper(site_name)
     missing = None if zookeeper is None else run_async(_zookeeper_of(context, site_name, zookeeper))
-    findings = [*([missing] if missing else []), *run_at_site(site, verify)]
-    show_findings(findings, output)
+    verified = run_at_site(site, verify)
+    findings = [*([missing] if missing else []), *verified.findings]
+    show_findings(findings, output, verified.topics_passed_over)
     raise SystemExit(ExitCode.FINDINGS if findings else ExitCode.DONE)
 
 
@@ -172,9 +174,14 @@ async def missing_zookeeper(
     return None
 
 
-def show_findings(findings: Sequence[ClusterFinding], output: str) -> None:
-    if findings or output != Output.TABLE:
+def show_findings(findings: Sequence[ClusterFinding], output: str, topics_passed_over: int = 0) -> None:
+    if output != Output.TABLE:
+        emit({"items": list(findings), "topics_passed_over": topics_passed_over}, output)
+    elif findings:
         emit(list(findings), output)
+    if topics_passed_over:
+        what = "whose replicas are passed over: DESCRIBE on them is missing, or nobody has them any more"
+        click.echo(filled_for_people(f"{counted(topics_passed_over, 'topic')} on disks, {what}"), err=True)
     said = (
         counted(len(findings), "finding") if findings else "every broker answers and agrees, every replica is in sync"
     )

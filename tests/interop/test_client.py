@@ -287,4 +287,4 @@ async def test_a_cluster_is_described_and_verified(cluster: Cluster, request: py
     assert broker.is_controller is (None if look.is_kraft else True)
     assert (broker.problem, broker.replicas) == ("", broker.in_sync)
     # Others have topics here, too.
-    assert not [each for each in await verify_cluster(cluster) if each.topic in (None, name)]
+    assert not [each for each in (await verify_cluster(cluster)).findings if each.topic in (None, name)]

@@ -202,7 +202,7 @@ async def test_topics_that_a_hand_removed_keep_their_records_and_go_on_when_they
         await cluster.start(await another_controls(cluster))
         site = Site("east", ",".join(server.address for server in cluster.servers.values()))
         async with Cluster(site) as seen:
-            found = [each for each in await verify_cluster(seen) if each.kind is ClusterFindingKind.STRAY]
+            found = [each for each in (await verify_cluster(seen)).findings if each.kind is ClusterFindingKind.STRAY]
         assert [(each.topic, each.partition, each.broker) for each in found] == [("t", 0, node) for node in NODES]
         for node, stray in zip(NODES, found, strict=True):
             (folder,) = tmp_path.glob(f"{node}/*-stray")
@@ -376,7 +376,7 @@ async def test_who_asks_a_broker_that_was_started_since_for_a_topic_that_cannot_
         address = cluster.servers[killed].address
         assert await told_of_bad(address) == [ErrorCode.LEADER_NOT_AVAILABLE] * 3
         async with Cluster(Site("east", address)) as seen:
-            found = [each for each in await verify_cluster(seen) if each.topic == "bad"]
+            found = [each for each in (await verify_cluster(seen)).findings if each.topic == "bad"]
         assert ClusterFindingKind.TOPIC_UNREADABLE in {each.kind for each in found}
         write(cluster.zookeeper, path, whole)
         await until(lambda: cluster.told("bad") is not None)

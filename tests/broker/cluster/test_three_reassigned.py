@@ -192,12 +192,12 @@ async def test_throttles_are_found_when_a_move_left_them_and_not_while_it_is_und
         assert await reassign(clients[2], {0: [3]}) == [0]
         site = Site("east", ",".join(server.address for server in cluster.servers.values()))
         async with Cluster(site) as client:
-            found = {each.kind for each in await verify_cluster(client)}
+            found = {each.kind for each in (await verify_cluster(client)).findings}
             assert found
             assert ClusterFindingKind.THROTTLE_LEFT not in found
             assert await reassign(clients[2], {0: None}) == [0]
             await settled(cluster, (1,))
-            (left,) = await verify_cluster(client)
+            (left,) = (await verify_cluster(client)).findings
         assert (left.kind, left.topic) == (ClusterFindingKind.THROTTLE_LEFT, "t")
         assert "no partition of it moves" in left.detail
         assert left.detail.endswith(f"--entity-name t --delete-config {','.join(lists)}")

@@ -35,7 +35,19 @@ def test_a_cluster_without_findings_prints_no_data_but_an_empty_document(capsys:
     told = capsys.readouterr()
     assert (told.out, told.err) == ("", "every broker answers and agrees, every replica is in sync\n")
     show_findings([], "json")
-    assert json.loads(capsys.readouterr().out)["items"] == []
+    told_as_json = json.loads(capsys.readouterr().out)
+    assert (told_as_json["items"], told_as_json["topics_passed_over"]) == ([], 0)
+
+
+def test_what_was_passed_over_is_counted_beside_the_findings(capsys: pytest.CaptureFixture[str]) -> None:
+    show_findings([], "table", 2)
+    told = capsys.readouterr()
+    assert told.out == ""
+    assert told.err.startswith("2 topics on disks")
+    assert told.err.endswith("every broker answers and agrees, every replica is in sync\n")
+    show_findings([FOUND], "json", 2)
+    document = json.loads(capsys.readouterr().out)
+    assert ([each["topic"] for each in document["items"]], document["topics_passed_over"]) == ([FOUND.topic], 2)
 
 
 async def test_a_zookeeper_that_is_gone_is_a_finding() -> None:
