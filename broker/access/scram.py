@@ -12,7 +12,8 @@ from typing import Final
 
 from broker.access.failed_logins import LoginFailure
 from broker.access.users import Credential
-from broker.client.security.scram import hash_of
+from broker.client.security.scram import HASHES
+from broker.client.security.settings import Mechanism
 from broker.errors import BrokerError
 from broker.wire.errors import ErrorCode
 
@@ -37,8 +38,8 @@ class ScramServer:
 
     ends_ms = None
 
-    def __init__(self, mechanism: str, credential: Callable[[str], Credential], nonce: str) -> None:
-        self._mechanism, self._hash = mechanism, hash_of(mechanism)
+    def __init__(self, mechanism: Mechanism, credential: Callable[[str], Credential], nonce: str) -> None:
+        self._mechanism, self._hash = mechanism, HASHES[mechanism]
         self._credential_of, self._nonce = credential, nonce
         self._credential: Credential | None = None
         self._name = ""

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from broker.base.reloaded import AccessInvalid
-from broker.client.security.scram import HASHES, ITERATIONS_MAX, ITERATIONS_MIN, hash_of
+from broker.client.security.scram import HASHES, ITERATIONS_MAX, ITERATIONS_MIN
 from broker.client.security.settings import Mechanism
 
 ITERATIONS: Final = 8192
@@ -31,15 +31,15 @@ class Credential:
     iterations: int
 
     @classmethod
-    def of(cls, mechanism: str, password: str, salt: bytes, iterations: int = ITERATIONS) -> Credential:
+    def of(cls, mechanism: Mechanism, password: str, salt: bytes, iterations: int = ITERATIONS) -> Credential:
         """Takes milliseconds: that is its purpose."""
-        salted = hashlib.pbkdf2_hmac(hash_of(mechanism), password.encode(), salt, iterations)
+        salted = hashlib.pbkdf2_hmac(HASHES[mechanism], password.encode(), salt, iterations)
         return cls.of_salted(mechanism, salted, salt, iterations)
 
     @classmethod
-    def of_salted(cls, mechanism: str, salted: bytes, salt: bytes, iterations: int) -> Credential:
+    def of_salted(cls, mechanism: Mechanism, salted: bytes, salt: bytes, iterations: int) -> Credential:
         """Of a password that was salted already: who has it may log in by it."""
-        name = hash_of(mechanism)
+        name = HASHES[mechanism]
         stored_key = hashlib.new(name, hmac.digest(salted, b"Client Key", name)).digest()
         return cls(salt, stored_key, hmac.digest(salted, b"Server Key", name), iterations)
 

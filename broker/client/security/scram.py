@@ -21,22 +21,17 @@ _GS2_HEADER: Final = "n,,"
 _NOT_PROVEN: Final = "this may not be the broker that it says it is: check its address, and who answers there"
 
 
-def hash_of(mechanism: str) -> str:
-    """By hashlib's name: SCRAM is called by its hash (RFC 5802, section 4)."""
-    return mechanism.removeprefix("SCRAM-").replace("SHA-", "sha")
-
-
-HASHES: Final = {each: hash_of(each) for each in (Mechanism.SCRAM_SHA_256, Mechanism.SCRAM_SHA_512)}
-"""Those that farshore speaks, and offers: Kafka has no other."""
+HASHES: Final = {Mechanism.SCRAM_SHA_256: "sha256", Mechanism.SCRAM_SHA_512: "sha512"}
+"""By hashlib's names, those that farshore speaks, and offers: Kafka has no other."""
 
 
 class ScramClient:
     """One exchange. `nonce` must be new and random each time, and holds no comma."""
 
-    def __init__(self, mechanism: str, username: str, password: str, nonce: str) -> None:
+    def __init__(self, mechanism: Mechanism, username: str, password: str, nonce: str) -> None:
         assert nonce
         assert "," not in nonce
-        self._hash = hash_of(mechanism)
+        self._hash = HASHES[mechanism]
         self._password = password.encode()
         self._nonce = nonce
         name = username.replace("=", "=3D").replace(",", "=2C")

@@ -28,10 +28,11 @@ def test_the_exchange_of_rfc_7677() -> None:
     assert client.step(SERVER_FINAL) is None
 
 
-def test_the_exchange_of_rfc_5802() -> None:
+def test_the_exchange_of_rfc_5802(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its hash is SHA-1, which Kafka has not, and farshore does not speak: the code is the same for all."""
     assert "SCRAM-SHA-1" not in {*Mechanism, *HASHES}
-    client = ScramClient("SCRAM-SHA-1", "user", "pencil", "fyko+d2lbbFgONRv9qkxdawL")
+    monkeypatch.setitem(HASHES, Mechanism.SCRAM_SHA_256, "sha1")
+    client = ScramClient(Mechanism.SCRAM_SHA_256, "user", "pencil", "fyko+d2lbbFgONRv9qkxdawL")
     assert client.begin() == b"n,,n=user,r=fyko+d2lbbFgONRv9qkxdawL"
     assert client.step(b"r=fyko+d2lbbFgONRv9qkxdawL3rfcNHYJY1ZVvWVs7j,s=QSXCR+Q6sek8bf92,i=4096") == (
         b"c=biws,r=fyko+d2lbbFgONRv9qkxdawL3rfcNHYJY1ZVvWVs7j,p=v0X8v3Bz2T0CJGbJQyF0X+HI4Ts="
@@ -115,3 +116,9 @@ def test_a_server_that_lets_everybody_in_is_not_believed() -> None:
     assert final is not None
     with pytest.raises(AuthenticationFailed, match="does not know the password"):
         client.step(final)
+
+
+@pytest.mark.parametrize("mechanism", [each for each in Mechanism if each not in HASHES])
+def test_what_is_no_scram_has_no_hash(mechanism: Mechanism) -> None:
+    with pytest.raises(KeyError):
+        ScramClient(mechanism, "user", "pencil", NONCE)
