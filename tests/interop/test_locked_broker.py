@@ -107,9 +107,8 @@ async def test_aiokafka(locked: LockedBroker, topic: str, listener: str, mechani
 
 
 @pytest.mark.parametrize(("listener", "mechanism"), WAYS)
-def test_confluent_kafka_also_behind_the_end_of_its_session(
-    locked: LockedBroker, topic: str, listener: str, mechanism: str
-) -> None:
+def test_confluent_kafka(locked: LockedBroker, topic: str, listener: str, mechanism: str) -> None:
+    """By those of RENEWED it goes on behind the end of its session."""
     settings = librdkafka(locked, listener, mechanism)
     producer = Producer({**settings, "enable.idempotence": True})
     for record in RECORDS:
