@@ -211,7 +211,7 @@ _BY_COMMAND: Final[Mapping[str, tuple[Need, ...]]] = {
         _target(Thing.OPERATIONS, READ),
     ),
     "link restart": (*_LINK_STATE,),
-    "link retry": (*_LINK_STATE, *_AMID_NO_FAILBACK),
+    "link retry": (*_LINK_STATE, _target(Thing.OPERATIONS, READ)),
     "link cut": (
         _target(Thing.TOPICS, WRITE),
         _target(Thing.CANARY, WRITE),
