@@ -72,7 +72,8 @@ class View:
     def between(self, start: int, end: int) -> View:
         """What is needed for batches that begin in [start, end) and do not reach behind `end`."""
         first = max(0, bisect_right(self.segments, start, key=lambda segment: segment.target_start) - 1)
-        last = bisect_right(self.segments, end, key=lambda segment: segment.target_start)
+        # At least one: before the first segment records have their place at its beginning, as in `lookup.blocks`.
+        last = max(first + 1, bisect_right(self.segments, end, key=lambda segment: segment.target_start))
         return View(
             self.topic,
             self.partition,

@@ -103,6 +103,15 @@ CASES = {
     "in other batches": Planted(
         lambda source: [*source[:HIT], batch(INSIDE[:3]), batch(INSIDE[3:]), *source[HIT + 1 :]], EQUAL, ()
     ),
+    "extra before the map": Planted(
+        lambda source: [batch(range(END, END + 2)), *source],
+        kinds=(Kind.EXTRA,) * 2,
+        steps=(Step(0, 2),),
+        opened=(0,),
+    ),
+    "extra behind the map": Planted(
+        lambda source: [*source, batch(range(END, END + 3))], kinds=(Kind.EXTRA,) * 3, opened=()
+    ),
     "all made anew": Planted(
         lambda source: [encode_batch(list(decode_records(each)), compression=Compression.LZ4) for each in source],
         EQUAL,
@@ -119,9 +128,11 @@ def cluster(request: pytest.FixtureRequest) -> Any:
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ranges of fewer records than batches take them for little, and as many tasks as there can be."""
+    """Ranges of fewer records than batches take them for little, as many tasks as there can be, and a look at more
+    than the first range."""
     monkeypatch.setattr(limits, "AUDIT_RANGE_OFFSETS", WIDTH)
     monkeypatch.setattr(limits, "AUDIT_UNOPENED_MIN_OFFSETS", 1)
+    monkeypatch.setattr(limits, "AUDIT_LOOK_SHARE", 2)
 
 
 def audit(spark: Any, frozen: FrozenLink, reached: FrozenLink | None = None) -> AuditResult:
@@ -137,14 +148,14 @@ def records_of(batches: Log) -> int:
     return sum(peek(each).record_count for each in batches)
 
 
-async def plant(bootstrap: str) -> FrozenLink:
+async def plant(bootstrap: str, cases: Sequence[Planted] = tuple(CASES.values())) -> FrozenLink:
     """A partition for each case."""
     topic = f"batches-{uuid.uuid4().hex[:8]}"
     async with Cluster(Site("east", bootstrap)) as cluster:
-        names = [NewTopic(name, len(CASES), configs={"retention.ms": "-1"}) for name in (topic, f"east.{topic}")]
+        names = [NewTopic(name, len(cases), configs={"retention.ms": "-1"}) for name in (topic, f"east.{topic}")]
         assert not await create_topics(cluster, names)
         ends = []
-        for nth, case in enumerate(CASES.values()):
+        for nth, case in enumerate(cases):
             target = case.target(log())
             for name, batches in ((topic, log()), (f"east.{topic}", target)):
                 for each in batches:
@@ -153,7 +164,7 @@ async def plant(bootstrap: str) -> FrozenLink:
     site = FrozenSite("east", bootstrap, None)
     partitions = tuple(
         FrozenPartition(topic, nth, f"east.{topic}", Span(0, END), Span(0, end), case.steps, (END, end))
-        for nth, (case, end) in enumerate(zip(CASES.values(), ends, strict=True))
+        for nth, (case, end) in enumerate(zip(cases, ends, strict=True))
     )
     return FrozenLink("east-west", site, replace(site, name="west"), START_MS, partitions)
 

@@ -254,6 +254,22 @@ def test_parts_of_a_view_say_together_what_the_whole_says() -> None:
     assert proved(item, SOURCE, target) == ALL
 
 
+@pytest.mark.parametrize(
+    ("extra_at", "place"),
+    [(0, 5_000), (500, 5_010), (900, 5_020)],
+    ids=["before the first interval", "between two", "behind the last"],
+)
+def test_a_part_that_lies_outside_of_the_map_leaves_the_same_range_unproved_as_the_whole(
+    extra_at: int, place: int
+) -> None:
+    """There are holes around it, so what is known of the map begins behind it, or ends before it."""
+    segments = (Segment(300, 5_000, 10), Segment(700, 5_010, 10))
+    item = ComparablePartition("t", 0, "t", Span(5_000, 5_020), Span(0, 1_000), segments)
+    extra, whole = batch_of([record(extra_at + nth) for nth in range(5)]), view_of(item, Side.TARGET)
+    for part in (whole, whole.between(extra_at, extra_at + 50)):
+        assert {start: row.unclear for start, row in digests(part, [extra]).items()} == {place: 1}
+
+
 def test_the_key_decides_and_the_same_key_says_the_same() -> None:
     batch = SOURCE[1]
     one, same, other = (
