@@ -80,12 +80,13 @@ def digest_both(sites: Sites, report: Callable[[str], None]) -> dict[Side, Any]:
     partly = replace(
         sites, partitions=[item for item in sites.partitions if rest.get((item.topic, item.partition))], chosen=rest
     )
+    wanted = [each for each in (opened, partly) if each.partitions]
     digests = {}
     for side in Side:
         parts = [] if proved is None else [proved.digests[side]]
-        if opened.partitions or partly.partitions or proved is None:
+        if wanted or proved is None:
             report(f"digesting {side.value} {sites.site(side).name}")
-        parts += [digest_site(each, side) for each in (opened, partly) if each.partitions or not parts]
+        parts += [digest_site(each, side) for each in wanted or ([] if parts else [opened])]
         digests[side] = diff.union(parts)
     return digests
 
