@@ -123,7 +123,7 @@ async def freeze_run(request: AuditRequest, verb: str, report: Callable[[str], N
     report("asking both sites where they stand")
     frozen = await _freeze(request.link, Scope(proof, request.topics, request.since_ms), report)
     sample = None if request.sample_percent is None else Sample(request.sample_percent, request.run_id)
-    plan = Plan(request.run_id, frozen, _command(request, verb), sample)
+    plan = Plan(request.run_id, frozen, command_of(request, verb), sample)
     write_plan(plan, directory)
     return plan
 
@@ -210,7 +210,8 @@ def require_run_id(run_id: str) -> str:
     return run_id
 
 
-def _command(request: AuditRequest, verb: str) -> str:
+def command_of(request: AuditRequest, verb: str) -> str:
+    """What repeats the run."""
     asked = [f"--topic {topic}" for topic in request.topics]
     if request.since_ms is not None:
         asked.append(f"--since {iso_time(request.since_ms)}")
@@ -221,6 +222,8 @@ def _command(request: AuditRequest, verb: str) -> str:
         asked.insert(0, f"--sample {request.sample_percent:g} --run-id {request.run_id}")
     if request.master:
         asked.append(f"--master '{request.master}'")
+    if request.may_stay_closed is not None:
+        asked.append("--batches" if request.may_stay_closed else "--no-batches")
     return " ".join([f"farshore audit {verb}", f"--link {request.link.name}", *asked])
 
 
