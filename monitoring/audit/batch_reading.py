@@ -86,7 +86,7 @@ def digest_task(task: BatchTask) -> list[DigestRow]:
 
 def _forget_archives() -> None:
     """Before each task Spark has Python read again what its archives hold, for each that it imported something from:
-    0.1 s and more of a processor. What is forgotten here is not read again, and found again when it is asked for."""
+    that is dear. What is forgotten here is not read again, and found again when it is asked for."""
     for path, finder in list(sys.path_importer_cache.items()):
         if isinstance(finder, zipimporter):
             del sys.path_importer_cache[path]
@@ -124,4 +124,4 @@ async def _digest_share(cluster: Cluster, share: Share, task: BatchTask) -> list
 def _unread(shares: Sequence[Share], why: Exception) -> Iterator[DigestRow]:
     for share in shares:
         _log.warning("batches of %s are not told by their digests: %s", share.where, why)
-        yield DigestRow(share.view.topic, share.view.partition, UNREAD, 0, 0, 0, 0, 0, None, None, 0, 1)
+        yield DigestRow(share.view.topic, share.view.partition, UNREAD, 0, 0, 0, 0, 0, None, None, 0, 1, str(why))

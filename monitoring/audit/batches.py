@@ -24,6 +24,7 @@ from typing import Final, NamedTuple
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from broker.wire.batch import HEADER_BYTES, LOG_APPEND_TIME_MASK, TRANSACTIONAL_MASK, BatchHeader
+from broker.wire.vocabulary import NO_LEADER_EPOCH
 from monitoring.audit.model import ComparablePartition, Segment, Side, Span
 
 KEY_BYTES: Final = 16
@@ -36,7 +37,7 @@ last offset delta, base and max timestamp, record count."""
 
 
 class DigestRow(NamedTuple):
-    """Of one range what the batches of one task have in it."""
+    """Of one range what the batches of one task have in it; `why` is of a partition that was not read."""
 
     topic: str
     partition: int
@@ -50,6 +51,7 @@ class DigestRow(NamedTuple):
     last_offset: int | None
     batches: int
     unclear: int
+    why: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +136,10 @@ class BatchDigests:
         if met == end - first:
             return
         shift = self._shift(first, end)
-        if met or shift is None or header.record_count != header.last_offset_delta + 1:
+        # Brokers set the epoch: without one the batch was made here, of messages of a format before batches, and which
+        # messages are one batch depends on how they were fetched.
+        is_made_here = header.partition_leader_epoch == NO_LEADER_EPOCH
+        if met or is_made_here or shift is None or header.record_count != header.last_offset_delta + 1:
             self._leave(first, end)
         else:
             self._add(header, batch, Span(first, end), shift)

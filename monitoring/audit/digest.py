@@ -123,8 +123,8 @@ def digest(records: Any, size: Any = None) -> Any:
 def summed(digests: Any) -> Any:
     """One row per range of rows that are each of a part of it, as `batches.DigestRow` has them."""
     numbers = {name: F.sum(name) for name in ("records", "bytes", "batches", "unclear")}
-    ends = {"first_offset": F.min("first_offset"), "last_offset": F.max("last_offset")}
-    return _summed(digests, {name: name for name in _HASHES}, numbers | ends).select(*KEYS, *DIGESTED, "unclear")
+    ends = {"first_offset": F.min("first_offset"), "last_offset": F.max("last_offset"), "why": F.min("why")}
+    return _summed(digests, {name: name for name in _HASHES}, numbers | ends).select(*KEYS, *DIGESTED, "unclear", "why")
 
 
 def _summed(rows: Any, hashes: Mapping[str, str], others: Mapping[str, Any]) -> Any:

@@ -25,6 +25,7 @@ from monitoring.audit.reasons import Reason
 from monitoring.audit.results import partition_results
 from monitoring.audit.rounds import LogStarts, Round, read_until_settled
 from monitoring.audit.sample import Chosen, Sample, choose, not_sampled, sampled
+from monitoring.audit.session import cause_of
 from monitoring.audit.tables import Tables
 from monitoring.audit.unopened import digest_both
 from monitoring.errors import SparkFailed
@@ -278,15 +279,6 @@ def spark_errors(frozen: FrozenLink) -> Iterator[None]:
     except (PySparkException, Py4JError) as error:
         sites = f"{frozen.source.bootstrap_servers} and {frozen.target.bootstrap_servers}"
         raise SparkFailed(
-            f"Spark failed while it read both sites: {_cause(error)}",
+            f"Spark failed while it read both sites: {cause_of(error)}",
             f"the log has more; Spark itself connects to {sites} and to the addresses that the brokers there advertise",
         ) from error
-
-
-def _cause(error: BaseException) -> str:
-    """The innermost cause that a Java trace names, else its first line."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    causes = [line.removeprefix("Caused by: ") for line in lines if line.startswith("Caused by: ")]
-    if causes:
-        return causes[-1]
-    return lines[0] if lines else type(error).__name__

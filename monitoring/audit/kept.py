@@ -13,7 +13,7 @@ from monitoring.audit.digest import DIGESTED
 from monitoring.audit.manifest import MANIFEST, SiteManifest, Sums, parsed
 from monitoring.audit.model import Place
 from monitoring.audit.rows import frame_of
-from monitoring.audit.session import java_class
+from monitoring.audit.session import first_line, java_class
 from monitoring.errors import DigestsUnusable
 
 MANIFEST_SCHEMA: Final = "manifest string"
@@ -66,7 +66,7 @@ def read_manifest(spark: Any, base: str, run_id: str, site: str) -> SiteManifest
         rows = spark.read.schema(MANIFEST_SCHEMA).parquet(where).collect()
     except (PySparkException, Py4JError) as error:
         raise DigestsUnusable(
-            f"there are no digests of site {site} for run {run_id} in {base}, or not all of them: {_first_line(error)}",
+            f"there are no digests of site {site} for run {run_id} in {base}, or not all of them: {first_line(error)}",
             f"digest it, and bring all of it here: farshore audit digest --site {site} --run {run_id}",
         ) from error
     return parsed([row["manifest"] for row in rows], site, where)
@@ -80,7 +80,7 @@ def read_digests(spark: Any, base: str, run_id: str, site: str) -> Any:
         return found.select("topic", "partition", "range_start", *DIGESTED).localCheckpoint()
     except (PySparkException, Py4JError) as error:
         raise DigestsUnusable(
-            f"the digests of site {site} for run {run_id} cannot be read in {base}: {_first_line(error)}",
+            f"the digests of site {site} for run {run_id} cannot be read in {base}: {first_line(error)}",
             f"copy them again, or digest it anew: farshore audit digest --site {site} --run {run_id}",
         ) from error
 
@@ -105,7 +105,3 @@ def _digests(base: str, run_id: str, site: str) -> str:
 
 def _manifest(base: str, run_id: str, site: str) -> str:
     return f"{base}/manifests/run_id={run_id}/site={site}"
-
-
-def _first_line(error: BaseException) -> str:
-    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__

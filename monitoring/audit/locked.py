@@ -56,6 +56,19 @@ def require_reachable(site: str, security: Security) -> None:
         )
 
 
+def may_log_in_often(security: Security) -> bool:
+    """Whether each task of Spark's may log in by itself: all that takes is what stands in files and variables.
+
+    Else a program would be run for each, or an issuer of tokens or tickets asked; and where these are found, which is
+    in the tasks, may be secret itself.
+    """
+    tls = security.tls
+    secrets: list[object] = [] if tls is None else [tls.key_password, tls.ca_password]
+    if security.sasl is not None:
+        secrets.append(security.sasl.secret)
+    return all(secret is None or (isinstance(secret, Secret) and not secret.command) for secret in secrets)
+
+
 def kafka_options(security: Security) -> dict[str, str]:
     """By the names of Spark's source. Raises AuditError where a file or a secret cannot be read."""
     options = {"security.protocol": security.protocol}

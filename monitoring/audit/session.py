@@ -11,6 +11,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import chdir, contextmanager, suppress
 from dataclasses import dataclass, field
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -38,6 +39,8 @@ _CONSUMER_TIMES = [
     for cache in ("cache", "fetchedData.cache")
     for time in ("timeout", "evictorThreadRunInterval")
 ]
+_CAUSED_BY, _CALLED, _PYTHONS = "Caused by: ", ": ", "Traceback (most recent call last):"
+"""Of a Java trace: what begins a cause, and what a failed call was answered; and what begins a trace of Python's."""
 TO_JAVA = "py4j"
 """The logger of what PySpark sends to Java: passwords are among it."""
 LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
@@ -202,3 +205,17 @@ def _stop_java() -> None:
 
 def first_line(error: BaseException) -> str:
     return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+
+
+def cause_of(error: BaseException) -> str:
+    """The innermost cause that a Java trace names, of an error in Python its own last line; else its first line."""
+    lines = [line.rstrip() for line in str(error).splitlines() if line.strip()]
+    causes = [nth for nth, line in enumerate(lines) if line.strip().startswith(_CAUSED_BY)]
+    named = causes or [nth for nth, line in enumerate(lines) if line.startswith(_CALLED)]
+    if not named:
+        return first_line(error)
+    told = lines[named[-1]].strip().removeprefix(_CAUSED_BY).removeprefix(_CALLED)
+    if not told.endswith(_PYTHONS):
+        return told
+    python = takewhile(lambda line: not line.startswith("\tat "), lines[named[-1] + 1 :])
+    return [told, *[line for line in python if not line.startswith(" ")]][-1]

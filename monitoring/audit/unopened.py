@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
-from typing import Any
+from typing import Any, TypeAlias
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
@@ -22,15 +22,17 @@ from monitoring import limits
 from monitoring.audit import diff, digest
 from monitoring.audit.batch_reading import UNREAD, BatchTask, digest_task, packed, split
 from monitoring.audit.batches import KEY_BYTES, view_of
+from monitoring.audit.locked import may_log_in_often
 from monitoring.audit.model import AuditVerdict, ComparablePartition, Place, Side, Span
 from monitoring.audit.phases import Sites, digest_site
 from monitoring.audit.rows import frame_of
 from monitoring.audit.sample import Chosen, spans_of_ranges
-from monitoring.audit.session import first_line
+from monitoring.audit.session import cause_of
 
 UNOPENED_SCHEMA = "topic string, partition int, range_start bigint, " + ", ".join(
-    f"{name} bigint" for name in (*digest.DIGESTED, "unclear")
+    [*[f"{name} bigint" for name in (*digest.DIGESTED, "unclear")], "why string"]
 )
+Report: TypeAlias = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,11 +49,15 @@ def is_worthwhile(partitions: Sequence[ComparablePartition]) -> bool:
     return sum(item.source.offsets + item.target.offsets for item in partitions) >= limits.AUDIT_UNOPENED_MIN_OFFSETS
 
 
-def prove_unopened(sites: Sites) -> Proved:
+def prove_unopened(sites: Sites, report: Report = lambda _: None) -> Proved:
     """What both sites' batches prove of the partitions in which they prove the most."""
-    told = _told(_compared(replace(sites, partitions=[_beginning(item) for item in sites.partitions])))
-    hopeful = [item for item in sites.partitions if _is_hopeful(told.get((item.topic, item.partition)))]
-    compared = _compared(replace(sites, partitions=hopeful))
+    looked, unread = _compared(replace(sites, partitions=[beginning(item) for item in sites.partitions]))
+    told = _told(looked)
+    hopeful = [item for item in sites.partitions if is_hopeful(told.get((item.topic, item.partition)))]
+    compared, unread_later = _compared(replace(sites, partitions=hopeful))
+    if unread := unread | unread_later:
+        (topic, partition), why = min(unread.items())
+        report(f"opening partitions whose batches could not be read: {len(unread)}, as {topic}/{partition}: {why}")
     kept = {place for place, found in _told(compared).items() if found.is_most}
     mine = compared.where(F.concat_ws("/", "topic", "partition").isin([f"{topic}/{nth}" for topic, nth in kept]))
     rest: dict[Place, list[int]] = {place: [] for place in kept}
@@ -65,30 +71,43 @@ def prove_unopened(sites: Sites) -> Proved:
     return Proved(digests, {place: sorted(starts) for place, starts in rest.items()})
 
 
-def digest_both(sites: Sites, report: Callable[[str], None]) -> dict[Side, Any]:
+def digest_both(sites: Sites, report: Report) -> dict[Side, Any]:
     """Phase one at both sites: digests of batches where these prove a range, of records in all others."""
     proved = None
     if sites.may_stay_closed and sites.chosen is None and is_worthwhile(sites.partitions):
-        report("digesting batches of both sites as they are stored")
-        try:
-            proved = prove_unopened(sites)
-        except (PySparkException, Py4JError) as error:
-            # Workers without our code, say. What keeps Spark from a site it tells again of the records there.
-            report(f"opening all records: {first_line(error)}")
-    rest: Chosen = {} if proved is None else proved.rest
-    opened = replace(sites, partitions=[item for item in sites.partitions if (item.topic, item.partition) not in rest])
-    partly = replace(
-        sites, partitions=[item for item in sites.partitions if rest.get((item.topic, item.partition))], chosen=rest
-    )
-    wanted = [each for each in (opened, partly) if each.partitions]
+        proved = _proved_if_any(sites, report)
+    wanted = to_be_opened(sites, None if proved is None else proved.rest)
     digests = {}
     for side in Side:
         parts = [] if proved is None else [proved.digests[side]]
-        if wanted or proved is None:
+        if wanted:
             report(f"digesting {side.value} {sites.site(side).name}")
-        parts += [digest_site(each, side) for each in wanted or ([] if parts else [opened])]
-        digests[side] = diff.union(parts)
+        digests[side] = diff.union([*parts, *[digest_site(each, side) for each in wanted]])
     return digests
+
+
+def _proved_if_any(sites: Sites, report: Report) -> Proved | None:
+    for site in map(sites.site, Side):
+        if not may_log_in_often(site.security):
+            report(f"opening all records: at site {site.name} each task of Spark's would log in anew")
+            return None
+    report("digesting batches of both sites as they are stored")
+    try:
+        return prove_unopened(sites, report)
+    except (PySparkException, Py4JError) as error:
+        # Workers without our code, say. What keeps Spark from a site it tells again of the records there.
+        report(f"opening all records: {cause_of(error)}")
+        return None
+
+
+def to_be_opened(sites: Sites, rest: Chosen | None) -> list[Sites]:
+    """What is left to who opens records: whole partitions, and of those in `rest` these ranges. None: all, if it be of
+    no partition."""
+    if rest is None:
+        return [sites]
+    whole = replace(sites, partitions=[item for item in sites.partitions if (item.topic, item.partition) not in rest])
+    in_part = [item for item in sites.partitions if rest.get((item.topic, item.partition))]
+    return [each for each in (whole, replace(sites, partitions=in_part, chosen=rest)) if each.partitions]
 
 
 def digest_batches(sites: Sites, side: Side) -> Any:
@@ -121,7 +140,7 @@ def _tasks(sites: Sites, side: Side) -> list[BatchTask]:
     return [BatchTask(sites.site(side), together, limits.AUDIT_RANGE_OFFSETS, key) for together in packed(shares, most)]
 
 
-def _beginning(item: ComparablePartition) -> ComparablePartition:
+def beginning(item: ComparablePartition) -> ComparablePartition:
     """A partition's first ranges: a small share of them."""
     width = limits.AUDIT_RANGE_OFFSETS
     ranges = min(limits.AUDIT_LOOK_RANGES, item.source.offsets // (width * limits.AUDIT_LOOK_SHARE)) or 1
@@ -134,8 +153,9 @@ def _beginning(item: ComparablePartition) -> ComparablePartition:
     return replace(item, source=cut[Side.SOURCE], target=cut[Side.TARGET])
 
 
-def _compared(sites: Sites) -> Any:
-    """Both sites' digests of batches, one row for each range, and whether these prove it."""
+def _compared(sites: Sites) -> tuple[Any, dict[Place, str]]:
+    """Both sites' digests of batches, one row for each range, and whether these prove it. And which partitions could
+    not be read so, and why."""
     digests = {side: digest_batches(sites, side).localCheckpoint() for side in Side}
     unclear = diff.union([digests[side].where("unclear > 0").select(*digest.KEYS) for side in Side]).distinct()
     unread = unclear.where(F.col("range_start") == UNREAD).select("topic", "partition")
@@ -146,11 +166,13 @@ def _compared(sites: Sites) -> Any:
     )
     is_said = F.coalesce("is_unclear", "is_unread").isNull()
     is_proved = is_said & (F.col("verdict") == AuditVerdict.EQUAL.value)
-    return compared.withColumn("is_proved", is_proved).drop("verdict", "is_unclear").localCheckpoint()
+    compared = compared.withColumn("is_proved", is_proved).drop("verdict", "is_unclear").localCheckpoint()
+    said = diff.union([digests[side].where("why is not null").select(*digest.KEYS, "why") for side in Side])
+    return compared, {(row["topic"], row["partition"]): row["why"] for row in said.collect()}
 
 
 @dataclass(frozen=True, slots=True)
-class _Told:
+class Told:
     """Of a partition: ranges that have a record, of them those that are proved, and what the source has in them."""
 
     ranges: int
@@ -173,7 +195,7 @@ class _Told:
         )
 
 
-def _told(compared: Any) -> dict[Place, _Told]:
+def _told(compared: Any) -> dict[Place, Told]:
     sums = [F.sum(f"source_{name}").alias(name) for name in ("batches", "records", "bytes")]
     rows = compared.groupBy("topic", "partition").agg(
         F.count(F.lit(1)).alias("ranges"),
@@ -182,13 +204,13 @@ def _told(compared: Any) -> dict[Place, _Told]:
         *sums,
     )
     return {
-        (row["topic"], row["partition"]): _Told(
+        (row["topic"], row["partition"]): Told(
             row["ranges"], row["proved"], row["batches"] or 0, row["records"], row["bytes"], row["is_unread"]
         )
         for row in rows.collect()
     }
 
 
-def _is_hopeful(told: _Told | None) -> bool:
+def is_hopeful(told: Told | None) -> bool:
     """Nothing is known of a beginning without records."""
     return told is None or (told.is_most and told.is_large)

@@ -23,7 +23,7 @@ from broker.wire.records import Record, decode_records, encode_batch
 from broker.wire.vocabulary import IsolationLevel, TopicPartition
 from monitoring import limits
 from monitoring.audit.document import as_document
-from monitoring.audit.job import AuditJob, run_job
+from monitoring.audit.job import AuditJob, Report, run_job
 from monitoring.audit.look import log_starts
 from monitoring.audit.model import AuditVerdict, FrozenLink, FrozenPartition, FrozenSite, Kind, Span, Step
 from monitoring.audit.outcome import AuditResult
@@ -135,43 +135,49 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "AUDIT_LOOK_SHARE", 2)
 
 
-def audit(spark: Any, frozen: FrozenLink, reached: FrozenLink | None = None) -> AuditResult:
+def audit(
+    spark: Any, frozen: FrozenLink, reached: FrozenLink | None = None, report: Report = lambda _: None
+) -> AuditResult:
     """`reached`: the link with its sites as our client reaches them here, where `frozen` says otherwise."""
 
     def look(partitions: Any) -> Any:
         return asyncio.run(log_starts(reached or frozen, partitions))
 
-    return run_job(spark, AuditJob("run-1", frozen, lambda: START_MS, look, may_stay_closed=True))
+    return run_job(spark, AuditJob("run-1", frozen, lambda: START_MS, look, report, may_stay_closed=True))
 
 
 def records_of(batches: Log) -> int:
     return sum(peek(each).record_count for each in batches)
 
 
-async def plant(bootstrap: str, cases: Sequence[Planted] = tuple(CASES.values())) -> FrozenLink:
-    """A partition for each case."""
+def cases() -> list[tuple[Log, Planted]]:
+    return [(log(), case) for case in CASES.values()]
+
+
+async def plant(bootstrap: str, planted: Sequence[tuple[Log, Planted]]) -> FrozenLink:
+    """A partition for each: the source's log, and what the target has of it."""
     topic = f"batches-{uuid.uuid4().hex[:8]}"
     async with Cluster(Site("east", bootstrap)) as cluster:
-        names = [NewTopic(name, len(cases), configs={"retention.ms": "-1"}) for name in (topic, f"east.{topic}")]
+        names = [NewTopic(name, len(planted), configs={"retention.ms": "-1"}) for name in (topic, f"east.{topic}")]
         assert not await create_topics(cluster, names)
         ends = []
-        for nth, case in enumerate(cases):
-            target = case.target(log())
-            for name, batches in ((topic, log()), (f"east.{topic}", target)):
+        for nth, (source, case) in enumerate(planted):
+            target = case.target(source)
+            for name, batches in ((topic, source), (f"east.{topic}", target)):
                 for each in batches:
                     await append(cluster, TopicPartition(name, nth), each)
             ends.append(records_of(target))
     site = FrozenSite("east", bootstrap, None)
     partitions = tuple(
         FrozenPartition(topic, nth, f"east.{topic}", Span(0, END), Span(0, end), case.steps, (END, end))
-        for nth, (case, end) in enumerate(zip(cases, ends, strict=True))
+        for nth, ((_, case), end) in enumerate(zip(planted, ends, strict=True))
     )
     return FrozenLink("east-west", site, replace(site, name="west"), START_MS, partitions)
 
 
 @pytest.mark.parametrize("cluster", [KAFKA, pytest.param(OURS, marks=pytest.mark.slow)], indirect=True)
 def test_what_batches_do_not_prove_is_opened_and_named(spark: Any, cluster: Any) -> None:
-    result = audit(spark, asyncio.run(plant(cluster.bootstrap)))
+    result = audit(spark, asyncio.run(plant(cluster.bootstrap, cases())))
     found = dict(zip(CASES, result.partitions, strict=True))
     assert {name: item.verdict for name, item in found.items()} == {name: case.verdict for name, case in CASES.items()}
     kinds = {
@@ -227,9 +233,44 @@ async def mirrored(bootstrap: str) -> tuple[FrozenLink, int]:
 
 
 @pytest.mark.parametrize("cluster", [OURS], indirect=True)
-def test_batches_that_cannot_be_read_prove_nothing_and_records_are_read_all_the_same(spark: Any, cluster: Any) -> None:
+@pytest.mark.parametrize(
+    ("dialled", "said"),
+    [
+        ("127.0.0.1:1", "opening partitions whose batches could not be read: 1, as "),
+        ("nowhere", "opening all records: broker.base.address.AddressInvalid: "),
+    ],
+    ids=["they say so", "their tasks fail"],
+)
+def test_batches_that_cannot_be_read_prove_nothing_and_records_are_read_all_the_same(
+    spark: Any, cluster: Any, dialled: str, said: str
+) -> None:
     """Our client is led astray, which Spark's is not."""
     frozen, records = asyncio.run(mirrored(cluster.bootstrap))
-    astray = replace(frozen.target, address_map={cluster.bootstrap: "127.0.0.1:1"})
-    result = audit(spark, replace(frozen, target=astray, partitions=frozen.partitions[:1]), reached=frozen)
+    astray = replace(frozen.target, address_map={cluster.bootstrap: dialled})
+    steps: list[str] = []
+    result = audit(spark, replace(frozen, target=astray, partitions=frozen.partitions[:1]), frozen, steps.append)
     assert (result.verdict, result.source_records, result.records_unopened) == (AuditVerdict.EQUAL, records, 0)
+    assert [step for step in steps if step.startswith(said)]
+
+
+@pytest.mark.parametrize("cluster", [OURS], indirect=True)
+def test_one_share_that_was_not_read_leaves_its_whole_partition_to_who_opens_records(
+    spark: Any, cluster: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A batch reaches further behind its share than the map is known there: behind the beginning that is looked at."""
+    small, at = EACH // 2, 33 * EACH // 2
+    monkeypatch.setattr(limits, "AUDIT_TASK_OFFSETS", 3 * small)
+    monkeypatch.setattr(limits, "AUDIT_BATCH_OFFSETS", 5)
+    even = [batch(range(first, first + small)) for first in range(0, END, small)]
+    nth = at // small - 1
+    odd = [*even[:nth], batch(range(nth * small, (nth + 2) * small)), *even[nth + 2 :]]
+    steps: list[str] = []
+    frozen = asyncio.run(plant(cluster.bootstrap, [(odd, CASES["equal"]), (even, CASES["equal"])]))
+    result = audit(spark, frozen, report=steps.append)
+    assert (result.verdict, result.source_records) == (EQUAL, 2 * END)
+    assert [item.records_unopened for item in result.partitions] == [0, 2 * END]
+    topic = frozen.partitions[0].topic
+    assert [step for step in steps if step.startswith("opening")] == [
+        f"opening partitions whose batches could not be read: 1, as {topic}/0: "
+        f"a batch of {2 * small} records from offset {nth * small} on"
+    ]

@@ -191,6 +191,13 @@ def test_a_batch_with_gaps_says_nothing() -> None:
     assert proved(partition(gaps), gaps, map_log(gaps)) == ALL - HIT
 
 
+def test_a_batch_that_a_reader_made_of_older_messages_says_nothing() -> None:
+    """No broker has set its leader epoch."""
+    made = [SOURCE[0], bytearray(SOURCE[1]), *SOURCE[2:]]
+    patch_leader_epoch(made[1], -1)
+    assert proved(partition(SOURCE), made, map_log(SOURCE)) == ALL - HIT
+
+
 def test_what_the_map_does_not_know_leaves_the_range_before_it_unproved() -> None:
     source = log_of(10, 10, 10)
     item = partition(source, SHIFT + 31, Segment(SHIFT, 0, 10), Segment(SHIFT + 11, 10, 20))

@@ -21,7 +21,7 @@ from broker.client.security.settings import (
     TlsVersion,
     TokenEndpoint,
 )
-from monitoring.audit.locked import REDACTED, kafka_options, require_reachable
+from monitoring.audit.locked import REDACTED, kafka_options, may_log_in_often, require_reachable
 from monitoring.audit.model import FrozenLink, FrozenSite
 from monitoring.audit.protocol import REQUEST, ChildRequest
 from monitoring.errors import AuditError
@@ -178,6 +178,25 @@ def test_the_child_is_told_of_tickets_and_tokens_as_what_they_are(security: Secu
     link = FrozenLink("east-west", site, site, 0, ())
     asked = ChildRequest("run", link, "local", (), tmp_path, tmp_path / "log", "farshore audit run")
     assert REQUEST.validate_json(REQUEST.dump_json(asked)) == asked
+
+
+@pytest.mark.parametrize(
+    ("security", "may"),
+    [
+        (PLAINTEXT, True),
+        (Security(Tls(Path("ca"))), True),
+        (Security(Tls(Path("ca"), Path("own"), Path("key"), Secret(file=Path("password")))), True),
+        (Security(Tls(Path("ca"), Path("own"), Path("key"), Secret(command=("vault", "key")))), False),
+        (Security(Tls(Path("ca"), ca_password=Secret(command=("vault", "ca")))), False),
+        (Security(None, Sasl(Mechanism.PLAIN, "me", Secret(environment="PASSWORD"))), True),
+        (Security(None, Sasl(Mechanism.PLAIN, "me", Secret(command=("vault", "password")))), False),
+        (by_token(Secret(file=Path("/etc/token"))), True),
+        (by_token(TokenEndpoint("https://login.example?key=1", "me", Secret(environment="P"))), False),
+        (by_ticket(KerberosIdentity("kafka", "me", Path("/etc/keytab"))), False),
+    ],
+)
+def test_tasks_log_in_by_themselves_where_that_asks_no_program_and_no_issuer(security: Security, may: bool) -> None:
+    assert may_log_in_often(security) is may
 
 
 def test_the_child_is_told_where_secrets_stand_and_no_secret(tmp_path: Path) -> None:

@@ -9,10 +9,13 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from monitoring.audit.locked import REDACTED, redacting
 from monitoring.audit.session import (
     JAVA_OPTIONS,
     SparkSettings,
+    cause_of,
     connector_coordinates,
     forget_what_is_done,
     java_class,
@@ -87,3 +90,30 @@ def test_checkpoints_of_a_comparison_are_given_back_before_the_next(spark: Any) 
     assert kept() == 0
     assert spark.range(3).localCheckpoint().count() == 3
     del frame
+
+
+@pytest.mark.parametrize(
+    ("trace", "cause"),
+    [
+        ("[PATH_NOT_FOUND] no such path\n\nJVM stacktrace:\n\tat a.b(C.java:1)", "[PATH_NOT_FOUND] no such path"),
+        (
+            "An error occurred while calling o7.load.\n: java.io.IOException: no room\n\tat a.b(C.java:1)\n",
+            "java.io.IOException: no room",
+        ),
+        (
+            "An error occurred while calling z:a.b.\n: org.apache.spark.SparkException: aborted\n\tat a.b(C.java:1)\n"
+            "Caused by: java.lang.A: one\n\tat a.b(C.java:1)\nCaused by: java.lang.B: other\n\t... 3 more",
+            "java.lang.B: other",
+        ),
+        (
+            "An error occurred while calling z:a.b.\n: org.apache.spark.SparkException: aborted\n\tat a.b(C.java:1)\n"
+            "Caused by: org.apache.spark.api.python.PythonException: Traceback (most recent call last):\n"
+            "  File \"worker.py\", line 1, in main\n    load()\nModuleNotFoundError: No module named 'monitoring'\n\n"
+            "\tat a.b(C.java:1)\n\t... 1 more",
+            "ModuleNotFoundError: No module named 'monitoring'",
+        ),
+        ("", "RuntimeError"),
+    ],
+)
+def test_of_a_trace_its_innermost_cause_is_said(trace: str, cause: str) -> None:
+    assert cause_of(RuntimeError(trace)) == cause
