@@ -75,7 +75,7 @@ def digest_both(sites: Sites, report: Report) -> dict[Side, Any]:
     """Phase one at both sites: digests of batches where these prove a range, of records in all others."""
     proved = None
     if sites.may_stay_closed and sites.chosen is None and is_worthwhile(sites.partitions):
-        proved = _proved_if_any(sites, report)
+        proved = proved_if_any(sites, report)
     wanted = to_be_opened(sites, None if proved is None else proved.rest)
     digests = {}
     for side in Side:
@@ -86,7 +86,8 @@ def digest_both(sites: Sites, report: Report) -> dict[Side, Any]:
     return digests
 
 
-def _proved_if_any(sites: Sites, report: Report) -> Proved | None:
+def proved_if_any(sites: Sites, report: Report) -> Proved | None:
+    """As `prove_unopened`; None, with a reason in the report, where nothing is proved so."""
     for site in map(sites.site, Side):
         if not may_log_in_often(site.security):
             report(f"opening all records: at site {site.name} each task of Spark's would log in anew")

@@ -6,10 +6,11 @@ from dataclasses import replace
 
 import pytest
 
+from broker.client.security.settings import Mechanism, Sasl, Secret, Security
 from monitoring import limits
 from monitoring.audit.model import ComparablePartition, FrozenLink, FrozenSite, Segment, Span
 from monitoring.audit.phases import Sites
-from monitoring.audit.unopened import Told, beginning, is_hopeful, is_worthwhile, to_be_opened
+from monitoring.audit.unopened import Told, beginning, is_hopeful, is_worthwhile, proved_if_any, to_be_opened
 
 WIDTH = limits.AUDIT_RANGE_OFFSETS
 LARGE = limits.AUDIT_UNOPENED_BATCH_RECORDS
@@ -90,3 +91,13 @@ def test_what_batches_do_not_prove_is_opened_and_nothing_is_read_for_nothing() -
     assert to_be_opened(asked, {("t", nth): [] for nth in range(3)}) == []
     assert to_be_opened(asked, None) == [asked]
     assert to_be_opened(sites(), None) == [sites()]
+
+
+def test_where_a_site_runs_a_program_for_its_password_all_is_opened_and_that_is_said() -> None:
+    """There is no Spark here: no task is made at all."""
+    security = Security(None, Sasl(Mechanism.PLAIN, "me", Secret(command=("vault",))))
+    locked = replace(SITE, name="west", security=security)
+    steps: list[str] = []
+    asked = replace(sites(partition(9)), frozen=FrozenLink("east-west", SITE, locked, 0, ()))
+    assert proved_if_any(asked, steps.append) is None
+    assert steps == ["opening all records: at site west each task of Spark's would log in anew"]
