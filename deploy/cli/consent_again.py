@@ -21,6 +21,7 @@ from failover.journal.standing import (
     OperationStanding,
     given_up_links,
     intent_of,
+    is_behind_fence,
     told_standing,
     within,
 )
@@ -77,7 +78,8 @@ async def _plan_now(context: AppContext, log: OperationLog, sites: Sites) -> Lin
     """None of a link that is promoted by it: of that all is decided."""
     if is_promoted_by(log, (await read_entries(sites.link, sites.target, only=())).run):
         return None
-    move = await plan_or_refuse(intent_of(log), as_noted(log, sites), context.hooks())
+    waits = not is_behind_fence(log)
+    move = await plan_or_refuse(intent_of(log), as_noted(log, sites), context.hooks(), waits=waits)
     return await counted(replace(move, plan=refusing_skips(log, move.plan)), always=False)
 
 

@@ -11,8 +11,10 @@ _FOUND: Final[Mapping[str, str]] = {
     "`farshore stranded list --link {link}` counts them",
     "is_unwatched": "{source} ceased to answer before it could be seen whether records came there after the fence: "
     "`farshore stranded list --link {link}` says it, when it answers",
-    "is_source_open": "{source} answered, here or a link's worker, or something took connections in its place, and it "
-    "was not known to refuse writes: `farshore stranded list --link {link}`",
+    "is_source_open": "{source} answered, here or a link's worker, and was not known to refuse writes: "
+    "`farshore stranded list --link {link}`",
+    "closing_addresses": "something took connections at {found} and closed them; if that was {source}, it may take "
+    "writes: `farshore stranded list --link {link}`, when it answers",
     "late_commits": "groups read on at {source} after they were moved: {found}",
     "source_readers": "consumers read on at {source}, or it did not say: {found}",
     "left_partitions": "did not answer at {target}, left as they are: {found}",

@@ -33,11 +33,14 @@ def total_lines(totals: Sequence[GroupTotal], *, is_short: bool) -> Iterable[str
     """What each group reads again, and skips; where it `is_short`, of those that are many and alike in one line: of a
     lost source nobody can tell it of any.
     """
+    if not is_short:
+        yield from (f"{total.group}: {_total(total)}" for total in totals)
+        return
     alike: dict[tuple[int | None, int | None], list[GroupTotal]] = {}
     for total in totals:
         alike.setdefault((total.read_again_records, total.skipped_records), []).append(total)
     for found in alike.values():
-        if is_short and len(found) > OTHERS_SHOWN:
+        if len(found) > OTHERS_SHOWN:
             names = named([total.group for total in found], OTHERS_SHOWN)
             yield f"{counted(len(found), 'group')} ({names}): {_total(found[0])}"
         else:

@@ -6,6 +6,8 @@ from collections.abc import Iterable, Sequence
 
 from deploy.cli.tables import counted
 from failover.losses.stranded import StrandedRange
+from failover.observing.contact import SiteFinding
+from failover.observing.snapshot import Snapshot
 from failover.running.result import OperationResult
 
 OTHERS_SHOWN = 10
@@ -41,19 +43,30 @@ def open_line(result: OperationResult) -> str:
     seen = f"{result.source} answers"
     if result.seen_by:
         seen = f"{result.source} answered the worker of {_names(result.seen_by)}, though not this machine"
-    elif result.taken_at:
-        at = _names(result.taken_at)
-        return (
-            f"something takes connections at {at} and closes them, as a proxy with nobody behind it does, and a broker "
-            f"that has too many: if {result.source} lives, what clients write there from now on is only there"
-        )
     return f"{seen}, and is not known to refuse writes: what clients write there from now on is only there"
+
+
+def closing_line(addresses: Sequence[str], source: str) -> str:
+    """Of a source that is held to be dead, and at which something listens, in one line."""
+    return (
+        f"something takes connections at {_names(addresses)} and closes them, as a proxy with nobody behind it does, "
+        f"and a broker that has too many: if {source} lives, what clients write there from now on is only there"
+    )
+
+
+def closing_lines(snapshot: Snapshot) -> Iterable[str]:
+    """As `closing_line`, before it is left."""
+    addresses = [one.address for one in snapshot.evidence if one.taken]
+    if addresses and snapshot.source_finding is SiteFinding.DEAD:
+        yield closing_line(addresses, snapshot.source)
 
 
 def found_lines(result: OperationResult) -> Iterable[str]:
     """What a move found that its plan did not say, each in one line."""
     if result.is_source_open:
         yield open_line(result)
+    if result.closing_addresses:
+        yield closing_line(result.closing_addresses, result.source)
     if result.source_readers:
         yield readers_line(result)
     if result.is_loss_unconsented:

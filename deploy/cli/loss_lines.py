@@ -89,7 +89,8 @@ def _headline(total: LossTotal, source: str, alone: str) -> str:
     known += " for certain" if total.unclear_offsets and not total.offsets else ""
     known += _unclear(total) + _held(total)
     if _is_living(total):
-        return f"lost: {known}, as of {seen}. What {source} takes from then on is not among them{unseen}"
+        beyond = f"What {source} takes from then on, and what its leaders had alone, is not among them"
+        return f"lost: {known}, as of {seen}. {beyond}{unseen}"
     return (
         f"lost: {known}, and whatever was written at {source} after it was last seen ({seen}): "
         f"how much that is cannot be known from here{unseen}"

@@ -88,7 +88,7 @@ async def conditions_of(links: Sequence[Link]) -> dict[str, LinkCondition]:
 def is_asked(result: OperationResult) -> bool:
     """Whether the source is asked how links back stand there: one that is lost would be waited for. Pure."""
     is_there = result.is_source_open or result.source_role is not None or bool(result.denied_principals)
-    return result.operation is Operation.SWITCHOVER or (is_there and not (result.seen_by or result.taken_at))
+    return result.operation is Operation.SWITCHOVER or (is_there and not result.seen_by)
 
 
 def next_steps(

@@ -251,7 +251,7 @@ def _of_plan(plan: OperationPlan) -> Iterable[DrillFinding]:
     in_doubt = [] if plan.snapshot.is_map_lost else [view for view in plan.snapshot.partitions if not view.trusted]
     for view in in_doubt:
         step = "the link's mirror compares both logs where it runs"
-        if not view.is_held:  # then there is no gap to accept
+        if view.held_since_ms is None:  # then there is no gap to accept
             step += f"; where it stands still: farshore link resume --link {plan.snapshot.link} --gap "
             step += f"{shlex.quote(view.name)} --dry-run, then without --dry-run"
         text = "recreated or cut at one of the sites, or not compared since its leader went: its loss would be unknown"

@@ -127,10 +127,10 @@ class Freeze:
         except SiteRoleChanged as error:
             raise OperationUnderWay(str(error), error.hint, subject=self._link.source.name) from error
 
-    async def await_same_leaders(self, *, is_first: bool) -> None:
+    async def await_same_leaders(self, *, is_unchanged: bool) -> None:
         """By what one broker of the source tells it is drained, so where it is closed by its role all have to tell the
         same: asked before the freeze, so that nothing is closed where they do not, and behind it, so that each knows of
-        all that has records of clients. Not `is_first`: steps before this one have changed something. Raises
+        all that has records of clients. `is_unchanged`: nothing was changed so far. Raises
         NotDrained, ClientError.
         """
         if self._source is None or not self._plan.is_by_role:
@@ -139,7 +139,7 @@ class Freeze:
             await await_same_leaders(self._source, any_of(self._plan.topics or (EVERY_TOPIC,)))
         except BrokersDiffer as differ:
             text = f"{differ}, so that none of them is known to tell all that {self._link.source.name} has"
-            raise NotDrained(text + "; nothing was changed" * is_first, hint=differ.hint) from differ
+            raise NotDrained(text + "; nothing was changed" * is_unchanged, hint=differ.hint) from differ
 
     async def undo(self, because: BaseException) -> None:
         """Nothing else was changed, and is not going to be: clients write again. Raises StillFrozen

@@ -65,12 +65,20 @@ async def count_losses(
 
 async def _appended_by_now(source: Cluster, wheres: list[TopicPartition]) -> dict[TopicPartition, int]:
     """Where these logs end, of those that are told, with what no consumer is shown since followers have not got it: who
-    writes with acks=1 was told that it is there. A cluster may tell that to nobody.
+    writes with acks=1 was told that it is there. A cluster may tell that to nobody; where it only does not answer now,
+    the end is not told.
     """
     ends, appended = await both(
-        ends_told(source, wheres, IsolationLevel.READ_UNCOMMITTED), _told(appended_ends(source, wheres))
+        ends_told(source, wheres, IsolationLevel.READ_UNCOMMITTED), _asked(appended_ends(source, wheres))
     )
-    return {where: max(end, appended.get(where, end)) for where, end in ends.items()}
+    found = {}
+    for where, end in ends.items():
+        answer = appended.get(where)
+        if isinstance(answer, OffsetAndTimestamp):
+            found[where] = max(end, answer.offset)
+        elif answer is not None and not answer.retriable:
+            found[where] = end
+    return found
 
 
 async def with_stable_ends(source: Cluster, losses: Sequence[PartitionLoss]) -> tuple[PartitionLoss, ...]:
@@ -86,15 +94,17 @@ async def ends_told(
     source: Cluster, wheres: list[TopicPartition], isolation: IsolationLevel
 ) -> dict[TopicPartition, int]:
     """Where these logs end, of those that are told within COUNT_MS."""
-    return await _told(list_each_offset(source, dict.fromkeys(wheres, LATEST), isolation))
+    answers = await _asked(list_each_offset(source, dict.fromkeys(wheres, LATEST), isolation))
+    return {where: at.offset for where, at in answers.items() if not isinstance(at, ClientError)}
 
 
-async def _told(
+async def _asked(
     asked: Awaitable[Mapping[TopicPartition, OffsetAndTimestamp | ClientError]],
-) -> dict[TopicPartition, int]:
+) -> Mapping[TopicPartition, OffsetAndTimestamp | ClientError]:
+    """What is answered within COUNT_MS."""
     with suppress(ClientError, TimeoutError):
         async with timeout(COUNT_MS / 1000):
-            return {where: at.offset for where, at in (await asked).items() if not isinstance(at, ClientError)}
+            return await asked
     return {}
 
 

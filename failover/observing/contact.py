@@ -197,11 +197,14 @@ class _Call:
             await asyncio.sleep(RECONNECT_PAUSE_S)
 
     def _note(self, lost: ConnectionLost) -> None:
-        """Who spoke and broke off lives, until his host says that nobody listens there any more."""
-        self._spoke = not is_refused(lost) and (self._spoke or self._has_spoken)
+        """Who spoke and broke off lives, and who took a connection may, until the host says that nobody listens there
+        any more.
+        """
+        refused = is_refused(lost)
+        self._spoke = not refused and (self._spoke or self._has_spoken)
+        self._taken = not refused and (self._taken or not isinstance(lost, NotConnected))
         self._error, self._words = str(lost), 0
-        self._refused &= is_refused(lost)
-        self._taken |= not isinstance(lost, NotConnected)
+        self._refused &= refused
 
 
 def is_refused(lost: ConnectionLost) -> bool:
@@ -311,7 +314,8 @@ async def reach(
     except BaseExceptionGroup as errors:
         raise first_of(errors) from None
     cluster = await _enter(stack, site, living)
-    is_refused = living and not any(answer.answered for answer in answers)  # so it would be by the others, too
+    # Who does not let in is no other than those whom the mirror knew; who broke off may be.
+    is_refused = living and not any(answer.answered or answer.taken for answer in answers)
     if cluster is not None or kept_brokers is None or others is None or is_refused:
         return cluster, answers, calls
     found = _call_kept(site, calls, kept_brokers, patience) if others.cancelled() else others

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from broker.client.cluster import Cluster
 from broker.client.model import CommittedOffset, Partition, Topic
@@ -26,14 +26,14 @@ class Doubted:
     """Source partitions whose logs are in doubt (`logs`), where no offset of a group may be translated (`offsets`), and
     those of these that tell nothing of their logs (`silent`): groups go on there as with a source that is gone.
     `untold`: all that tell nothing. `held`: of the `logs` those that nothing but a hold of the link's worker puts in
-    doubt, which it takes away when it has compared them.
+    doubt, which it takes away when it has compared them, and since when (Unix ms, the worker's clock).
     """
 
     logs: frozenset[Where]
     offsets: frozenset[Where]
     silent: frozenset[Where] = frozenset()
     untold: frozenset[Where] = frozenset()
-    held: frozenset[Where] = frozenset()
+    held: Mapping[Where, int] = field(default_factory=dict)
 
     def with_untranslated(self, offsets: AbstractSet[Where]) -> Doubted:
         """`offsets`: where nothing can be translated by the maps as they were read. A link back had brought something
@@ -77,7 +77,8 @@ async def doubted(
     same = {at for at in led if is_led_by_nobody_since(entries.checkpoints.get(at), partitions[at])}
     others = entries.of_other_topics(logs.topics).keys()
     doubted_logs = frozenset((found - silent) | others | parted)
-    only_held = frozenset((held & doubted_logs) - others - parted)
+    holds = ((at, entries.holds.get(at) or entries.holds.get((at[0], None))) for at in held & doubted_logs)
+    only_held = {at: hold.at_ms for at, hold in holds if hold is not None and at not in others | parted}
     return Doubted(doubted_logs, frozenset(found - same), frozenset(silent - same), untold, only_held)
 
 

@@ -252,7 +252,7 @@ def _partitions(
                 target_end,
                 logs.starts.get(at, seen.start if seen else None),
                 trusted=not (cut or at in in_doubt.logs or (seen is not None and seen.is_another)),
-                is_held=at in in_doubt.held and not cut,
+                held_since_ms=None if cut else in_doubt.held.get(at),
                 has_local_writers=returned.is_shared(at),
                 mirrored_target_next=end.target_next if end else None,
                 returned_at_most=returned.at_most(at, unmirrored(seen, end) if source_end is None else None),

@@ -44,8 +44,10 @@ class PartitionView:
     last_mirrored: tuple[int, int] | None = None
     target_start: int | None = None
     """The first offset that the target's log still has; None: not told."""
-    is_held: bool = False
-    """Whether it is not trusted for a hold of the link's worker alone, which goes when that has compared both logs."""
+    held_since_ms: int | None = None
+    """Where it is not trusted for a hold of the link's worker alone, which goes when that has compared both logs: since
+    when, by the worker's clock.
+    """
     is_source_recreated: bool = False
     """Whether the source's topic is known to be another one, of the same name, than was mirrored."""
     ceased: Ceased | None = None

@@ -10,7 +10,7 @@ from broker.client.errors import BrokerSetAside, ClientError
 from failover.errors import GateRefused
 from failover.limits import PLANNED_AGAIN_S
 from failover.observing.contact import SiteFinding
-from failover.observing.snapshot import Snapshot
+from failover.observing.snapshot import PartitionView, Snapshot
 from failover.planning.gates import RefusalReason
 from failover.planning.plan import OperationPlan
 from failover.running.steps import Operation
@@ -70,17 +70,19 @@ class Settling:
 
     def awaits(self, plan: OperationPlan) -> bool:
         """Whether the plan is refused for no more than what the link's worker takes away in a moment: it holds what
-        lost its leader, until it has compared the log of the new one with what it mirrored. One that was not heard of
-        in as long takes nothing away.
+        lost its leader, until it has compared the log of the new one with what it mirrored. What it has held for as
+        long as a plan is made again at the most does not go by itself, or nobody is there to take it away.
         """
         seen = plan.snapshot
-        if plan.operation is not Operation.SWITCHOVER or seen.is_promoted or self.seconds >= PLANNED_AGAIN_S:
+        is_over = self._source is None or self.seconds >= PLANNED_AGAIN_S
+        if plan.operation is not Operation.SWITCHOVER or seen.is_promoted or is_over:
             return False
-        heard_at_ms = max((view.seen_at_ms for view in seen.partitions if view.seen_at_ms is not None), default=None)
-        if self._source is None or heard_at_ms is None or abs(seen.taken_at_ms - heard_at_ms) > PLANNED_AGAIN_S * 1000:
-            return False
-        in_doubt = [view.is_held for view in seen.partitions if not view.trusted]
+        in_doubt = [_is_fresh(view, seen.taken_at_ms) for view in seen.partitions if not view.trusted]
         return bool(in_doubt) and all(in_doubt) and all(one.reason in _OF_LEADERS for one in plan.refusals)
+
+
+def _is_fresh(view: PartitionView, now_ms: int) -> bool:
+    return view.held_since_ms is not None and abs(now_ms - view.held_since_ms) < PLANNED_AGAIN_S * 1000
 
 
 def is_target_in_part(seen: Snapshot) -> bool:

@@ -152,7 +152,7 @@ class _Run:
         if step is OperationStep.FREEZE:
             if self._done:  # nothing is begun for which it could not be said later
                 await self._note_done()
-            await patiently(partial(self._freeze.await_same_leaders, is_first=not self._is_any_promoted))
+            await patiently(partial(self._freeze.await_same_leaders, is_unchanged=not self._is_any_promoted))
         starting: dict[str, Any] = {"step": step.value}
         if step is OperationStep.MOVE_GROUPS:
             for link in self._live:
@@ -170,7 +170,7 @@ class _Run:
             case OperationStep.FREEZE:
                 await self._freeze.begin()
                 await patiently(self._freeze.refuse_writes)
-                await patiently(partial(self._freeze.await_same_leaders, is_first=not self._is_any_promoted))
+                await patiently(partial(self._freeze.await_same_leaders, is_unchanged=False))
             case OperationStep.DRAIN:
                 await self._drain()
             case OperationStep.FENCE:

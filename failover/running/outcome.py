@@ -79,7 +79,7 @@ def result_of(
         denied_principals=at_source.denied_principals,
         is_source_open=_is_source_open(link, at_source),
         seen_by=seen.seen_by,
-        taken_at=_taken_at(link),
+        closing_addresses=_closing_addresses(link, at_source),
         not_closed=at_source.not_closed,
         closed_at_both=at_source.closed_at_both,
         closed_for_third=at_source.closed_for_third,
@@ -103,14 +103,16 @@ def _was_closed(link: LinkRun) -> bool:
 
 
 def _is_source_open(link: LinkRun, at_source: SourceEnd) -> bool:
-    is_closed = _was_closed(link) or at_source.role is not None or bool(at_source.denied_principals)
     is_there = link.sites.source is not None and link.snapshot.is_source_there  # by the fence
-    may_live = is_there or bool(link.snapshot.seen_by) or bool(_taken_at(link))
-    return _is_failover(link) and may_live and not is_closed
+    return _is_failover(link) and (is_there or bool(link.snapshot.seen_by)) and not _is_closed(link, at_source)
 
 
-def _taken_at(link: LinkRun) -> tuple[str, ...]:
-    if link.snapshot.source_finding is not SiteFinding.DEAD:
+def _is_closed(link: LinkRun, at_source: SourceEnd) -> bool:
+    return _was_closed(link) or at_source.role is not None or bool(at_source.denied_principals)
+
+
+def _closing_addresses(link: LinkRun, at_source: SourceEnd) -> tuple[str, ...]:
+    if not _is_failover(link) or link.snapshot.source_finding is not SiteFinding.DEAD or _is_closed(link, at_source):
         return ()
     return tuple(one.address for one in link.snapshot.evidence if one.taken)
 

@@ -81,8 +81,8 @@ class OperationResult:
     is_source_open: bool = False
     seen_by: tuple[str, ...] = ()
     """Links whose workers saw the source while it was called in vain from where it was left."""
-    taken_at: tuple[str, ...] = ()
-    """Addresses of a dead source where something took connections and closed them (`BrokerAnswer.taken`)."""
+    closing_addresses: tuple[str, ...] = ()
+    """Of a dead source, where something took connections and closed them (`BrokerAnswer.taken`): it may take writes."""
     source_finding: SiteFinding = SiteFinding.DEAD
     """How the source was found at the fence: what is moved later needs the same consent to leave it."""
     source_readers: tuple[SourceReader, ...] = ()
@@ -113,6 +113,7 @@ class OperationResult:
         return any(
             (
                 *(self.stranded, self.is_unwatched, self.is_source_open, self.late_commits, self.source_readers),
+                self.closing_addresses,
                 *(self.left_partitions, self.unanswered_groups),
                 *(self.is_loss_unconsented, self.unplanned_skips, self.unplanned_read_again, self.hook_error),
             )

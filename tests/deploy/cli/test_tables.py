@@ -14,7 +14,7 @@ from deploy.cli.failover_tables import show_plan, show_result
 from deploy.cli.operation import LIST_COLUMNS
 from deploy.cli.table_layout import NAME_CHARS, column_widths
 from deploy.cli.tables import print_table
-from failover.observing.contact import SiteFinding
+from failover.observing.contact import BrokerAnswer, SiteFinding
 from failover.observing.snapshot import GroupPartitionView, GroupView, PartitionView, Snapshot
 from failover.planning.plan import OperationPlan, plan_failover, plan_switchover
 from failover.running.result import OperationResult
@@ -199,6 +199,14 @@ def test_very_many_groups_of_a_lost_source_are_told_in_few_lines_before_they_are
     assert "1,000 groups (group-0, group-1, " in told
     assert "and others): an unknown number of records read again" in told
     assert "and others (1,000 groups): they stay where they stand" in told
+
+
+def test_a_dead_source_that_takes_connections_is_said_to_before_it_is_left(capsys: pytest.CaptureFixture[str]) -> None:
+    plan = _plan_without_source(["analysts"])
+    took = BrokerAnswer("east:1", 0, 4.5, "closed by the broker", taken=True)
+    show_plan(replace(plan, snapshot=replace(plan.snapshot, evidence=(took,))))
+    told = " ".join(line.strip() for line in capsys.readouterr().err.splitlines())
+    assert "something takes connections at east:1 and closes them" in told
 
 
 def test_a_result_of_very_many_moves_says_how_many_and_shows_what_is_unlike_the_others(

@@ -109,10 +109,10 @@ async def test_a_source_is_drained_when_each_broker_knows_of_what_any_knows(
     async with freezing(tmp_path) as there:
         tell = there.told_late(TOPIC, late)
         with pytest.raises(NotDrained, match=rf"^brokers of east do not tell the same: {told}, so that .*") as differs:
-            await there.freeze.await_same_leaders(is_first=True)
+            await there.freeze.await_same_leaders(is_unchanged=True)
         assert differs.value.hint == "see `farshore cluster verify --site east`, then try again"
         tell()
-        await there.freeze.await_same_leaders(is_first=True)
+        await there.freeze.await_same_leaders(is_unchanged=True)
 
 
 async def test_who_has_not_heard_that_a_topic_was_deleted_is_waited_for(tmp_path: Path) -> None:
@@ -122,9 +122,9 @@ async def test_who_has_not_heard_that_a_topic_was_deleted_is_waited_for(tmp_path
         await until(lambda: all(TOPIC not in there.east.broker(node).view.topics for node in NODES))
         there.east.broker(LAST).view.topics[TOPIC] = gone
         with pytest.raises(NotDrained, match=rf"is known to broker {LAST}, and not to broker \d, broker \d"):
-            await there.freeze.await_same_leaders(is_first=True)
+            await there.freeze.await_same_leaders(is_unchanged=True)
         del there.east.broker(LAST).view.topics[TOPIC]
-        await there.freeze.await_same_leaders(is_first=True)
+        await there.freeze.await_same_leaders(is_unchanged=True)
 
 
 async def test_what_came_behind_the_first_question_is_not_waited_for(tmp_path: Path) -> None:
@@ -173,15 +173,15 @@ async def test_a_broker_that_died_is_let_go_when_no_other_one_names_it(tmp_path:
         await until(lambda: all(LAST not in view.brokers for view in views))
         views[0].brokers = before
         with pytest.raises(ClientError):
-            await there.freeze.await_same_leaders(is_first=True)
+            await there.freeze.await_same_leaders(is_unchanged=True)
         views[0].brokers = views[1].brokers
-        await there.freeze.await_same_leaders(is_first=True)
+        await there.freeze.await_same_leaders(is_unchanged=True)
 
 
 async def test_what_the_link_does_not_mirror_is_not_waited_for(tmp_path: Path) -> None:
     async with freezing(tmp_path) as there:
         there.told_late("other", _unknown)
-        await there.freeze.await_same_leaders(is_first=True)
+        await there.freeze.await_same_leaders(is_unchanged=True)
 
 
 async def test_who_names_the_coordinator_of_before_is_waited_for(tmp_path: Path) -> None:
@@ -189,9 +189,9 @@ async def test_who_names_the_coordinator_of_before_is_waited_for(tmp_path: Path)
     async with freezing(tmp_path) as there:
         tell = there.told_late(OFFSETS_TOPIC, _led_by_another)
         with pytest.raises(NotDrained, match=f"broker {LAST} names a leader of before for {OFFSETS_TOPIC}:0"):
-            await there.freeze.await_same_leaders(is_first=True)
+            await there.freeze.await_same_leaders(is_unchanged=True)
         tell()
-        await there.freeze.await_same_leaders(is_first=True)
+        await there.freeze.await_same_leaders(is_unchanged=True)
 
 
 async def test_a_switchover_from_brokers_that_differ_closes_nothing(tmp_path: Path) -> None:

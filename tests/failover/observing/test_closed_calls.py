@@ -95,6 +95,21 @@ async def test_who_breaks_off_amid_a_login_lives_until_its_host_refuses(tmp_path
     assert (answer.answered, answer.may_live, answer.taken) == (False, True, True)
 
 
+async def test_who_closed_once_and_whose_host_refuses_since_took_nothing(unused_tcp_port: int) -> None:
+    """A broker that dies as it is called was told of as a proxy that takes connections still."""
+
+    async def serve(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.close()
+        server.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", unused_tcp_port)
+    async with AsyncExitStack() as stack:
+        site = Site("east", f"127.0.0.1:{unused_tcp_port}")
+        _, _, calls = await reach(stack, site, now_ms, patience=Patience(math.inf, 300))
+        assert await calls.heard_since() == ()
+        assert [(one.taken, one.may_live) for one in calls.so_far] == [(False, False)]
+
+
 async def test_a_host_that_refused_and_then_lets_somebody_listen_is_not_known_to_refuse(unused_tcp_port: int) -> None:
     """Nothing was said since, and that it was dead from the first call on stood in the statement of loss."""
     async with AsyncExitStack() as stack:

@@ -8,7 +8,7 @@ import pytest
 
 from broker.client.cluster import Cluster
 from broker.client.site import Site
-from failover.observing.contact import SiteFinding
+from failover.observing.contact import BrokerAnswer, SiteFinding
 from failover.observing.sites import Sites
 from failover.observing.snapshot import Snapshot
 from failover.planning.plan import plan_failover
@@ -43,3 +43,20 @@ async def test_a_source_that_answered_the_plan_is_told_as_it_was_at_the_fence(
     run.snapshot = replace(ALIVE, source_finding=found, seen_by=seen_by)
     result = result_of("failover-1", run, (), 1.0, SourceEnd(None, (), "", "", (), ()))
     assert (result.source_finding, result.seen_by, result.is_source_open) == (found, seen_by, is_open)
+
+
+@pytest.mark.parametrize(("found", "addresses"), [(SiteFinding.DEAD, ("east:1",)), (SiteFinding.PARTLY_THERE, ())])
+async def test_a_dead_source_whose_addresses_take_connections_is_a_finding(
+    found: SiteFinding, addresses: tuple[str, ...]
+) -> None:
+    """A proxy with nobody behind it, or a broker that has too many: then it takes writes."""
+
+    async def renew() -> None: ...
+
+    plan = plan_failover(ALIVE, allow_data_loss=True, even_if_source_answers=True)
+    run = LinkRun(LinkMove(plan, Sites(LINK, None, Cluster(LINK.target), (), now_ms)), "o", 1.0, plan.freezing, renew)
+    evidence = (BrokerAnswer("east:1", 0, 4.5, "closed", taken=True), BrokerAnswer("east:2", 0, 4.5, "refused"))
+    run.snapshot = replace(ALIVE, source_finding=found, evidence=evidence)
+    result = result_of("o", run, (), 1.0, SourceEnd(None, (), "", "", (), ()))
+    assert (result.closing_addresses, result.is_source_open) == (addresses, False)
+    assert result.has_findings == bool(addresses)
