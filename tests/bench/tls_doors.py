@@ -59,7 +59,9 @@ class TwoDoorsKafka(LockedKafkaServer):
         mine = super().properties()
         kept = {key: value for key, value in mine.items() if "reauth" not in key and "oauthbearer" not in key}
         logins = {key: str(MECHANISM) for key in kept if key.endswith("sasl.enabled.mechanisms")}
-        return kept | logins
+        module = f"{MECHANISM.lower()}.sasl.jaas.config"
+        # The door for certificates and tokens, which nobody enters here, would not open without a module.
+        return kept | logins | {f"listener.name.both.{module}": kept[f"listener.name.locked.{module}"]}
 
     def site(self, protocol: Protocol) -> Site:
         return Site(self.folder.name, self.bootstrap) if protocol == "PLAINTEXT" else self.locked_site()
