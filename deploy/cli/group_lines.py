@@ -34,7 +34,7 @@ def total_lines(totals: Sequence[GroupTotal], *, is_short: bool) -> Iterable[str
     lost source nobody can tell it of any.
     """
     if not is_short:
-        yield from (f"{total.group}: {_total(total)}" for total in totals)
+        yield from map(_group_line, totals)
         return
     alike: dict[tuple[int | None, int | None], list[GroupTotal]] = {}
     for total in totals:
@@ -44,7 +44,7 @@ def total_lines(totals: Sequence[GroupTotal], *, is_short: bool) -> Iterable[str
             names = named([total.group for total in found], OTHERS_SHOWN)
             yield f"{counted(len(found), 'group')} ({names}): {_total(found[0])}"
         else:
-            yield from (f"{total.group}: {_total(total)}" for total in found)
+            yield from map(_group_line, found)
 
 
 def place_lines(moves: Sequence[GroupMove], target: str, *, is_short: bool) -> Iterable[str]:
@@ -100,6 +100,10 @@ def unlike_others(moves: Sequence[GroupMove]) -> list[GroupMove]:
     if len(moves) <= MOVES_SHOWN:
         return list(moves)
     return [move for move in moves if (move.read_again_records, move.skipped_records) != (0, 0)]
+
+
+def _group_line(total: GroupTotal) -> str:
+    return f"{total.group}: {_total(total)}"
 
 
 def _total(total: GroupTotal) -> str:

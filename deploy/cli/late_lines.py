@@ -6,7 +6,6 @@ from collections.abc import Iterable, Sequence
 
 from deploy.cli.tables import counted
 from failover.losses.stranded import StrandedRange
-from failover.observing.contact import SiteFinding
 from failover.observing.snapshot import Snapshot
 from failover.running.result import OperationResult
 
@@ -56,9 +55,8 @@ def closing_line(addresses: Sequence[str], source: str) -> str:
 
 def closing_lines(snapshot: Snapshot) -> Iterable[str]:
     """As `closing_line`, before it is left."""
-    addresses = [one.address for one in snapshot.evidence if one.taken]
-    if addresses and snapshot.source_finding is SiteFinding.DEAD:
-        yield closing_line(addresses, snapshot.source)
+    if snapshot.closing_addresses:
+        yield closing_line(snapshot.closing_addresses, snapshot.source)
 
 
 def found_lines(result: OperationResult) -> Iterable[str]:
@@ -144,11 +142,10 @@ def read_on_line(result: OperationResult) -> str:
 def not_compared_line(result: OperationResult) -> str:
     """Of which partitions a switchover compared no record, in one line: the last was gone, or there never was one."""
     names = result.not_compared_partitions
-    shown = ", ".join(names[:OTHERS_SHOWN]) + (", ..." if len(names) > OTHERS_SHOWN else "")
     return (
         f"{counted(len(names), 'partition')} verified by offsets, which is as much as can be compared there, and no "
         f"finding: there never was a record, or the last mirrored one is gone at a site, or nobody can say where "
-        f"exactly it is: {shown}"
+        f"exactly it is: {_names(names)}"
     )
 
 

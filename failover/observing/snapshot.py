@@ -255,6 +255,12 @@ class Snapshot:
         return tuple(answer.address for answer in self.evidence if not answer.may_live)
 
     @property
+    def closing_addresses(self) -> tuple[str, ...]:
+        """Of a dead source, where something took connections and closed them."""
+        is_dead = self.source_finding is SiteFinding.DEAD
+        return tuple(answer.address for answer in self.evidence if answer.taken and is_dead)
+
+    @property
     def missing_groups(self) -> tuple[str, ...]:
         """The groups that were asked for by name and have no offset in a mirrored topic at a site that answers."""
         there = {group.group for group in self.groups}

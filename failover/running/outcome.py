@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 from broker.wire.site_role import SiteStanding
 from failover.losses.statements import PartitionLoss, total_loss
-from failover.observing.contact import SiteFinding
 from failover.planning.moves import MoveKind, group_totals
 from failover.planning.unplanned import unplanned_read_again, unplanned_skips
 from failover.running.link_run import LinkRun
@@ -112,9 +111,7 @@ def _is_closed(link: LinkRun, at_source: SourceEnd) -> bool:
 
 
 def _closing_addresses(link: LinkRun, at_source: SourceEnd) -> tuple[str, ...]:
-    if not _is_failover(link) or link.snapshot.source_finding is not SiteFinding.DEAD or _is_closed(link, at_source):
-        return ()
-    return tuple(one.address for one in link.snapshot.evidence if one.taken)
+    return link.snapshot.closing_addresses if _is_failover(link) and not _is_closed(link, at_source) else ()
 
 
 def _is_loss_unconsented(link: LinkRun, losses: tuple[PartitionLoss, ...]) -> bool:
