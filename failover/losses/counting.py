@@ -81,13 +81,16 @@ async def _appended_by_now(source: Cluster, wheres: list[TopicPartition]) -> dic
     return found
 
 
-async def with_stable_ends(source: Cluster, losses: Sequence[PartitionLoss]) -> tuple[PartitionLoss, ...]:
-    """The statements, uncounted, with what is behind the start of an open transaction told apart."""
+async def with_present_ends(source: Cluster, losses: Sequence[PartitionLoss]) -> tuple[PartitionLoss, ...]:
+    """The statements, uncounted, with what is behind the start of an open transaction told apart, and exact where the
+    source has no more by now, not even what its followers have not got.
+    """
     told = {TopicPartition(one.topic, one.partition): one for one in losses}
-    asked = [at for at, one in told.items() if one.offsets and one.certainty is Certainty.EXACT]
-    stable = await ends_told(source, asked, IsolationLevel.READ_COMMITTED) if asked else {}
-    told |= {at: with_stable_end(told[at], stable.get(at)) for at in asked}
-    return tuple(told.values())
+    exact = [at for at, one in told.items() if one.certainty is Certainty.EXACT]
+    asked = [at for at in exact if told[at].offsets]
+    stable, ends = await both(ends_told(source, asked, IsolationLevel.READ_COMMITTED), _appended_by_now(source, exact))
+    stated = {at: with_stable_end(one, stable.get(at)) if at in asked else one for at, one in told.items()}
+    return tuple(with_end(one, ends.get(at)) for at, one in stated.items())
 
 
 async def ends_told(

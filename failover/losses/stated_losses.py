@@ -11,13 +11,16 @@ from broker.client.errors import ClientError
 from broker.client.offsets import log_spans
 from broker.wire.vocabulary import IsolationLevel, TopicPartition
 from failover.limits import BORN_ROUNDS, COUNT_MS
-from failover.losses.counting import count_losses, ends_told, with_edges, with_stable_ends
+from failover.losses.counting import count_losses, ends_told, with_edges, with_present_ends
 from failover.losses.lacked_of import with_lacked
 from failover.losses.statements import Certainty, PartitionLoss, state_loss, with_end, with_returns
 from failover.losses.stranded import carried_counter, source_partitions
 from failover.observing.sites import Sites
 from failover.observing.snapshot import PartitionView, Snapshot
+from failover.planning.gates import GateRefusal, RefusalReason
+from failover.planning.plan import OperationPlan, losing
 from failover.running.link_run import LinkMove
+from failover.running.steps import Operation
 from mirror.api import CarriedCounter
 
 
@@ -51,9 +54,9 @@ def _with_end(view: PartitionView, end: int | None) -> PartitionView:
 
 async def _of_source(sites: Sites, snapshot: Snapshot) -> tuple[PartitionLoss, ...]:
     """What was not mirrored."""
-    losses = tuple(state_loss(view, snapshot.taken_at_ms) for view in snapshot.partitions)
+    gone, losses = _stated(snapshot)
     if sites.source is None:
-        return losses
+        return (*gone, *losses)
     returned = {TopicPartition(view.topic, view.partition): view.returned_at_most for view in snapshot.partitions}
     shared = {where for where, at_most in returned.items() if at_most != 0}
     carried = None
@@ -61,24 +64,45 @@ async def _of_source(sites: Sites, snapshot: Snapshot) -> tuple[PartitionLoss, .
         carried = await _carried(sites)
     counted = await count_losses(sites.source, losses, shared, carried)
     counted = tuple(with_returns(loss, returned[TopicPartition(loss.topic, loss.partition)]) for loss in counted)
-    counted = await _with_born(sites, counted)
+    counted = await _with_born(sites, counted, gone)
     dated = [loss for loss in counted if loss.records != 0 and loss.certainty is Certainty.EXACT]
     edges = {(loss.topic, loss.partition): loss for loss in await with_edges(sites.source, dated)}
     return tuple(edges.get((loss.topic, loss.partition), loss) for loss in counted)
 
 
+def _stated(snapshot: Snapshot) -> tuple[list[PartitionLoss], list[PartitionLoss]]:
+    """Of offsets alone: of what a source that tells all has no more, where nothing can come; and of all else. Pure."""
+    gone: list[PartitionLoss] = []
+    there: list[PartitionLoss] = []
+    for view in snapshot.partitions:
+        (gone if view.is_gone_at_source else there).append(state_loss(view, snapshot.taken_at_ms))
+    return gone, there
+
+
 async def counted(move: LinkMove, *, always: bool) -> LinkMove:
     """With its losses counted: `always`, or where offsets would say too much. Else they are of offsets alone, and what
-    is behind the start of a transaction that is open at the source is told apart all the same.
+    is behind the start of a transaction that is open at the source is told apart all the same. A failover that nobody
+    let lose anything is refused, or not, for what is stated then.
     """
     sites, plan = move.sites, move.plan
-    if always or says_too_much(plan.losses, plan.snapshot):
-        return replace(move, plan=replace(plan, losses=await stated_losses(sites, plan.snapshot)))
-    if sites.source is None:
+    asks_consent = plan.operation is Operation.FAILOVER and not plan.allows_data_loss
+    says_offsets = asks_consent and any(loss.offsets for loss in plan.losses)
+    if always or says_offsets or says_too_much(plan.losses, plan.snapshot):
+        stated = await stated_losses(sites, plan.snapshot)
+    elif sites.source is None:
         return move
-    losses = [state_loss(view, plan.snapshot.taken_at_ms) for view in plan.snapshot.partitions]
-    stated = with_lacked(await with_stable_ends(sites.source, losses), plan.snapshot.lacked)
-    return replace(move, plan=replace(plan, losses=stated))
+    else:
+        gone, losses = _stated(plan.snapshot)
+        present = await with_present_ends(sites.source, losses)
+        stated = with_lacked((*gone, *present), plan.snapshot.lacked)
+    plan = replace(plan, losses=stated)
+    return replace(move, plan=replace(plan, refusals=_judged(plan)) if asks_consent else plan)
+
+
+def _judged(plan: OperationPlan) -> tuple[GateRefusal, ...]:
+    """Its refusals, by what its losses say now."""
+    others = [one for one in plan.refusals if one.reason is not RefusalReason.DATA_LOSS_NOT_ALLOWED]
+    return (*others, *losing(plan.snapshot, plan.losses))
 
 
 def says_too_much(losses: Iterable[PartitionLoss], snapshot: Snapshot) -> bool:
@@ -98,9 +122,11 @@ async def _carried(sites: Sites) -> CarriedCounter | None:
     return None
 
 
-async def _with_born(sites: Sites, counted: Sequence[PartitionLoss]) -> tuple[PartitionLoss, ...]:
-    """What was born is found behind the count of all else, so that nothing can come in between unseen. Where the source
-    does not say what it has, nothing is exact.
+async def _with_born(
+    sites: Sites, counted: Sequence[PartitionLoss], gone: Sequence[PartitionLoss]
+) -> tuple[PartitionLoss, ...]:
+    """What was born is found behind the count of all else, so that nothing can come in between unseen; so is what was
+    `gone`, and made anew. Where the source does not say what it has, nothing is exact.
     """
     source, found = sites.source, list(counted)
     for _ in range(BORN_ROUNDS):
@@ -111,13 +137,14 @@ async def _with_born(sites: Sites, counted: Sequence[PartitionLoss]) -> tuple[Pa
                 async with timeout(COUNT_MS / 1000):
                     born = [at for at in await source_partitions(sites.link, source) if at not in known]
         if source is None or born is None:
-            return tuple(with_end(loss, None) for loss in found)
+            return tuple(with_end(loss, None) for loss in (*gone, *found))
+        gone = [loss for loss in gone if TopicPartition(loss.topic, loss.partition) not in born]
         if not born:
-            return tuple(found)
+            return (*gone, *found)
         stated = await _stated_born(sites, born)
         carried = await _carried(sites)
         found += (with_returns(loss, None) for loss in await count_losses(source, stated, born, carried))
-    return tuple(with_end(loss, None) for loss in found)  # they come faster than they are counted
+    return tuple(with_end(loss, None) for loss in (*gone, *found))  # they come faster than they are counted
 
 
 async def _stated_born(sites: Sites, born: Iterable[TopicPartition]) -> list[PartitionLoss]:

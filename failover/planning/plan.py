@@ -191,8 +191,8 @@ def plan_failover(
         refusals.append(GateRefusal(said, snapshot.source))
     if said := None if even_if_source_partly_there else _THERE_IN_PART.get(snapshot.source_finding):
         refusals.append(GateRefusal(said, snapshot.source, _seen_from(snapshot)))
-    if not allow_data_loss and not all(loss.is_none for loss in losses):
-        refusals.append(GateRefusal(RefusalReason.DATA_LOSS_NOT_ALLOWED, snapshot.source))
+    if not allow_data_loss:
+        refusals += losing(snapshot, losses)
     if not allow_data_loss:
         refusals += _lacking(snapshot, lacks)
     return OperationPlan(
@@ -220,6 +220,12 @@ def plan_failover(
         allows_data_loss=allow_data_loss,
         lacks=lacks,
     )
+
+
+def losing(snapshot: Snapshot, losses: Iterable[PartitionLoss]) -> Iterable[GateRefusal]:
+    """Why a failover does not begin that nobody let lose anything."""
+    if not all(loss.is_none for loss in losses):
+        yield GateRefusal(RefusalReason.DATA_LOSS_NOT_ALLOWED, snapshot.source)
 
 
 def _closed_at_target(snapshot: Snapshot, freezing: Freezing) -> Iterable[GateRefusal]:

@@ -47,6 +47,7 @@ from failover.journal.standing import (
 )
 from failover.journal.values import Event, OperationLog, check_not_gone_back
 from failover.limits import DRAIN_POLL_S, LEASE_S, OPERATIONS_KEPT, UNHEARD_S
+from failover.losses.stated_losses import counted
 from failover.observing.contact import SiteFinding
 from failover.observing.sites import Sites, Watch
 from failover.planning.declared import check_declared, declared
@@ -309,7 +310,7 @@ async def move_again(log: OperationLog, intent: Intent, sites: Sites, hooks: Hoo
     freezing = replace(freezing, before=role_before(log), source_denials=denials)
     move = replace(move, plan=replace(move.plan, freezing=freezing), consented=consented_moves(log, name))
     if not is_moved:  # or let run since by hand: what was done behind that fence is done behind the next one
-        return replace(move, plan=refusing_skips(log, move.plan))
+        return await counted(replace(move, plan=refusing_skips(log, move.plan)), always=False)
     move = replace(move, verified=verified_offsets(log).get(name))
     made = done_moves(log, OperationStep.MOVE_GROUPS)
     if name in made:
