@@ -216,10 +216,9 @@ class LinkRun:
         assert self._fenced is not None, "each run fences the link before"
         target = self.sites.target
         kept = KeptGroups(self.sites, self._fenced.log)
-        known = await kept.read()
         commits = committing(target, self.sites.link, self._fenced)
         due = tuple(move for move in self.moves if not self._move.are_moved or move.group in self.uncommitted)
-        made = await move_groups(target, due, known, kept.write, commits, self.sites.now_ms())
+        made = await move_groups(target, due, kept.read, kept.write, commits, self.sites.now_ms())
         by_place = {(move.group, move.place): move for move in made.moves}
         self.moves = tuple(by_place.get((move.group, move.place), move) for move in self.moves)
         self.uncommitted = made.uncommitted

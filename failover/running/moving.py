@@ -8,11 +8,11 @@ another machine has fenced the link, what this one staged is taken back, and it 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Protocol
+from typing import Any, Protocol
 
 from broker.base.time_limits import timeout
 from broker.client.cluster import Cluster
@@ -53,6 +53,8 @@ from mirror.api import (
     with_entries,
 )
 
+Read = Callable[[], Coroutine[Any, Any, GroupSyncs]]
+"""What the link's state says of groups."""
 Write = Callable[[Sequence[Change]], Awaitable[None]]
 """Writes to the link's state, and returns when it is acknowledged; refused where somebody took the link over."""
 
@@ -239,7 +241,7 @@ class MadeMoves:
 async def move_groups(
     target: Cluster,
     moves: tuple[GroupMove, ...],
-    known: GroupSyncs,
+    read: Read,
     write: Write,
     commits: Committing,
     now_ms: int,
@@ -247,11 +249,12 @@ async def move_groups(
     """Commit each group's offsets at the target: one that was killed may have made the moves before, and applications
     read on from there.
 
-    `known`: what the link's state says of groups. Raises ClientError, where it is not known which were committed, and
-    what `write` raises; where the first writing does nothing was committed.
+    Raises ClientError, where it is not known which were committed, and what `read` and `write` raise; where the first
+    writing does nothing was committed.
     """
     groups = sorted({move.group for move in moves if move.commits})
-    found, _ = await both(committed_offsets_of_groups(target, groups), commits.look(groups))
+    asked = both(committed_offsets_of_groups(target, groups), commits.look(groups))
+    known, (found, _) = await both(read(), asked)  # over a distance a round trip less
     stand, untold = split_failures(found)
     made: list[GroupMove] = []
     by_group: dict[str, dict[TopicPartition, CommittedOffset]] = {}
@@ -271,7 +274,8 @@ async def move_groups(
     done = {group: of_group for group, of_group in pairs.items() if group not in ended.failures}
     behind: list[Change] = [*moved_groups(with_entries(known, ahead), done, now_ms, is_done=True)]
     behind += _taken_back(known, (entry.group for entry in ahead), ended)
-    await both(_until_counted(commits), _note(write, behind or [known.times]))
+    if due or behind:
+        await both(_until_counted(commits), _note(write, behind or [known.times]))
     return MadeMoves(tuple(made), frozenset({*ended.failures, *untold}))
 
 

@@ -156,6 +156,9 @@ async def test_a_thousand_groups_are_moved_in_a_few_round_trips() -> None:
     west = GroupSite(leaders=[0, 1] * 25)
     written: list[Sequence[Change]] = []
 
+    async def read() -> GroupSyncs:
+        return GroupSyncs()
+
     async def write(changes: Sequence[Change]) -> None:
         written.append(changes)
 
@@ -164,7 +167,7 @@ async def test_a_thousand_groups_are_moved_in_a_few_round_trips() -> None:
         link = Link("l", replace(site, name="east"), site, ("t",), groups=(".*",))
         writer = await fence_groups(target, link)  # as the promotion did
         west.waves = 0
-        made = await move_groups(target, moves, GroupSyncs(), write, FencedCommits(target, link, writer), 0)
+        made = await move_groups(target, moves, read, write, FencedCommits(target, link, writer), 0)
         assert made == MadeMoves(moves, frozenset())
     assert [len(changes) for changes in written] == [GROUPS, 1]
     assert west.offsets == {f"g{number}": {where: CommittedOffset(6)} for number, where in enumerate(places)}

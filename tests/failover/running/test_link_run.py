@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -15,7 +16,7 @@ from broker.wire.errors import ErrorCode
 from broker.wire.vocabulary import TopicPartition
 from failover.errors import TakenOver
 from failover.planning.moves import GroupMove, MoveKind
-from failover.running.moving import Committing, FencedCommits, UnfencedCommits, move_groups
+from failover.running.moving import Committing, FencedCommits, Read, UnfencedCommits, move_groups
 from mirror.errors import LinkFenced
 from mirror.link import Link
 from mirror.offsets.group_entries import GroupSync, GroupSyncs, VoidGroup, Written
@@ -40,6 +41,15 @@ NOTHING = GroupSyncs()
 LIMITS = ClientLimits(retry_backoff_max_ms=100, retry_timeout_ms=500, partition_patience_ms=300)
 
 
+def told(known: GroupSyncs) -> Read:
+    """By a state that says this."""
+
+    async def read() -> GroupSyncs:
+        return known
+
+    return read
+
+
 def committing(target: Cluster, *, is_fenced: bool) -> Committing:
     link = Link("l", Site("east", "nowhere:1"), target.site, ("flights",), groups=(".*",))
     return FencedCommits(target, link, None) if is_fenced else UnfencedCommits(target)
@@ -60,7 +70,7 @@ async def moved(
             written.append(of_groups)
 
     async with serving(site, "west") as at, Cluster(at, limits=LIMITS) as target:
-        made = await move_groups(target, moves, known, write, committing(target, is_fenced=is_fenced), now_ms())
+        made = await move_groups(target, moves, told(known), write, committing(target, is_fenced=is_fenced), now_ms())
     assert made.uncommitted == site.commit_errors.keys()
     return written
 
@@ -125,7 +135,7 @@ async def test_of_a_link_that_somebody_took_over_no_group_is_moved() -> None:
     site = GroupSite()
     async with serving(site, "west") as at, Cluster(at, limits=LIMITS) as target:
         with pytest.raises(LinkFenced):
-            await move_groups(target, MOVES, NOTHING, write, committing(target, is_fenced=True), now_ms())
+            await move_groups(target, MOVES, told(NOTHING), write, committing(target, is_fenced=True), now_ms())
     assert not site.offsets
 
 
@@ -146,7 +156,7 @@ async def test_the_state_that_is_silent_behind_the_commits_holds_up_nobody(
             await asyncio.Event().wait()
 
     async with serving(site, "west") as at, Cluster(at, limits=LIMITS) as target:
-        moving = move_groups(target, MOVES, NOTHING, write, committing(target, is_fenced=True), now_ms())
+        moving = move_groups(target, MOVES, told(NOTHING), write, committing(target, is_fenced=True), now_ms())
         async with asyncio.timeout(60):
             if is_taken_over:
                 with pytest.raises(TakenOver):
@@ -154,3 +164,18 @@ async def test_the_state_that_is_silent_behind_the_commits_holds_up_nobody(
             else:
                 assert (await moving).moves == MOVES
     assert site.offsets == MOVED
+
+
+@pytest.mark.parametrize("kind", [MoveKind.KEPT, MoveKind.TRANSLATED])
+async def test_where_nothing_is_committed_the_state_is_written_to_once(kind: MoveKind) -> None:
+    """That says whose the link is. Over a distance a second time was a round trip more that applications waited."""
+    written = 0
+
+    async def write(_entries: Sequence[Change]) -> None:
+        nonlocal written
+        written += 1
+
+    moves = tuple(replace(move, kind=kind) for move in MOVES)
+    async with serving(GroupSite(), "west") as at, Cluster(at, limits=LIMITS) as target:
+        await move_groups(target, moves, told(NOTHING), write, committing(target, is_fenced=True), now_ms())
+    assert (written == 1) is (kind is MoveKind.KEPT)
