@@ -31,6 +31,9 @@ VISITED_AT_ONCE_BYTES: Final = 512 * 1024
 """Of a scanned log: 10 ms, where each record of it is opened."""
 EMPTY_ANSWERS_MAX: Final = 2
 """So often a leader may have nothing to give before its log's end, until that counts as: there is nothing."""
+UNSHOWN_WAIT_S: Final = 2.0
+"""How long what a leader has, and nobody is shown, has time to be shown: followers that keep up need milliseconds."""
+UNSHOWN_POLL_S: Final = 0.05
 
 assert SCAN_PARTITION_MAX_BYTES <= SCAN_MAX_BYTES
 assert GROUPS_PER_REQUEST <= NAMED_OFFSETS_PER_REQUEST

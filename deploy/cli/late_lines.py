@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from deploy.cli.tables import counted
-from failover.losses.stranded import StrandedRange
+from failover.losses.stranded import StrandedRange, unshown_of
 from failover.observing.snapshot import Snapshot
+from failover.observing.unshown import told_unshown
 from failover.running.result import OperationResult
 
 OTHERS_SHOWN = 10
@@ -20,9 +21,19 @@ def stranded_line(result: OperationResult) -> str:
     places = ", ".join(f"{one.topic}-{one.partition} [{one.first_offset}, {one.end_offset})" for one in result.stranded)
     said = f"{told} came to {result.source} after the fence, and are only there: {places}"
     opened = [f"{one.topic}-{one.partition} from {one.open_from_offset}" for one in result.stranded if _is_open(one)]
-    if not opened:
-        return said
-    return f"{said}; in a transaction that has not ended, and may still be committed: {', '.join(opened)}"
+    if opened:
+        said += f"; in a transaction that has not ended, and may still be committed: {', '.join(opened)}"
+    unshown = unshown_of(result.stranded)
+    return f"{said}; {told_unshown(unshown)}" if unshown else said
+
+
+def until_counted(result: OperationResult) -> Iterable[str]:
+    """What is to be done before all of it can be counted."""
+    then = "`farshore stranded list` counts what"
+    if any(_is_open(one) for one in result.stranded):
+        yield f"end the transactions that are open at {result.source}: {then} they have only then"
+    if unshown_of(result.stranded):
+        yield f"bring back the brokers of {result.source}, or see why they lag: {then} nobody is shown only then"
 
 
 def _is_open(stranded: StrandedRange) -> bool:

@@ -14,6 +14,7 @@ from broker.base.errors import FarshoreError
 from broker.client.cluster import Cluster
 from broker.client.fanout import both
 from broker.client.topics import list_topics
+from deploy.cli.late_lines import until_counted
 from deploy.cli.left_lines import groups_not_moved, groups_to_move, groups_unknown, unknown_moves
 from deploy.cli.tables import counted
 from deploy.cli.terminal import AppContext
@@ -155,9 +156,7 @@ def _starting(result: OperationResult, link: Link, staying: Sequence[str], *, is
     if result.stranded or result.is_source_open:
         what = f"stop what writes at {here}: it would bring more of what is only there, behind what the mirror carried"
         yield NextStep(what)
-    if any(one.open_from_offset is not None for one in result.stranded):
-        what = f"end the transactions that are open at {here}: `farshore stranded list` counts what they have only then"
-        yield NextStep(what, f"farshore stranded list --link {link.name}")
+    yield from (NextStep(what, f"farshore stranded list --link {link.name}") for what in until_counted(result))
     if result.source_readers:
         yield NextStep(f"stop what reads at {here}")
     if result.late_commits:

@@ -9,8 +9,10 @@ from dataclasses import dataclass, replace
 from broker.base.time_limits import timeout
 from broker.client.cluster import Cluster
 from broker.client.errors import ClientError
+from broker.client.limits import UNSHOWN_WAIT_S
 from broker.client.offsets import log_end_offsets
 from broker.client.topics import list_topics
+from broker.client.unshown import log_ends
 from broker.wire.errors import WireError
 from broker.wire.vocabulary import IsolationLevel, TopicPartition
 from failover.limits import COUNT_MS
@@ -23,7 +25,9 @@ class StrandedRange:
     """Offsets [first_offset, end_offset) of the source, and the committed records in them, counted by reading.
 
     None: they could not be counted, or a transaction is open there, or nobody can say where some of them came from.
-    `open_from_offset`: where such a transaction begins, which may still be committed; None: there is none.
+    `open_from_offset`: where such a transaction begins, which may still be committed; None: there is none. Not
+    `is_shown`: the leader has them, and not all replicas in sync, or fewer than min.insync.replicas: what they are
+    nobody is shown, though who wrote them with acks=1 was told that they are kept.
     """
 
     topic: str
@@ -32,13 +36,20 @@ class StrandedRange:
     end_offset: int
     records: int | None
     open_from_offset: int | None = None
+    is_shown: bool = True
+
+
+def unshown_of(ranges: Iterable[StrandedRange]) -> dict[TopicPartition, int]:
+    """By partition from which offset on nobody is shown what is there."""
+    return {TopicPartition(one.topic, one.partition): one.first_offset for one in ranges if not one.is_shown}
 
 
 async def stranded_ranges(link: Link, source: Cluster, target: Cluster, fenced: Snapshot) -> tuple[StrandedRange, ...]:
     """What the source has beyond what was mirrored at the fence, in partitions that were born since, too.
 
     Records that came from the target, by a link back say, do not count: it has them. Nor do those of which somebody
-    said that they stay there. Raises ClientError.
+    said that they stay there. What nobody is shown, though it has had the time for it, is a range of its own. Raises
+    ClientError.
     """
     mirrored = {
         TopicPartition(view.topic, view.partition): view.mirrored_source_next or 0 for view in fenced.partitions
@@ -49,17 +60,20 @@ async def stranded_ranges(link: Link, source: Cluster, target: Cluster, fenced: 
         if gap.source_from <= mirrored.get(where, 0):
             mirrored[where] = max(mirrored.get(where, 0), gap.source_to)
     wanted = await source_partitions(link, source, entries.mirrored_topics())
-    ends = await log_end_offsets(source, wanted)
+    ends = await log_ends(source, wanted, UNSHOWN_WAIT_S)
     stable = await log_end_offsets(source, wanted, IsolationLevel.READ_COMMITTED)
-    grown = [
-        StrandedRange(*where, mirrored.get(where, 0), end, None)
-        for where, end in sorted(ends.items())
-        if end > mirrored.get(where, 0)
-    ]
-    if not grown:
-        return ()
-    counted = await _counted(await carried_counter(link, source, target), grown, stable)
-    return tuple(stranded for stranded in counted if stranded.records != 0)
+    grown, unshown = [], []
+    for where, end in sorted(ends.items()):
+        if isinstance(end, ClientError):
+            raise end
+        begins = mirrored.get(where, 0)
+        if end.shown > begins:
+            grown.append(StrandedRange(*where, begins, end.shown, None))
+        if end.appended > max(begins, end.shown):
+            unshown.append(StrandedRange(*where, max(begins, end.shown), end.appended, None, is_shown=False))
+    counted = await _counted(await carried_counter(link, source, target), grown, stable) if grown else []
+    found = [stranded for stranded in counted if stranded.records != 0]
+    return tuple(sorted([*found, *unshown], key=lambda one: (one.topic, one.partition, one.first_offset)))
 
 
 async def source_partitions(link: Link, source: Cluster, known: Iterable[str] = ()) -> list[TopicPartition]:

@@ -21,10 +21,11 @@ from failover.errors import NotDrained, OffsetsPending
 from failover.freezing.choice import UNFROZEN, Freezing
 from failover.limits import DRAIN_POLL_S, QUIET_S
 from failover.losses.statements import Certainty, LossTotal, state_loss, total_loss
-from failover.losses.stranded import stranded_ranges
+from failover.losses.stranded import StrandedRange, stranded_ranges, unshown_of
 from failover.observing.open_transactions import Holding, open_transactions
 from failover.observing.sites import DrainStands, Sites
 from failover.observing.snapshot import Snapshot
+from failover.observing.unshown import FEWER_IN_SYNC, TO_BE_SHOWN, told_unshown
 from failover.running.patience import patiently
 from mirror.api import Heartbeat, MirrorError, Pulse, judge_heartbeat
 
@@ -168,14 +169,6 @@ def _on_their_way(snapshot: Snapshot, appended: _Appended) -> dict[str, str]:
     return found
 
 
-_FEWER_IN_SYNC = (
-    "Do they not come back, and was it written with acks=1: `kafka-configs.sh --alter --entity-type topics "
-    "--entity-name TOPIC --add-config min.insync.replicas=N`, with as many as are left, and one more record there, "
-    "have all of it shown and mirrored; so few brokers keep it until then"
-)
-"""Seen with Apache Kafka 3.9 and 4.3: not before the next record is what was written below the minimum shown."""
-
-
 def _not_replicated(look: _Look, timeout_s: float) -> NotDrained:
     where, source = look.on_their_way, look.snapshot.source
     if reasons := {name: why for name, why in where.items() if why}:
@@ -185,7 +178,7 @@ def _not_replicated(look: _Look, timeout_s: float) -> NotDrained:
         f"{named(sorted(where))} at {source} had records after {timeout_s:.0f} s that not all replicas in sync have, "
         "or fewer than min.insync.replicas: nobody is shown them, and their producers may yet be told that they are "
         "kept; nothing was changed",
-        hint=f"bring back the brokers that have replicas of it, or see why they lag; then try again. {_FEWER_IN_SYNC}",
+        hint=f"{TO_BE_SHOWN}. {FEWER_IN_SYNC}",
     )
 
 
@@ -284,18 +277,25 @@ async def _settle(sites: Sites, timeout_s: float) -> Snapshot:
         if not stranded and not snapshot.pending_groups:
             return snapshot
         counts, is_late = [one.records for one in stranded], loop.time() > deadline
-        if stranded and (is_late or None not in counts):  # a transaction that is open ends, one way or the other
-            link, source, known = sites.link.name, sites.link.source.name, sum(count or 0 for count in counts)
-            least = "at least " if None in counts else ""
-            raise NotDrained(
-                f"{source} alone has {least}{known} records of {link}, which was moved before and brings no more; "
-                "nothing was changed",
-                hint=f"see `farshore stranded list --link {link}`; they stay there: `farshore stranded leave --link "
-                f"{link}`, then try again; or the link brings them: `farshore link resume --link {link}`",
-            )
+        if stranded and (is_late or None not in counts):  # a transaction ends, and followers get what they lack
+            raise _stranded(sites, stranded)
         offsets = sum(one.end_offset - one.first_offset for one in stranded)
         left_s = max(0.0, deadline - loop.time())
         sites.tell_drain(DrainStands(sites.link.name, offsets, len(stranded), left_s, is_moved=True))
         if is_late:
             raise OffsetsPending(snapshot.source, snapshot.pending_groups, timeout_s)
         await asyncio.sleep(DRAIN_POLL_S)
+
+
+def _stranded(sites: Sites, stranded: Sequence[StrandedRange]) -> NotDrained:
+    link, source = sites.link.name, sites.link.source.name
+    counts = [one.records for one in stranded]
+    least = "at least " if None in counts else ""
+    text = f"{source} alone has {least}{sum(count or 0 for count in counts)} records of {link}"
+    hint = (
+        f"see `farshore stranded list --link {link}`; they stay there: `farshore stranded leave --link {link}`, then "
+        f"try again; or the link brings them: `farshore link resume --link {link}`"
+    )
+    if unshown := unshown_of(stranded):
+        text, hint = f"{text} ({told_unshown(unshown)})", f"{TO_BE_SHOWN}. {FEWER_IN_SYNC}"
+    return NotDrained(f"{text}, which was moved before and brings no more; nothing was changed", hint=hint)

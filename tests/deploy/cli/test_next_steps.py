@@ -126,6 +126,13 @@ def test_what_is_stranded_is_told_before_anything_is_started() -> None:
     assert stranded_line(open_one).endswith(
         "; in a transaction that has not ended, and may still be committed: flights-0 from 52"
     )
+    unshown = replace(MOVED, stranded=(StrandedRange("flights", 0, 50, 53, None, is_shown=False),))
+    assert unshown.has_findings
+    assert stranded_line(unshown).endswith(
+        "flights-0 [50, 53); nobody is shown flights-0 from offset 50 on, which not all replicas in sync have, or "
+        "fewer than min.insync.replicas: what that is is not known"
+    )
+    assert next_steps(unshown, LINK, (BACK,), {})[1].what.startswith("bring back the brokers of east")
     told = next_steps(open_one, LINK, (BACK,), {})
     assert told[0].what.startswith("stop what writes at east")
     assert told[1].what.startswith("end the transactions that are open at east")

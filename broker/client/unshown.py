@@ -1,0 +1,56 @@
+"""Where logs end, with what their leaders have and nobody is shown: not all replicas in sync have it yet, or fewer than
+min.insync.replicas. Who writes with acks=1 was told that it is kept.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from broker.client.cluster import Cluster
+from broker.client.errors import ClientError
+from broker.client.limits import UNSHOWN_POLL_S
+from broker.client.offsets import appended_ends, list_each_offset
+from broker.wire.vocabulary import LATEST, TopicPartition
+
+
+class LogEnd(NamedTuple):
+    """The next offset to be read, and where the leader's log ends: the same where all of it is shown, or where the
+    cluster tells nobody how far the latter goes.
+    """
+
+    shown: int
+    appended: int
+
+
+async def log_ends(
+    cluster: Cluster, partitions: Iterable[TopicPartition], wait_s: float = 0.0
+) -> dict[TopicPartition, LogEnd | ClientError]:
+    """Of each partition, or why it cannot be told. `wait_s`: so long what is there now has time to be shown, as it
+    is in milliseconds where the followers keep up; what comes meanwhile is not waited for. Where another leader has
+    less than there was, that is where it ends. Raises ClientError where no broker answers.
+    """
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + wait_s
+    found: dict[TopicPartition, LogEnd | ClientError] = {}
+    wanted, first = list(partitions), dict[TopicPartition, int]()
+    while wanted:
+        appended = await appended_ends(cluster, wanted)  # before it is asked what is shown, which may be more by then
+        for where, shown in (await list_each_offset(cluster, dict.fromkeys(wanted, LATEST))).items():
+            there = appended.get(where)
+            if isinstance(shown, ClientError):
+                found[where] = shown
+            elif isinstance(there, ClientError) and there.retriable:
+                found[where] = there
+            elif there is None or isinstance(there, ClientError):
+                found[where] = LogEnd(shown.offset, shown.offset)
+            else:
+                first[where] = min(there.offset, first.get(where, there.offset))
+                found[where] = LogEnd(shown.offset, max(shown.offset, first[where]))
+        wanted = [where for where in wanted if isinstance(end := found[where], LogEnd) and end.shown < end.appended]
+        if loop.time() >= deadline:
+            break
+        if wanted:
+            await asyncio.sleep(UNSHOWN_POLL_S)
+    return found
