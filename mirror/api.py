@@ -38,6 +38,7 @@ from mirror.split import LocalWrites, NotRead, Split, promoted_backs
 from mirror.status import STATUS_LIMITS, LinkCondition, LinkStatus, acls_of, condition_now, link_status
 from mirror.tails import look_for_tails
 from mirror.transactions import end_by_hand
+from mirror.worker.carried_counter import CarriedCounter
 from mirror.worker.declared import (
     Completed,
     DeclaredOtherwise,
@@ -50,7 +51,7 @@ from mirror.worker.group_map import load_group_map
 from mirror.worker.outlived import in_doubt_now
 from mirror.worker.parted import PartingKind, SourceParting, source_partings, that_are_missing
 from mirror.worker.registry import registered_at
-from mirror.worker.stranding import CarriedCounter, StrandedTail, TailReader, records_in
+from mirror.worker.stranding import StrandedTail, TailReader, records_in
 
 __all__ = [
     "CHAOS_PREFIX",

@@ -10,8 +10,9 @@ from broker.client.cluster import Cluster
 from broker.client.topics import list_topics
 from deploy.cli.next_steps import NextStep, name_back, table_back
 from failover.failback.looking import find_link_back
-from failover.failback.stranding import Stranded, open_starts
+from failover.failback.stranding import Stranded, open_starts, unshown_starts
 from failover.observing.transaction_ends import how_they_end, told_starts
+from failover.observing.unshown import TO_BE_SHOWN, told_unshown
 from mirror.api import Link, LinkCondition, is_later, read_entries, that_are_missing
 from mirror.offsets.promotions import promotion_of, went_back
 
@@ -117,6 +118,8 @@ def _until_settled(link: Link, found: Stranded, backs: Sequence[Link]) -> Iterab
         yield NextStep(
             f"a transaction is open in {told_starts(starts)}; {how_they_end(link.source, starts)}; then", look
         )
+    elif all(tail.is_end_known for tail in found.undecided) and (starts := unshown_starts(found.undecided)):
+        yield NextStep(f"{told_unshown(starts)}; {TO_BE_SHOWN}", look)
     elif not all(tail.is_end_known for tail in found.undecided):
         what = f"nothing says whether {here} or {there} was made the active site later: see who takes writes, or ask"
         yield NextStep(what, "farshore site role")

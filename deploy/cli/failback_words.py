@@ -17,9 +17,10 @@ from deploy.cli.next_steps import NextStep, held_rights, name_back, table_back
 from deploy.cli.tables import counted, print_table
 from deploy.cli.terminal import AppContext, CommandRefused, ExitCode
 from failover.failback.plan import FailbackPlan, FailbackRefusal, StandsStill
-from failover.failback.stranding import RoleInTheWay, count_in, open_starts
+from failover.failback.stranding import RoleInTheWay, count_in, open_starts, unshown_starts
 from failover.journal.values import OperationLog
 from failover.observing.transaction_ends import how_they_end, told_starts
+from failover.observing.unshown import FEWER_IN_SYNC, TO_BE_SHOWN, told_unshown
 from failover.planning.staying import NONE_AWAY, Away
 from mirror.api import Link, SourceParting, StrandedTail
 
@@ -36,6 +37,7 @@ _WORDS = {
     "{paused}",
     FailbackRefusal.LINK_BACK_STANDS_STILL: "link {back} stands still, so what is missing would not come: {still}",
     FailbackRefusal.TRANSACTION_OPEN: "a transaction is open in what only {source} has: {open}",
+    FailbackRefusal.TAIL_NOT_SHOWN: "of what only {source} has {unshown}",
     FailbackRefusal.TAIL_UNKNOWN: "nobody can say where what only {source} had ends, and what it wrote anew begins",
     FailbackRefusal.ORDER_UNKNOWN: "links {link} and {back} were both promoted, and nothing says which later: so it is "
     "not known whether {source} or {target} is the active site",
@@ -65,6 +67,7 @@ _HINTS = {
     "started, or the link just resumed, see first: farshore status --link {back} --until healthy",
     FailbackRefusal.TAIL_UNKNOWN: "see it: farshore stranded list --link {link}; save it: farshore stranded export "
     "--link {link} --to DIR",
+    FailbackRefusal.TAIL_NOT_SHOWN: f"{TO_BE_SHOWN}. {FEWER_IN_SYNC}",
     FailbackRefusal.SOURCE_NOT_COMPARED: "see to the reason, then type the same again; farshore status --link {link}",
     FailbackRefusal.NOTHING_TO_BRING: "make at {target} what is to be carried (farshore topic create --site {target}), "
     "or have {source} go on without it: `farshore site role`, then farshore link resume --link {link}",
@@ -131,7 +134,7 @@ def tell_left_at_target(plan: FailbackPlan, *, to_stderr: bool = True) -> None:
 
 def told_tails(tails: Sequence[StrandedTail]) -> str:
     records = count_in(tails)
-    return "what is not counted yet, as a transaction is open," if records is None else counted(records, "record")
+    return "what is not counted yet, as not all can be read," if records is None else counted(records, "record")
 
 
 def refuse(app: AppContext, link: Link, plan: FailbackPlan, log: OperationLog | None) -> None:
@@ -161,6 +164,7 @@ def _told_refusals(app: AppContext, link: Link, plan: FailbackPlan, log: Operati
     named = {"link": link.name, "source": plan.source, "target": plan.target, "back": plan.link_back}
     named |= {"doubted": _names(plan.foreseen.in_doubt), "not_movable": _names(plan.foreseen.not_movable)}
     named["open"] = told_starts(open_starts(plan.open_tails))
+    named["unshown"] = told_unshown(unshown_starts(plan.open_tails))
     named["gone"] = _names(plan.topics_gone)
     named |= {"back_records": told_tails(plan.back_tails), "elsewhere": ", ".join(plan.active_elsewhere)}
     lacks, unknown = ([one for one in plan.source_lacks if one.is_known is known] for known in (True, False))

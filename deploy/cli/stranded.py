@@ -37,8 +37,16 @@ from deploy.cli.terminal import (
 from deploy.cli.waits import told_if_long
 from failover.failback.export import MANIFEST, Manifest, export_stranded, read_manifest
 from failover.failback.replay import Replayed, check_left, replay
-from failover.failback.stranding import Stranded, check_settled, count_in, leave_at_source, read_stranded
+from failover.failback.stranding import (
+    Stranded,
+    check_settled,
+    count_in,
+    leave_at_source,
+    read_stranded,
+    unshown_starts,
+)
 from failover.observing.partings import target_lacks
+from failover.observing.unshown import FEWER_IN_SYNC, TO_BE_SHOWN, told_unshown
 from mirror.api import TailReader
 from mirror.link import Link
 from mirror.offsets.entries import LinkRun
@@ -89,7 +97,7 @@ def list_command(context: AppContext, link_name: str | None, timeout_ms: int, ou
     else:
         print_table(to_document(found.tails), COLUMNS, "")
         click.echo(filled(in_words(found)))
-        for line in (*parting_lines(found), *cut_lines(found)):
+        for line in (*parting_lines(found), *cut_lines(found), *unshown_lines(found)):
             click.echo(filled(line))
         tell_next(steps)
     if found.not_compared or found.target_lacks:
@@ -328,7 +336,11 @@ def in_words(found: Stranded) -> str:
         )
     if not total:
         return lacks or f"{found.source} has no record that {found.target} lacks"
-    count = "records, how many is not known (an open transaction, or no known end)," if found.records is None else ""
+    count = (
+        "records, how many is not known (an open transaction, what nobody is shown yet, or no known end),"
+        if found.records is None
+        else ""
+    )
     count = count or counted(found.records or 0, "record")
     if found.cut:
         least = sum(tail.records_at_least or tail.records or 0 for tail in found.tails)
@@ -343,6 +355,12 @@ def cut_lines(found: Stranded) -> Iterable[str]:
     if found.cut:
         places = ", ".join(f"{tail.where} until offset {tail.read_to} of {tail.end_offset}" for tail in found.cut)
         yield f"not all was read in the time: {places}; a longer --timeout reads further"
+
+
+def unshown_lines(found: Stranded) -> Iterable[str]:
+    """What nobody can count yet, and what has it shown."""
+    if starts := unshown_starts(found.undecided):
+        yield f"{told_unshown(starts)}; {TO_BE_SHOWN}. {FEWER_IN_SYNC}"
 
 
 def _left_in_words(found: Stranded) -> str:

@@ -60,6 +60,8 @@ class FailbackRefusal(StrEnum):
     """At a gap, or at what holds a partition, where something is missing still."""
     TRANSACTION_OPEN = "transaction_open"
     """In what only the old source has: it ends by its own time-out at the latest."""
+    TAIL_NOT_SHOWN = "tail_not_shown"
+    """The old source's leader has more than all its replicas in sync: what it is nobody is shown, nor can save."""
     TAIL_UNKNOWN = "tail_unknown"
     """Where it ends: what the old source wrote since it is active again would be left behind with it."""
     ORDER_UNKNOWN = "order_unknown"
@@ -182,7 +184,7 @@ class FailbackPlan:
     source_lacks: tuple[SourceParting, ...] = ()
     left_records: int | None = 0
     open_tails: tuple[StrandedTail, ...] = ()
-    """Those that nobody decided about, with an open transaction."""
+    """Those that nobody decided about, with an open transaction, or of which nobody is shown what they are."""
     topics_gone: tuple[str, ...] = ()
     """That were deleted at the target, and that the source has still."""
     links_back: tuple[str, ...] = ()
@@ -249,7 +251,7 @@ def plan_failback(
         refusals=tuple(refusals),
         stranded_records=found.undecided_records if found.is_promoted else None,
         left_records=found.left_records,
-        open_tails=tuple(tail for tail in tails if tail.open_from is not None),
+        open_tails=tuple(tail for tail in tails if tail.open_from is not None or not tail.is_shown),
         export_to=export_to if saves else "",
         tails=tails if saves else (),
         back_tails=back.tails if back else (),
@@ -297,8 +299,11 @@ def _refusals(
         yield FailbackRefusal.ORDER_UNKNOWN
     elif not all(tail.is_end_known for tail in found.undecided):
         yield FailbackRefusal.TAIL_UNKNOWN
-    if any(tail.records is None and tail.is_end_known for tail in found.undecided):
+    known = [tail for tail in found.undecided if tail.is_end_known]
+    if any(tail.records is None and tail.is_shown for tail in known):
         yield FailbackRefusal.TRANSACTION_OPEN
+    if not all(tail.is_shown for tail in known):
+        yield FailbackRefusal.TAIL_NOT_SHOWN
 
 
 def _lacking(lacks: Iterable[SourceParting]) -> Iterable[FailbackRefusal]:

@@ -14,6 +14,7 @@ from broker.wire.vocabulary import TopicPartition
 from failover.errors import StrandedUnknown, TailEndUnknown
 from failover.freezing.choice import Freezing
 from failover.observing.transaction_ends import how_they_end, told_starts
+from failover.observing.unshown import FEWER_IN_SYNC, TO_BE_SHOWN, told_unshown
 from mirror.api import Link, RunState, SourceParting, StrandedTail, TailReader, leave_stranded, resume_link
 
 Report: TypeAlias = Callable[[int, int], None]
@@ -107,7 +108,7 @@ def count_in(tails: Iterable[StrandedTail]) -> int | None:
 
 def check_settled(tails: Sequence[StrandedTail], source: Site) -> None:
     """Raise StrandedUnknown where a transaction is open at the `source`: its records come to be, or do not, when it
-    ends; TailEndUnknown where the end of a tail is not known.
+    ends; or where nobody is shown what is there; TailEndUnknown where the end of a tail is not known.
     """
     for tail in tails:
         if not tail.is_end_known:
@@ -117,11 +118,18 @@ def check_settled(tails: Sequence[StrandedTail], source: Site) -> None:
             )
     if starts := open_starts(tails):
         raise StrandedUnknown(f"a transaction is open in {told_starts(starts)}", hint=how_they_end(source, starts))
+    if starts := unshown_starts(tails):
+        raise StrandedUnknown(told_unshown(starts), hint=f"{TO_BE_SHOWN}. {FEWER_IN_SYNC}")
 
 
 def open_starts(tails: Iterable[StrandedTail]) -> dict[TopicPartition, int]:
     """Where transactions are open in these, or before them: by partition the offset that one begins at."""
     return {tail.where: tail.open_from for tail in tails if tail.open_from is not None}
+
+
+def unshown_starts(tails: Iterable[StrandedTail]) -> dict[TopicPartition, int]:
+    """By partition from which offset on nobody is shown what is there."""
+    return {tail.where: tail.first_offset for tail in tails if not tail.is_shown}
 
 
 async def leave_at_source(

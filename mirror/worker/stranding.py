@@ -18,12 +18,15 @@ from typing import TypeAlias
 
 from broker.base.time_limits import timeout_at
 from broker.client.cluster import Cluster
+from broker.client.errors import ClientError
 from broker.client.fanout import both
+from broker.client.limits import UNSHOWN_WAIT_S
 from broker.client.log import read_batches
 from broker.client.model import Topic
 from broker.client.offsets import LogSpan, log_spans
 from broker.client.scan import OffsetSpan, scan_batches
 from broker.client.topics import list_topics
+from broker.client.unshown import log_ends
 from broker.wire.batch import BatchHeader
 from broker.wire.records import Record, decode_records
 from broker.wire.vocabulary import IsolationLevel, TopicPartition
@@ -67,6 +70,10 @@ class StrandedTail:
     read_to: int | None = None
     """The time was over there, and `records_at_least` were counted before it; None: it was read to its end."""
     records_at_least: int | None = None
+    is_shown: bool = True
+    """Not so: the leader has them, and not all replicas in sync, or fewer than min.insync.replicas: nobody is shown
+    what they are, nor whether they are kept.
+    """
 
     @property
     def where(self) -> TopicPartition:
@@ -102,6 +109,8 @@ class TailReader:
         self._back_since: Mapping[int, Mapping[TopicPartition, FencedLog]] = {}
         self._is_order_known = True
         self._parted: dict[TopicPartition, SourceParting] = {}
+        self._unshown: dict[TopicPartition, int] = {}
+        """Where the source's log ends with what nobody is shown."""
 
     async def look(self) -> LinkRun | None:
         """Read the link's state and the registries -> what the link may do. What was mirrored, and is hidden from
@@ -162,7 +171,7 @@ class TailReader:
         loop: what is not read by then is told as that.
         """
         assert self._state is not None
-        spans = await self._spans()
+        spans = await self._spans(until_s)
         there = sum(span.end - span.start for span in spans.values())
         done = 0
         found = []
@@ -180,25 +189,38 @@ class TailReader:
                     if active_from is None:
                         counted = replace(counted, records=None, is_end_known=False)
                 found.append(counted)
+            if (end := self._unshown.get(where)) and (active_from is None or not self._back_since):  # else it is new
+                unshown = self._undecided(where, span.end, end)
+                wrote = await self._target_wrote(where, unshown.mirrored_target_next)
+                is_known = active_from is not None
+                found.append(replace(unshown, target_wrote=wrote, is_end_known=is_known, is_shown=False))
             done += span.end - span.start
             report(done, there)
         return tuple(found)
 
-    async def _spans(self) -> dict[TopicPartition, LogSpan]:
-        """Per selected partition of the source what lies behind the last mirrored record, or was left once."""
+    async def _spans(self, until_s: float | None) -> dict[TopicPartition, LogSpan]:
+        """Per selected partition of the source what lies behind the last mirrored record, or was left once; empty where
+        nobody is shown it: where that ends is kept. Of a link that runs that is not asked.
+        """
         wanted = [
             TopicPartition(name, partition.partition)
             for name, topic in self._at_source.items()
             if self.link.selects_topic(name) and name != self.link.canary_topic
             for partition in topic.partitions
         ]
-        spans = {}
+        spans, self._unshown = {}, {}
+        ends = await log_ends(self._source, wanted, _wait_s(until_s)) if self._is_promoted else {}
         for where, span in (await log_spans(self._source, wanted)).items():
             if not isinstance(span, LogSpan):
                 raise span
+            if isinstance(end := ends.get(where), ClientError):
+                raise end
             begins = min([self._position(where, span.start), *(gap.source_from for gap in self._left(where))])
             if (first := max(begins, span.start)) < span.end:
                 spans[where] = LogSpan(first, span.end)
+            if end is not None and end.shown < end.appended and max(first, span.end) < end.appended:
+                self._unshown[where] = end.appended
+                spans.setdefault(where, LogSpan(max(first, span.end), max(first, span.end)))
         return spans
 
     def _position(self, where: TopicPartition, log_start: int) -> int:
@@ -217,8 +239,6 @@ class TailReader:
 
     def _ranges(self, where: TopicPartition, start: int, end: int) -> list[StrandedTail]:
         """What was left, as it was written down; of a link that does not run, also the rest up to `end`."""
-        assert self._state is not None
-        run, mirrored = self._state.entries.run, self._state.map.mirrored_end(*where)
         empty = StrandedTail(*where, self.link.target_topic(where.topic), 0, 0, None, None, None, True, False, -1)
         begins, ranges = max(self._position(where, start), start), []
         for gap in self._left(where):
@@ -226,11 +246,21 @@ class TailReader:
             ranges.append(replace(left, first_offset=max(gap.source_from, start), end_offset=gap.source_to))
             if gap.status is GapStatus.ACCEPTED:
                 begins = max(begins, gap.source_to)
-        if run is not None and run.state is RunState.PROMOTED and begins < end:
-            target_next = -1 if mirrored is None else mirrored.target_next
-            rest = replace(empty, left=False, mirrored_target_next=target_next)
-            ranges.append(replace(rest, first_offset=begins, end_offset=end))
+        if self._is_promoted and begins < end:
+            ranges.append(self._undecided(where, begins, end))
         return ranges
+
+    @property
+    def _is_promoted(self) -> bool:
+        run = None if self._state is None else self._state.entries.run
+        return run is not None and run.state is RunState.PROMOTED
+
+    def _undecided(self, where: TopicPartition, start: int, end: int) -> StrandedTail:
+        assert self._state is not None
+        mirrored = self._state.map.mirrored_end(*where)
+        target_next = -1 if mirrored is None else mirrored.target_next
+        topic = self.link.target_topic(where.topic)
+        return StrandedTail(*where, topic, start, end, None, None, None, False, False, target_next)
 
     async def _active_from(self, where: TopicPartition, span: LogSpan) -> int | None:
         """The offset behind the last batch of a link back that was promoted since, but for those of a promotion that
@@ -242,7 +272,7 @@ class TailReader:
         assert self._state is not None
         if not self._is_order_known:
             return None
-        if not self._back_since:
+        if not self._back_since or span.start == span.end:
             return span.end
         ends = {one: self._fenced_end(where, logs) for one, logs in self._back_since.items()}
         last = -1
@@ -326,6 +356,11 @@ class TailReader:
         return False
 
 
+def _wait_s(until_s: float | None) -> float:
+    left_s = UNSHOWN_WAIT_S if until_s is None else until_s - asyncio.get_running_loop().time()
+    return max(0.0, min(left_s, UNSHOWN_WAIT_S))
+
+
 def _is_over(until_s: float | None) -> bool:
     return until_s is not None and asyncio.get_running_loop().time() >= until_s
 
@@ -354,46 +389,3 @@ def left_in_log(left: Iterable[Gap], parting: SourceParting | None) -> list[Gap]
 def records_in(tail: StrandedTail, batch: memoryview) -> list[Record]:
     """Those of the batch that belong to the tail."""
     return [record for record in decode_records(batch) if tail.first_offset <= record.offset < tail.end_offset]
-
-
-class CarriedCounter:
-    """Counts what of the source's log the link would carry, by the registries at both sites. Raises as `look`."""
-
-    def __init__(self, passage: Passage, source: Cluster) -> None:
-        self._passage = passage
-        self._source = source
-
-    @classmethod
-    async def look(cls, link: Link, source: Cluster, target: Cluster) -> CarriedCounter:
-        """Raises ClientError, StateDamaged."""
-        passage = Passage(link, source, target)
-        await passage.look(target, (await read_entries(link, target)).left_to())
-        return cls(passage, source)
-
-    async def count(self, where: TopicPartition, start: int, end: int) -> int | None:
-        """Committed records in [start, end) that the link would bring to its target; None where nobody can say from
-        where some of them came. What is behind the start of an open transaction is not read: who wants to know of one
-        asks before. Raises ClientError, StateDamaged, CorruptBatch.
-        """
-        return await self._count(where, start, end, are_left_out=False)
-
-    async def count_left_out(self, where: TopicPartition, start: int, end: int) -> int | None:
-        """As `count`, of those that the link leaves out as the target has had them: not of third sites' records that it
-        leaves to their own links.
-        """
-        return await self._count(where, start, end, are_left_out=True)
-
-    async def _count(self, where: TopicPartition, start: int, end: int, *, are_left_out: bool) -> int | None:
-        judge, records = self._passage.judge(where), 0
-        async for header, batch in read_batches(self._source, where, start, end, IsolationLevel.READ_COMMITTED):
-            await self._passage.learn(where, batch)
-            judged = judge(header)
-            if judged.verdict is Verdict.UNCLEAR:
-                return None
-            if (judged.verdict is Verdict.LEAVE_OUT) is not are_left_out or (are_left_out and judged.left_to):
-                continue
-            if start <= header.base_offset and header.next_offset <= end:
-                records += header.record_count
-            else:
-                records += sum(start <= record.offset < end for record in decode_records(batch))
-        return records

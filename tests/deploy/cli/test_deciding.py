@@ -108,6 +108,10 @@ def test_what_is_not_settled_is_neither_saved_nor_left_nor_brought_back_before_i
     (wait,) = steps_to_decide(LINK, is_open, (BACK,), {})
     assert wait.command == f"farshore {LOOK}"
     assert wait.what.startswith("a transaction is open in flights-0 from offset 4 on; each ends by its own time-out")
+    unshown = replace(SPLIT, tails=(TAIL, replace(TAIL, first_offset=9, records=None, is_shown=False)))
+    (wait,) = steps_to_decide(LINK, unshown, (BACK,), {})
+    assert wait.command == f"farshore {LOOK}"
+    assert wait.what.startswith("nobody is shown flights-0 from offset 9 on")
     without_end = replace(SPLIT, tails=(replace(TAIL, records=None, is_end_known=False),))
     assert to_decide(without_end, BACK) == ["site role", "link resume --link back --stranded append", LOOK]
 

@@ -22,9 +22,9 @@ from mirror.offsets.state import load_partial_state, read_entries
 from mirror.offsets.tail import Tail
 from mirror.outlook import look_ahead
 from mirror.status import summarise
+from mirror.worker.carried_counter import CarriedCounter
 from mirror.worker.events import Event
 from mirror.worker.resume import Evidence, SourceLog, find_gaps
-from mirror.worker.stranding import CarriedCounter
 from tests.mirror.harness import Told, accept_all, eventually, make_topic, read_all, running
 from tests.mirror.worker.several_sites import FLIGHTS, alone, declared, expected, settled, write_values
 
