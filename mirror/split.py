@@ -5,6 +5,7 @@ promotion, which who promoted the link has kept. Where the source did not tell t
 seen to end before; an earlier version kept nothing, and then it is all that was ever seen, also by a worker that had
 not noticed the promotion. In these cases a record's own time tells more where it is of today: one that was stamped
 between that look and the promotion belongs to the loss; one that is stamped earlier may have come at any time since.
+What a leader had at the promotion and nobody was shown came before it, too, unless another leader has others there.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from broker.wire.batch import BatchHeader
 from broker.wire.errors import WireError
 from broker.wire.records import decode_records
 from broker.wire.site_role import SiteStanding
-from broker.wire.vocabulary import IsolationLevel, TopicPartition
+from broker.wire.vocabulary import NO_LEADER_EPOCH, IsolationLevel, TopicPartition
 from mirror.closed_at_both import role_of
 from mirror.limits import CLOCK_DIFFERENCE_MAX_MS, SPLIT_COUNT_MS
 from mirror.link import Link
@@ -210,22 +211,26 @@ def _are_two_active(
 
 class Since(NamedTuple):
     """What stands at or behind `start`, but for what is stamped within `before_ms`, came since the promotion; of what
-    stands before that nothing behind `position` was mirrored, or left.
+    stands before that nothing behind `position` was mirrored, or left. So did not what the leader of `epoch` had
+    appended up to `unshown_to`, and nobody was shown: with that leader it may be lost, and others stand there then.
     """
 
     start: int
     before_ms: tuple[int, int] = (0, 0)
     end_seen: EndSeen = EndSeen.TOLD
     position: int | None = None
+    unshown_to: int = 0
+    epoch: int = NO_LEADER_EPOCH
 
     @property
-    def is_judged_by_time(self) -> bool:
+    def may_have_older(self) -> bool:
         """Whether something at or behind `start` may have come before the promotion."""
-        return self.before_ms[0] < self.before_ms[1]
+        return self.before_ms[0] < self.before_ms[1] or self.start < self.unshown_to
 
     def is_older(self, header: BatchHeader) -> bool:
         """Of a batch there, whether it did."""
-        return self.before_ms[0] <= header.max_timestamp < self.before_ms[1]
+        was_unshown = header.base_offset < self.unshown_to and header.partition_leader_epoch <= self.epoch
+        return was_unshown or self.before_ms[0] <= header.max_timestamp < self.before_ms[1]
 
 
 def _since_promotion(
@@ -253,7 +258,8 @@ def _since_promotion(
             start, at_ms, how = 0, kept_at_ms, EndSeen.TOLD if is_told else EndSeen.LAST_SEEN
         is_judged_by_time = how is not EndSeen.TOLD and not is_of_the_future
         before_ms = (at_ms - CLOCK_DIFFERENCE_MAX_MS, run.at_ms) if is_judged_by_time else (0, 0)
-        found[where] = Since(max(position, start), before_ms, how, position)
+        unshown = (0, NO_LEADER_EPOCH) if kept is None or where not in kept else kept[where][3:]
+        found[where] = Since(max(position, start), before_ms, how, position, *unshown)
     return found
 
 
@@ -303,7 +309,7 @@ async def _first_own(
 
 class _Written(NamedTuple):
     """By partition what was found, as far as it can be read in SPLIT_COUNT_MS; and where nothing was, and not all was
-    read. `older`: the first offset of what came before the promotion by its own time.
+    read. `older`: the first offset of what came before the promotion all the same.
     """
 
     found: tuple[LocalWrites, ...]

@@ -1,7 +1,7 @@
 """What was lost with a promoted link's source, and is there again: counted, of those records of which nobody decided.
 
 It is what `Split.tails` tells of, for who asks for nothing else: what was written since the promotion may be much, most
-of it brought by a link back, and is read only where a record's own time alone says whether it came before.
+of it brought by a link back, and is read only where its time or its leader's epoch says whether a record came before.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ async def look_for_tails(
     if (run := promotion_to_ask(state, backs)) is None:
         return None
     at = await look_at_source(link, source, target, state, run)
-    by_time = [where for where, each in at.since.items() if each.is_judged_by_time]
-    ends = await log_end_offsets(source, by_time, IsolationLevel.READ_COMMITTED) if by_time else {}
+    judged = [where for where, each in at.since.items() if each.may_have_older]
+    ends = await log_end_offsets(source, judged, IsolationLevel.READ_COMMITTED) if judged else {}
     records: dict[TopicPartition, int] = {}
     untold = list(at.untold)
     for where, each in sorted(at.since.items()):

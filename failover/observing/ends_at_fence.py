@@ -8,11 +8,11 @@ from contextlib import suppress
 from broker.base.time_limits import timeout
 from broker.client.cluster import Cluster
 from broker.client.errors import ClientError
-from broker.client.fanout import side_by_side, split_failures
-from broker.client.offsets import list_each_offset
+from broker.client.fanout import side_by_side
 from broker.client.topics import list_topics
+from broker.client.unshown import LogEnd, log_ends
 from broker.wire.site_role import SiteRole, SiteStanding
-from broker.wire.vocabulary import LATEST, TopicPartition
+from broker.wire.vocabulary import NO_LEADER_EPOCH, TopicPartition
 from failover.limits import FENCE_ENDS_S
 from failover.observing.snapshot import Snapshot
 from mirror.api import BackPromotion, FenceEnd, Link
@@ -72,7 +72,19 @@ async def _ask(link: Link, source: Cluster, at_ms: tuple[int, int], found: dict[
 
     async def ask(share: Iterable[TopicPartition]) -> None:
         with suppress(ClientError):
-            told, _ = split_failures(await list_each_offset(source, dict.fromkeys(share, LATEST)))
-            found.update((where, FenceEnd(at.offset, asked_at_ms, is_told=True)) for where, at in told.items())
+            for where, end in (await log_ends(source, share)).items():
+                if isinstance(end, LogEnd):
+                    found[where] = _fence_end(end, asked_at_ms, source.leader_epoch(where))
 
     await side_by_side(ask(share) for share in (await source.by_leader(wanted)).values())
+
+
+def _fence_end(end: LogEnd, at_ms: int, epoch: int) -> FenceEnd:
+    """What nobody is shown was there before, too, unless its leader loses it: what stands at its offsets then is of a
+    later epoch. Where the cluster has none, time has to tell.
+    """
+    if end.appended == end.shown:
+        return FenceEnd(end.shown, at_ms, is_told=True)
+    if epoch == NO_LEADER_EPOCH:
+        return FenceEnd(end.shown, at_ms, is_told=False)
+    return FenceEnd(end.shown, at_ms, True, end.appended, epoch)

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from broker.wire.vocabulary import TopicPartition
+from broker.wire.vocabulary import NO_LEADER_EPOCH, TopicPartition
 from mirror.offsets.ends_entries import ENDS_VERSION, dump_entry, ends_key, share_of
 
 FENCE_KIND: Final = "fence"
@@ -20,12 +20,14 @@ FENCE_KIND: Final = "fence"
 
 class FenceEnd(NamedTuple):
     """A source log ended there at `at_ms` (Unix time). `is_told`: the source said so right before the promotion, else
-    it is the last that was seen of it.
+    it is the last that was seen of it. `unshown_to`: its leader, of `epoch`, had more, that nobody was shown; 0: none.
     """
 
     end: int
     at_ms: int
     is_told: bool
+    unshown_to: int = 0
+    epoch: int = NO_LEADER_EPOCH
 
 
 FenceEnds: TypeAlias = Mapping[TopicPartition, FenceEnd]
@@ -34,15 +36,15 @@ NO_ENDS: Final[FenceEnds] = {}
 
 def fence_entries(operation_ids: Iterable[str], ends: FenceEnds) -> list[tuple[bytes, bytes]]:
     """Keys and values. Pure."""
-    shares: dict[int, dict[str, dict[str, list[int]]]] = {}
-    for where, kept in sorted(ends.items()):
-        topics = shares.setdefault(share_of(where.topic), {})
-        topics.setdefault(where.topic, {})[str(where.partition)] = [kept.end, kept.at_ms, int(kept.is_told)]
+    shares: dict[int, dict[str, Any]] = {}
     ids = list(dict.fromkeys(operation_ids))
-    return [
-        (ends_key(FENCE_KIND, share), dump_entry({"v": ENDS_VERSION, "operation_ids": ids, "topics": topics}))
-        for share, topics in sorted(shares.items())
-    ]
+    for where, kept in sorted(ends.items()):
+        entry = shares.setdefault(share_of(where.topic), {"v": ENDS_VERSION, "operation_ids": ids, "topics": {}})
+        at = str(where.partition)
+        entry["topics"].setdefault(where.topic, {})[at] = [kept.end, kept.at_ms, int(kept.is_told)]
+        if kept.unshown_to:  # earlier versions pass over it
+            entry.setdefault("unshown", {}).setdefault(where.topic, {})[at] = [kept.unshown_to, kept.epoch]
+    return [(ends_key(FENCE_KIND, share), dump_entry(entry)) for share, entry in sorted(shares.items())]
 
 
 def read_fence_ends(entries: Iterable[Mapping[str, Any]]) -> dict[str, FenceEnds]:
@@ -55,6 +57,10 @@ def read_fence_ends(entries: Iterable[Mapping[str, Any]]) -> dict[str, FenceEnds
                 for name, partitions in entry["topics"].items()
                 for number, (end, at_ms, is_told) in partitions.items()
             }
+            for name, partitions in entry.get("unshown", {}).items():
+                for number, (end, epoch) in partitions.items():
+                    where = TopicPartition(name, int(number))
+                    ends[where] = ends[where]._replace(unshown_to=int(end), epoch=int(epoch))
             for operation_id in entry["operation_ids"]:
                 found.setdefault(str(operation_id), {}).update(ends)
         except (KeyError, TypeError, ValueError, AttributeError):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 from broker.wire.vocabulary import TopicPartition
 from mirror.offsets.ends_entries import ends_key
 from mirror.offsets.fence_ends import FenceEnd, fence_entries, read_fence_ends
@@ -19,6 +21,18 @@ def test_what_is_written_is_read_back_for_each_operation_that_it_names_and_for_n
     assert len({key for key, _ in written}) == len(written) <= 16
     assert read_observation(written).fence_ends == {"first": ENDS, "second": ENDS}
     assert read_observation([]).fence_ends == {}
+
+
+def test_what_nobody_was_shown_is_kept_beside_and_hides_nothing_from_earlier_versions() -> None:
+    where = TopicPartition("topic-1", 1)
+    ends = {**ENDS, where: FenceEnd(11, 8, True, 14, 3)}
+    written = fence_entries(["first"], ends)
+    assert read_observation(written).fence_ends == {"first": ends}
+    entries = [json.loads(value) for _, value in written]
+    assert [one["unshown"] for one in entries if "unshown" in one] == [{"topic-1": {"1": [14, 3]}}]
+    for one in entries:
+        one.pop("unshown", None)
+    assert read_fence_ends(entries) == {"first": {**ENDS, where: FenceEnd(11, 8, is_told=True)}}
 
 
 def test_a_later_promotion_takes_the_place_of_an_earlier_one() -> None:
