@@ -10,6 +10,7 @@ from broker.base.time_limits import timeout
 from broker.client.cluster import Cluster
 from broker.client.errors import ClientError
 from broker.client.limits import UNSHOWN_WAIT_S
+from broker.client.model import Topic
 from broker.client.offsets import log_end_offsets
 from broker.client.topics import list_topics
 from broker.client.unshown import log_ends
@@ -45,7 +46,8 @@ def unshown_of(ranges: Iterable[StrandedRange]) -> dict[TopicPartition, int]:
 
 
 async def stranded_ranges(link: Link, source: Cluster, target: Cluster, fenced: Snapshot) -> tuple[StrandedRange, ...]:
-    """What the source has beyond what was mirrored at the fence, in partitions that were born since, too.
+    """What the source has beyond what was mirrored at the fence, in partitions that were born since, too; all of a
+    topic that was made anew.
 
     Records that came from the target, by a link back say, do not count: it has them. Nor do those of which somebody
     said that they stay there. What nobody is shown, though it has had the time for it, is a range of its own. Raises
@@ -55,11 +57,13 @@ async def stranded_ranges(link: Link, source: Cluster, target: Cluster, fenced: 
         TopicPartition(view.topic, view.partition): view.mirrored_source_next or 0 for view in fenced.partitions
     }
     entries = await read_entries(link, target)
+    topics = await list_topics(source, entries.mirrored_topics())
+    mirrored |= {TopicPartition(*at): 0 for at in entries.of_other_topics(topics)}
     for gap in sorted(entries.left_at_source(), key=lambda gap: gap.source_from):
         where = TopicPartition(gap.topic, gap.partition)
         if gap.source_from <= mirrored.get(where, 0):
             mirrored[where] = max(mirrored.get(where, 0), gap.source_to)
-    wanted = await source_partitions(link, source, entries.mirrored_topics())
+    wanted = _selected(link, topics)
     ends = await log_ends(source, wanted, UNSHOWN_WAIT_S)
     stable = await log_end_offsets(source, wanted, IsolationLevel.READ_COMMITTED)
     grown, unshown = [], []
@@ -80,9 +84,13 @@ async def source_partitions(link: Link, source: Cluster, known: Iterable[str] = 
     """All that the link selects, as the source lists them now. Raises ClientError, also where it hides one of the
     `known` topics.
     """
+    return _selected(link, await list_topics(source, known))
+
+
+def _selected(link: Link, topics: Mapping[str, Topic]) -> list[TopicPartition]:
     return [
         TopicPartition(name, partition.partition)
-        for name, topic in (await list_topics(source, known)).items()
+        for name, topic in topics.items()
         if link.selects_topic(name) and name != link.canary_topic
         for partition in topic.partitions
     ]

@@ -8,14 +8,15 @@ from pathlib import Path
 
 import pytest
 
+from broker.client.topics import delete_topics
 from broker.wire.vocabulary import TopicPartition
 from failover.journal.log import load_operations
 from failover.journal.values import Event
-from failover.losses.stranded import StrandedRange
+from failover.losses.stranded import StrandedRange, stranded_ranges
 from failover.planning.plan import plan_switchover
 from failover.running.steps import OperationStep
-from tests.failover.stage import PARTITIONS, RECORDS, Stage, mirrored, two_sites
-from tests.mirror.harness import eventually, read_all, running, some_records, wait_for_records, write
+from tests.failover.stage import PARTITIONS, RECORDS, TOPIC, Stage, mirrored, two_sites
+from tests.mirror.harness import eventually, make_topic, read_all, running, some_records, wait_for_records, write
 
 LATE, BROUGHT = 3, (4, 2)
 """Records that a producer writes at the source behind the fence; and per partition those the link back brings."""
@@ -83,3 +84,19 @@ async def test_behind_the_fence_only_what_the_target_lacks_is_stranded(
         assert result.has_findings is is_late
         for where in PARTITIONS:
             assert await _named(stage, result.stranded, where) == await _only_at_source(stage, where)
+
+
+@pytest.mark.parametrize("written", [0, 3])
+async def test_of_a_topic_that_was_made_anew_all_is_only_there(tmp_path: Path, written: int) -> None:
+    """Behind the look at the fence: it was held against how far the former one was mirrored, and was nothing."""
+    async with two_sites(tmp_path) as stage:
+        async with mirrored(stage):
+            pass
+        seen = await stage.sites.look()
+        assert await delete_topics(stage.source, [TOPIC]) == {}
+        await make_topic(stage.source, TOPIC, len(PARTITIONS))
+        if written:
+            await write(stage.source, PARTITIONS[0], some_records(70_000, written))
+        found = await stranded_ranges(stage.link, stage.source, stage.target, seen)
+        assert found == ((StrandedRange(*PARTITIONS[0], 0, written, written),) if written else ())
+        assert await _named(stage, found, PARTITIONS[0]) == await _only_at_source(stage, PARTITIONS[0])
