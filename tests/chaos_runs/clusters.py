@@ -26,6 +26,9 @@ PAIRS: dict[str, tuple[str, str]] = {
 RING = ("ours-3.9.1", "3.9.1-4.3.0", "4.3.0-ours")
 """Each kind once at each side."""
 FLEET_PAIRS = ("ours-ours", "3.9.1-4.3.0", "4.3.0-3.9.1")
+LAGGING = "threes-ours"
+"""Three of farshore's brokers are lost, or left, while one of them lags."""
+LOSS_PAIRS = (*PAIRS, LAGGING)
 THREES = "threes"
 """Three of farshore's brokers at each side."""
 CONTENT_PAIRS = ("ours-ours", "ours-3.9.1", "3.9.1-ours", "3.9.1-4.3.0", THREES)

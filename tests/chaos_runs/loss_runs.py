@@ -33,6 +33,7 @@ from chaos.toxics import connect, proxied
 from deploy.cli.terminal import ExitCode
 from mirror.link import Link
 from tests.chaos_runs.clusters import ClusterServer
+from tests.chaos_runs.lagging import ThreeBrokers, are_shown, lag
 from tests.chaos_runs.looking import read_committed, read_settled
 from tests.chaos_runs.loss_judgement import OnDisk, Verdict, judge
 from tests.chaos_runs.loss_writers import CONFIGS, Other, Source
@@ -100,7 +101,7 @@ class LossRun:
     """One seed on two running clusters; `folder` keeps what was said."""
 
     def __init__(
-        self, seed: int, pair: str, sites: tuple[ClusterServer, ClusterServer], toxiproxy: Toxiproxy,
+        self, seed: int, pair: str, sites: tuple[ClusterServer | ThreeBrokers, ClusterServer], toxiproxy: Toxiproxy,
         commands: WarmCommands, folder: Path, *, two_ways: bool = False,
     ) -> None:  # fmt: skip
         self.seed = seed
@@ -115,12 +116,16 @@ class LossRun:
         self.uncompacted: dict[TopicPartition, set[int]] = {}
         """Offsets of records that the source had when it was to compact nothing more."""
         self.back_chance = random.Random(f"loss-back-{pair}-{seed}")
+        self.lagging: TopicPartition | None = None
+        """Where a leader had records that nobody was shown."""
         folder.mkdir(parents=True, exist_ok=True)
 
     async def run(self) -> LossResult:
         return await noted(self._run, self.result, self.folder / "traceback.txt")
 
     async def _run(self) -> None:
+        if isinstance(self.source, ThreeBrokers):
+            self.source.wake()
         if self.source.process is None:  # it did not come again in the seed before
             await asyncio.to_thread(self.source.start)
         prefix = f"loss-{self.seed}-"
@@ -141,6 +146,8 @@ class LossRun:
                     async with self._back(operator, source, other):
                         operator.write_config()
                         said = await self._live_and_lose(source, operator, proxies[self.target.bootstrap])
+                if isinstance(self.source, ThreeBrokers):
+                    self.source.wake()
                 if self.source.process is None:
                     await asyncio.to_thread(self.source.start)
                 await self._judge(source, said)
@@ -193,12 +200,14 @@ class LossRun:
                 if self.result.mirror == "dead":
                     operator.kill_mirrors()
                     await self._live(source)
-                if self.result.is_source_lost:
-                    await asyncio.to_thread(self.source.kill9)
-                else:
+                if not self.result.is_source_lost:
                     source.stopped = True
                     await writing
                     await self._stop_compaction(source)
+                if isinstance(self.source, ThreeBrokers):
+                    self.lagging = await lag(self.source, source, self.chance)
+                if self.result.is_source_lost:
+                    await asyncio.to_thread(self.source.kill9)
             if self.chance.random() < 0.5:
                 operator.kill_mirrors()
             return await self._fail_over(operator)
@@ -272,6 +281,8 @@ class LossRun:
             Cluster(Site("east", self.source.bootstrap)) as east,
             Cluster(Site("west", self.target.bootstrap)) as west,
         ):
+            if self.lagging is not None:
+                await are_shown(east, self.lagging)
             there = await list_topics(west)
             partitions = [
                 TopicPartition(name, partition.partition)
@@ -305,7 +316,7 @@ class LossRun:
         return found.records
 
 
-async def compact_soon(server: ClusterServer) -> None:
+async def compact_soon(server: ClusterServer | ThreeBrokers) -> None:
     """Its brokers look twice a second for what they can compact."""
     change = AlterableConfig("log.cleaner.backoff.ms", ConfigOperation.SET, "500")
     request = IncrementalAlterConfigsRequest([AlterConfigsResource(BROKER_RESOURCE, "", [change])])

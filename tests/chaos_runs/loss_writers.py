@@ -18,6 +18,7 @@ from broker.client.topics import NewTopic, create_partitions, create_topics, lis
 from broker.wire.records import Record, encode_batch
 from broker.wire.vocabulary import TopicPartition
 from tests.chaos_runs.writers import QUIET, TRANSACTION_TIMEOUT_MS
+from tests.interop.brokers import replicas_at
 
 CONFIGS: dict[str, dict[str, str]] = {
     "plain": {"retention.ms": "-1"},
@@ -63,7 +64,9 @@ class Source:
     async def make_topic(self, kind: str) -> str:
         name = f"{self.prefix}{len(self.kinds)}-{kind}"
         count = self.chance.randint(1, PARTITIONS_MAX)
-        failures = await create_topics(self.cluster, [NewTopic(name, count, 1, CONFIGS[kind])])
+        failures = await create_topics(
+            self.cluster, [NewTopic(name, count, replicas_at(self.cluster.site.bootstrap_servers), CONFIGS[kind])]
+        )
         assert not failures, failures
         self.kinds[name] = kind
         self._are_born(name, 0, count)

@@ -20,6 +20,7 @@ from tests.chaos_runs.hands_names import NAMES_ACTIONS, NamesRun
 from tests.chaos_runs.hands_runs import HandsRun
 from tests.chaos_runs.hands_sites import SitesRun
 from tests.chaos_runs.hands_topics import PER_TOPIC, TopicsRun
+from tests.chaos_runs.lagging import ThreeBrokers
 from tests.chaos_runs.loss_runs import LossResult, LossRun
 from tests.chaos_runs.moments import HandsResult
 from tests.chaos_runs.replicated_runs import ReplicatedRun
@@ -109,10 +110,10 @@ def run_content(pair: str, seeds: Sequence[int], length_s: float, folder: Path) 
 
 def run_losses(pair: str, seeds: Sequence[int], folder: Path, *, two_ways: bool = False) -> list[LossResult]:
     """The same for sites that are lost while they are written to; with `two_ways` the other site is, too."""
-    source_kind, target_kind = PAIRS[pair]
+    source_kind, target_kind = PAIRS.get(pair, ("", "ours"))
     results = []
     with (
-        make_cluster(source_kind, folder / "source") as source,
+        make_cluster(source_kind, folder / "source") if source_kind else ThreeBrokers(folder / "source") as source,
         make_cluster(target_kind, folder / "target") as target,
         Toxiproxy(folder / "toxiproxy") as toxiproxy,
         WarmCommands() as commands,
