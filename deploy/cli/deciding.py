@@ -8,7 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from broker.client.cluster import Cluster
 from broker.client.topics import list_topics
-from deploy.cli.next_steps import NextStep, name_back, table_back
+from deploy.cli.links_to_add import name_back, table_back
+from deploy.cli.next_steps import NextStep
 from failover.failback.looking import find_link_back
 from failover.failback.stranding import Stranded, open_starts, unshown_starts
 from failover.observing.transaction_ends import how_they_end, told_starts

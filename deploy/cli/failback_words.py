@@ -13,7 +13,8 @@ from broker.client.site import Site
 from deploy.cli.gate_words import reason_of
 from deploy.cli.left_range_lines import left_range_lines
 from deploy.cli.lines import filled, with_command
-from deploy.cli.next_steps import NextStep, held_rights, name_back, table_back
+from deploy.cli.links_to_add import name_back, table_back
+from deploy.cli.next_steps import NextStep, held_rights
 from deploy.cli.tables import counted, print_table
 from deploy.cli.terminal import AppContext, CommandRefused, ExitCode
 from failover.failback.plan import FailbackPlan, FailbackRefusal, StandsStill

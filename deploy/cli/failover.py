@@ -132,7 +132,8 @@ def switchover(
     """Move to the target site as planned: freeze, drain, translate, move the groups, verify.
 
     The source must be alive. Stop its consumers first, and its producers where its brokers cannot refuse them. Nothing
-    is lost. Exit code: 0 only when everything was verified, 4 when records came to the source after the fence.
+    is lost. Exit code: 0 only when everything was verified, 4 when records came to the source after the fence, groups
+    read on there, or a topic of it stays open to its clients.
 
     With --from and --to all links between the two sites are moved as one operation. A link that is refused stays as it
     is, and the exit code is the worst of them.
@@ -180,8 +181,8 @@ def failover(
     """Move to the target site because the source is lost, and state per partition what is lost with it.
 
     Groups go on where the mirror had carried them, or at --to-datetime. Exit code: 0 only when everything was verified,
-    4 when something that did not answer at the target was left as it is, or a source that answers is written to or read
-    from still.
+    4 when something that did not answer at the target was left as it is, or a source that answers may be written to or
+    read from still, be it in one topic.
 
     With --from and --to all links between the two sites are moved as one operation. A link that is refused stays as it
     is, and the exit code is the worst of them.

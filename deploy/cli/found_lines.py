@@ -13,6 +13,8 @@ _FOUND: Final[Mapping[str, str]] = {
     "`farshore stranded list --link {link}` says it, when it answers",
     "is_source_open": "{source} answered, here or a link's worker, and was not known to refuse writes: "
     "`farshore stranded list --link {link}`",
+    "open_topics": "no ACL of {source} is about {found}, so that everybody may write there, for all that is known: "
+    "`farshore stranded list --link {link}`",
     "closing_addresses": "something took connections at {found} and closed them; if that was {source}, it may take "
     "writes: `farshore stranded list --link {link}`, when it answers",
     "late_commits": "groups read on at {source} after they were moved: {found}",

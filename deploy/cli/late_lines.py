@@ -56,6 +56,34 @@ def open_line(result: OperationResult) -> str:
     return f"{seen}, and is not known to refuse writes: what clients write there from now on is only there"
 
 
+def open_topics_line(result: OperationResult) -> str:
+    """Of topics that a freeze by ACLs could not close at the source, in one line; `not_closed` says why."""
+    return (
+        f"{_names(result.open_topics)} stays open at {result.source}, to everybody for all that is known: what clients "
+        "write there from now on is only there"
+    )
+
+
+def stopping_writers(result: OperationResult) -> Iterable[str]:
+    """What is to be stopped at the source before anything else, and why."""
+    if not (result.stranded or result.is_source_open or result.open_topics):
+        return
+    to = f" to {_names(result.open_topics)}" if result.open_topics and not result.stranded else ""
+    yield (
+        f"stop what writes{to} at {result.source}: it would bring more of what is only there, behind what the mirror "
+        "carried"
+    )
+
+
+def closing_open_topics(result: OperationResult) -> str:
+    """What is to be done before the command closes what stays open."""
+    topics = _names(result.open_topics)
+    return (
+        f"everybody may write to {topics} at {result.source}, for all that is known, since no ACL there is about it: "
+        "make one that says who may (docs/configuration.md, A freeze by ACLs); then close it"
+    )
+
+
 def closing_line(addresses: Sequence[str], source: str) -> str:
     """Of a source that is held to be dead, and at which something listens, in one line."""
     return (
@@ -72,7 +100,9 @@ def closing_lines(snapshot: Snapshot) -> Iterable[str]:
 
 def found_lines(result: OperationResult) -> Iterable[str]:
     """What a move found that its plan did not say, each in one line."""
-    if result.is_source_open:
+    if result.open_topics:
+        yield open_topics_line(result)
+    elif result.is_source_open:
         yield open_line(result)
     if result.closing_addresses:
         yield closing_line(result.closing_addresses, result.source)

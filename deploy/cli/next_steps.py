@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -14,8 +13,9 @@ from broker.base.errors import FarshoreError
 from broker.client.cluster import Cluster
 from broker.client.fanout import both
 from broker.client.topics import list_topics
-from deploy.cli.late_lines import until_counted
+from deploy.cli.late_lines import closing_open_topics, stopping_writers, until_counted
 from deploy.cli.left_lines import groups_not_moved, groups_to_move, groups_unknown, unknown_moves
+from deploy.cli.links_to_add import name_back, table_back
 from deploy.cli.tables import counted
 from deploy.cli.terminal import AppContext
 from failover.errors import leave_options
@@ -153,9 +153,10 @@ def _starting(result: OperationResult, link: Link, staying: Sequence[str], *, is
     link brings back what is written there.
     """
     here, there = link.source.name, link.target.name
-    if result.stranded or result.is_source_open:
-        what = f"stop what writes at {here}: it would bring more of what is only there, behind what the mirror carried"
-        yield NextStep(what)
+    yield from map(NextStep, stopping_writers(result))
+    if topics := result.open_topics:
+        named = topic_options(topic.replace(".", r"\.") for topic in topics)  # they are taken for expressions
+        yield NextStep(closing_open_topics(result), f"farshore site standby --site {here} {named}")
     yield from (NextStep(what, f"farshore stranded list --link {link.name}") for what in until_counted(result))
     if result.source_readers:
         yield NextStep(f"stop what reads at {here}")
@@ -207,6 +208,8 @@ def _closing(result: OperationResult, link: Link, *, is_own_source: bool) -> Ite
     """How a source that was left is to refuse writes, if it is lost when it is back. Brokers that nothing says to be
     farshore's own may refuse nobody, unless the site has `freeze_principals`.
     """
+    if result.open_topics:  # the others are closed, and these are told of before
+        return
     is_there = _answered(result)
     here, is_closed = link.source.name, result.source_role is not None or bool(result.denied_principals)
     standby = f"farshore site standby --site {here}"
@@ -367,31 +370,3 @@ def _at_once(
         return tuple(steps)
     whole = replace(own[0], command=f"farshore {verb} {sites}")
     return tuple(dict.fromkeys(whole if step in own else step for step in steps))
-
-
-def name_back(link: Link, links: Sequence[Link]) -> str:
-    """One that no other link has, or would get, too."""
-    here, there = link.source.name, link.target.name
-    alike = [one for one in links if (one.source.name, one.target.name) == (here, there)]
-    name = f"{there}-{here}"
-    is_taken = name == link.name or any(one.name == name for one in links)
-    return f"{link.name}-back" if len(alike) > 1 or is_taken else name
-
-
-def table_back(link: Link, name: str) -> str:
-    """The link the other way; what it says of names and groups is what the link itself says."""
-    written = {
-        "name": name,
-        "source": link.target.name,
-        "target": link.source.name,
-        "topics": link.topics,
-        "topic_names": link.topic_names,
-        "groups": link.groups,
-        **({"sync_acls": True} if link.sync_acls else {}),
-    }
-    lines = ["[[links]]", *(f"{key} = {json.dumps(value)}" for key, value in written.items())]
-    back = {there: here for here, there in link.acl_principals}
-    if link.sync_acls and back and len(back) == len(link.acl_principals):  # two who are one at the target stay so
-        pairs = (f"{json.dumps(there)} = {json.dumps(here)}" for there, here in sorted(back.items()))
-        lines.append(f"acl_principals = {{ {', '.join(pairs)} }}")
-    return "\n".join(lines)

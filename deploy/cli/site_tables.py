@@ -238,7 +238,7 @@ def _show_results(
             click.echo(filled(f"{result.link}: {not_compared_line(result)}"), err=True)
     _tell_groups([move for result in moved for move in result.moves], to_stderr=False)
     tell_stays(stays, first.source, to_stderr=False)
-    if first.not_closed:
+    if first.not_closed and not any(result.differences or result.has_findings or result.read_on for result in results):
         click.echo(filled(first.not_closed), err=True)
     tell_loss(loss, first.source, is_left=any(result.left_at_source for result in moved))
     outcomes = Counter(str(row["outcome"]) for row in rows)
@@ -254,7 +254,7 @@ def _outcome(result: OperationResult) -> str:
         return "NOT VERIFIED"
     found = [("stranded", result.stranded), ("read on", result.late_commits), ("not watched", result.is_unwatched)]
     found += [("source open", result.is_source_open), ("source may be open", result.closing_addresses)]
-    found += [("read at the source", result.source_readers)]
+    found += [("topics open", result.open_topics), ("read at the source", result.source_readers)]
     found += [("loss without consent", result.is_loss_unconsented), ("unplanned skips", result.unplanned_skips)]
     found += [("unplanned read again", result.unplanned_read_again)]
     return ", ".join(["verified", *(name for name, there in found if there)])

@@ -64,6 +64,10 @@ class Freeze:
         """Whom the source's ACLs keep from writing at the end."""
         self.not_closed = ""
         """How a source stands that is to be closed and of which it is not known that it is, in words."""
+        self.left_open: tuple[str, ...] = ()
+        """Topics of the source that no ACL is about, and that everybody may write to by that, or may for all that is
+        known.
+        """
 
     @property
     def is_begun(self) -> bool:
@@ -233,11 +237,11 @@ class Freeze:
         return True
 
     async def _leave(self, going: Freezing, *, even_without_source: bool) -> SiteStanding | None:
-        self.not_closed = ""
+        self.not_closed, self.left_open = "", ()
         await self._close_for_good(going, even_without_source=even_without_source)
         if self._source is None or not self._plan.is_by_role:
             return None
-        becoming = partial(_become, self._source, partial(self._left, going), self._operation_id)
+        becoming = partial(self._become_left, self._source, going)
         if not even_without_source:
             return await becoming(self._renew)
         try:
@@ -248,6 +252,14 @@ class Freeze:
             told = await role_in_words(self._source, why)
             self.not_closed = "; ".join(filter(None, (self.not_closed, told)))
         return None
+
+    async def _become_left(
+        self, source: Cluster, going: Freezing, renew: Callable[[], Awaitable[None]]
+    ) -> SiteStanding | None:
+        told = await _become(source, partial(self._left, going), self._operation_id, renew)
+        if told is not None and self.left_open and all(map(told.refuses, self.left_open)):
+            self.not_closed, self.left_open = "", ()  # whoever its ACLs let write, the brokers refuse
+        return told
 
     async def _close_for_good(self, going: Freezing, *, even_without_source: bool) -> None:
         """Topics that were born since the freeze, too; and a failover has had none."""
@@ -282,7 +294,8 @@ class Freeze:
         assert going.source_denials is not None, "it is closed by them"
         closed = await denying.close(going.source_denials, going.topics, leaves_open=True)
         await replace(denying, closing=Closing()).undo(going.topics)
-        if left_open := closed.left_open.names:
+        self.left_open = left_open = closed.left_open.names
+        if left_open:
             error = first_acl(denying.cluster.site, closed.left_open)
             self.not_closed = f"{', '.join(left_open)} stays open at {self._link.source.name}: {error}; then "
             self.not_closed += f"`farshore site standby --site {self._link.source.name}` closes it ({error.hint})"

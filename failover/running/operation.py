@@ -391,6 +391,7 @@ class _Run:
         named = [(link, losses.get(link.sites.link.name, link.plan.losses)) for link in self._links]
         freeze, frozen = self._freeze, joined([link.plan.freezing for link in self._live])
         closed = (frozen.closed_at_both, frozen.closed_for_third)
-        at_source = SourceEnd(self._source_role, freeze.denied_principals, freeze.not_closed, self._hook_error, *closed)
+        stands = (self._source_role, freeze.denied_principals, freeze.not_closed, self._hook_error)
+        at_source = SourceEnd(*stands, *closed, left_open=freeze.left_open)
         operation_id = self._journal.operation_id
         return tuple(result_of(operation_id, link, stated, seconds, at_source) for link, stated in named)

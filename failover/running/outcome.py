@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from broker.wire.site_role import SiteStanding
+from failover.freezing.denials import is_named
 from failover.losses.statements import PartitionLoss, total_loss
 from failover.planning.moves import MoveKind, group_totals
 from failover.planning.unplanned import unplanned_read_again, unplanned_skips
@@ -17,7 +18,8 @@ from failover.running.steps import Operation
 class SourceEnd:
     """How the source was left: what its brokers have taken (None: not told), whom its ACLs keep from writing, and how
     it stands where that is not known. `hook_error`: why the after_hook failed. `closed_at_both`: topics that the target
-    refuses, too; `closed_for_third`: that it refuses for a third site.
+    refuses, too; `closed_for_third`: that it refuses for a third site. `left_open`: topics of the
+    source that no ACL is about.
     """
 
     role: SiteStanding | None
@@ -26,6 +28,7 @@ class SourceEnd:
     hook_error: str
     closed_at_both: tuple[str, ...]
     closed_for_third: tuple[str, ...]
+    left_open: tuple[str, ...] = ()
 
 
 def result_of(
@@ -80,6 +83,7 @@ def result_of(
         seen_by=seen.seen_by,
         closing_addresses=_closing_addresses(link, at_source),
         not_closed=at_source.not_closed,
+        open_topics=_open_topics(link, at_source),
         closed_at_both=at_source.closed_at_both,
         closed_for_third=at_source.closed_for_third,
         left_at_source=link.plan.snapshot.left_at_source,
@@ -90,7 +94,7 @@ def _takes_writes(link: LinkRun, at_source: SourceEnd) -> bool:
     if _was_closed(link):
         return False
     if link.sites.link.source.freeze_principals:
-        return not at_source.denied_principals
+        return not at_source.denied_principals or bool(_open_topics(link, at_source))
     freezing = link.plan.freezing
     return (freezing.source is not None or freezing.target is not None) and at_source.role is None
 
@@ -107,7 +111,15 @@ def _is_source_open(link: LinkRun, at_source: SourceEnd) -> bool:
 
 
 def _is_closed(link: LinkRun, at_source: SourceEnd) -> bool:
-    return _was_closed(link) or at_source.role is not None or bool(at_source.denied_principals)
+    is_denied = bool(at_source.denied_principals) and not _open_topics(link, at_source)
+    return _was_closed(link) or at_source.role is not None or is_denied
+
+
+def _open_topics(link: LinkRun, at_source: SourceEnd) -> tuple[str, ...]:
+    """Of those that the link's move is about."""
+    if _was_closed(link) or link.failure is not None:
+        return ()
+    return tuple(topic for topic in at_source.left_open if is_named(topic, link.plan.freezing.topics))
 
 
 def _closing_addresses(link: LinkRun, at_source: SourceEnd) -> tuple[str, ...]:

@@ -27,9 +27,10 @@ class OperationResult:
     """How an operation ended for one link. Its exit code says whether it is `verified`, and nothing is `stranded`: what
     came to the source after the fence, and is only there; nor in `late_commits`: who went on reading there; nor
     `is_unwatched`: the source was gone before that could be seen; nor `is_source_open`: a failover's source answered,
-    and is not known to refuse writes, nor in `source_readers`: who reads on there; nor `is_loss_unconsented`: what the
-    plan had excluded; nor in `unplanned_skips` or `unplanned_read_again`; and nothing was left that did not
-    answer at the target (`left_partitions`, `unanswered_groups`).
+    and is not known to refuse writes, nor in `open_topics`: what a source goes on taking; nor in `source_readers`: who
+    reads on there; nor `is_loss_unconsented`: what the plan had excluded; nor in `unplanned_skips` or
+    `unplanned_read_again`; and nothing was left that did not answer at the target (`left_partitions`,
+    `unanswered_groups`).
     `source_role`: what the source's brokers have taken; None: not told. `hook_error`: why the after_hook failed, ""
     where it did not. `failure`: why it was not brought to its end, as others of the operation were; the losses are
     those of the plan then.
@@ -96,6 +97,10 @@ class OperationResult:
     """How a source stands that was to be closed, by its role or by ACLs, and of which it is not known that it is."""
     silent_at_fence: tuple[Elsewhere, ...] = ()
     """Who did not tell right before the fence whether he has topics of it, and was not unknown in the plan."""
+    open_topics: tuple[str, ...] = ()
+    """Of the move, at the source, that its freeze left open: no ACL is about them, so that the freeze's would be the
+    first, and everybody may write there by that, or may for all that is known.
+    """
     closed_at_both: tuple[str, ...] = ()
     """Topics that are none of the move's, as regular expressions, and that no client can write to at either site: the
     target was closed to more than was moved, and whose these are it does not know.
@@ -113,7 +118,7 @@ class OperationResult:
         return any(
             (
                 *(self.stranded, self.is_unwatched, self.is_source_open, self.late_commits, self.source_readers),
-                self.closing_addresses,
+                *(self.closing_addresses, self.open_topics),
                 *(self.left_partitions, self.unanswered_groups),
                 *(self.is_loss_unconsented, self.unplanned_skips, self.unplanned_read_again, self.hook_error),
             )

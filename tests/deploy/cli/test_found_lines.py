@@ -20,6 +20,7 @@ FOUND = {
     "stranded": ((StrandedRange("flights", 0, 50, 53, 3),), "`farshore stranded list --link there`"),
     "is_unwatched": (True, "east ceased to answer"),
     "is_source_open": (True, "east answered, here or a link's worker, and was not known to refuse writes"),
+    "open_topics": (("trips", "tours"), "no ACL of east is about trips, tours, so that everybody may write there"),
     "closing_addresses": (("east:1", "east:2"), "something took connections at east:1, east:2 and closed them"),
     "late_commits": ((LateCommit("second", "flights", 1, None, 7),), "after they were moved: second on flights-1"),
     "source_readers": ((SourceReader("second", 2), SourceReader("third", None)), "second, third"),

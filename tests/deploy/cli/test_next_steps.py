@@ -10,7 +10,8 @@ import pytest
 from broker.client.site import Site
 from deploy.cli.failover_tables import summary
 from deploy.cli.late_lines import late_commits_line, read_on_line, stranded_line, unwatched_line
-from deploy.cli.next_steps import back_at_once, for_refused, merged, name_back, next_steps
+from deploy.cli.links_to_add import name_back
+from deploy.cli.next_steps import back_at_once, for_refused, merged, next_steps
 from failover.losses.statements import Certainty, LossTotal, PartitionLoss
 from failover.losses.stranded import StrandedRange
 from failover.observing.contact import SiteFinding

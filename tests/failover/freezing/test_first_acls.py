@@ -139,10 +139,53 @@ async def test_a_failover_leaves_such_a_topic_open_and_says_so(tmp_path: Path, m
         assert [line for line in freezing_lines(move.plan) if line.startswith(f"east stays open to {TOPIC}")]
         result = await switch(stage.link, **lost)
         assert (result.verified, result.denied_principals, result.is_source_open) == (True, (), True)
+        assert (result.open_topics, result.has_findings) == ((TOPIC,), True)
         assert result.not_closed.startswith(f"{TOPIC} stays open at east: no ACL")
         assert "`farshore site standby --site east` closes it" in result.not_closed
         assert await acls_of(stage.source) == set()
         assert await there.may("batch") >= {*ALL_BUT_WRITE, AclOperation.WRITE}
+
+
+async def test_a_failover_that_closes_the_others_and_leaves_one_open_is_one_with_findings(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It ended with 0, and its producers wrote on where no mirror carried it any more."""
+    async with moving(tmp_path, monkeypatch) as (there, stage):
+        assert await create_acls(stage.source, [allowing(TOPIC)]) == {}
+        await make_topic(stage.source, "trips")
+        lost: dict[str, Any] = {"operation": Operation.FAILOVER, "allow_data_loss": True}
+        result = await switch(stage.link, even_if_source_answers=True, **lost)
+        assert AclOperation.WRITE in await there.may("shop", "trips")
+        assert AclOperation.WRITE not in await there.may("shop")
+        assert (result.verified, result.denied_principals) == (True, ("User:shop",))
+        assert (result.open_topics, result.is_source_open, result.takes_writes) == (("trips",), True, True)
+        assert result.has_findings
+
+
+async def test_what_is_open_is_a_finding_of_the_link_that_carries_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with moving(tmp_path, monkeypatch) as (_, stage):
+        assert await create_acls(stage.source, [allowing(TOPIC)]) == {}
+        await make_topic(stage.source, "others")
+        lost: dict[str, Any] = {"operation": Operation.FAILOVER, "allow_data_loss": True}
+        result = await switch(stage.link, even_if_source_answers=True, **lost)
+        assert (result.verified, result.open_topics, result.not_closed) == (True, (), "")
+        assert (result.is_source_open, result.takes_writes, result.has_findings) == (False, False, False)
+
+
+async def test_what_its_role_closes_is_open_to_nobody_whatever_its_acls_say(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was said to stay open, of topics of which the brokers refused every client's records."""
+    async with moving(tmp_path, monkeypatch) as (_, stage):
+        monkeypatch.undo()
+        quick(monkeypatch)
+        lost: dict[str, Any] = {"operation": Operation.FAILOVER, "allow_data_loss": True}
+        result = await switch(stage.link, even_if_source_answers=True, **lost)
+        assert result.source_role is not None
+        assert (result.verified, result.open_topics, result.not_closed) == (True, (), "")
+        assert (result.is_source_open, result.has_findings) == (False, False)
 
 
 async def test_one_that_is_born_amid_a_switchover_stays_open_which_is_said_at_its_end(
@@ -161,6 +204,8 @@ async def test_one_that_is_born_amid_a_switchover_stays_open_which_is_said_at_it
         monkeypatch.setattr(OperationJournal, "record_all", record_all)
         result = await switch(stage.link)
         assert result.denied_principals == ("User:shop",)
+        assert (result.verified, result.is_source_open) == (True, False)
+        assert (result.open_topics, result.takes_writes, result.has_findings) == (("trips",), True, True)
         assert result.not_closed.startswith("trips stays open at east: no ACL")
         assert {AclOperation.READ, AclOperation.WRITE} <= await there.may("batch", "trips")
         assert AclOperation.WRITE not in await there.may("shop")

@@ -1,0 +1,36 @@
+"""Topics that a freeze by ACLs left open at the source: what a move says of them at its end. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from deploy.cli.failover_tables import summary
+from deploy.cli.next_steps import next_steps
+from failover.losses.stranded import StrandedRange
+from failover.running.result import OperationResult
+from tests.deploy.cli.test_next_steps import BACK, LINK, LOST, MOVED
+
+
+@pytest.mark.parametrize("moved", [MOVED, replace(LOST, is_source_open=True)])
+def test_topics_that_stay_open_are_named_with_who_may_write_to_them_and_what_closes_them(
+    moved: OperationResult,
+) -> None:
+    """A topic of a link stayed open to its producers, and nothing said so but a line amid others."""
+    by_acls = replace(LINK, source=replace(LINK.source, freeze_principals=("User:shop",)))
+    denied = replace(moved, denied_principals=("User:shop",), takes_writes=True, moved_topics=("a.*",))
+    found = replace(denied, open_topics=("a.trips",))
+    assert found.has_findings
+    stop, close, *_ = next_steps(found, by_acls, (BACK,), {})
+    assert stop.what.startswith("stop what writes to a.trips at east: ")
+    assert close.what.startswith("everybody may write to a.trips at east, for all that is known, since no ACL there is")
+    assert close.command == r"farshore site standby --site east --topic 'a\.trips'"
+    standing_by = [step for step in next_steps(found, by_acls, (BACK,), {}) if "site standby" in step.command]
+    assert standing_by == [close], "the others are closed"
+    assert summary(found) == (
+        f"{summary(MOVED)}; a.trips stays open at east, to everybody for all that is known: what clients write there "
+        "from now on is only there"
+    )
+    also = replace(found, stranded=(StrandedRange("flights", 0, 50, 53, 3),))
+    assert next_steps(also, by_acls, (BACK,), {})[0].what.startswith("stop what writes at east: ")
