@@ -51,8 +51,8 @@ def source_readers(after: Snapshot) -> tuple[SourceReader, ...]:
 
 
 def as_asked(moves: Iterable[GroupMove], behind_fence: Snapshot) -> tuple[GroupMove, ...]:
-    """The moves, as made from where that look saw groups at the source, of those that were made when it could not be
-    asked: it came back, and what groups had committed there before it went is no reading since. Pure.
+    """The moves, as made from where that look saw groups at the source, of those that may have been decided on when it
+    could not be asked: it came back, and what groups had committed there before it went is no reading since. Pure.
     """
     found = {
         (group.group, at.topic, at.partition): at.source_offset

@@ -49,8 +49,9 @@ NOTHING_CHANGED: Final = (OperationUnderWay, SourceHeard)
 class LinkMove:
     """One link that is to be moved, and how. `moves`: those of its groups that an earlier run of the operation has
     decided on, after a drain or for good; `are_moved`: and made, but for those of the `uncommitted` groups, of which
-    that is not known. `begun_moves`: those that it began to make. `verified`: where it had verified groups at the
-    target, and, as a switchover, compared the sites; applications may have started there since. None: it had not.
+    that is not known. `begun_moves`: those that it began to make. `is_source_asked`: it is known that the source was
+    asked where groups stand when these were decided on. `verified`: where it had verified groups at the target, and, as
+    a switchover, compared the sites; applications may have started there since. None: it had not.
     `consented`: the moves that somebody said yes to, where the plan was made anew since; None: those of the plan.
     """
 
@@ -60,6 +61,7 @@ class LinkMove:
     are_moved: bool = False
     uncommitted: frozenset[str] = frozenset()
     begun_moves: tuple[GroupMove, ...] = ()
+    is_source_asked: bool = True
     verified: Mapping[GroupAt, int] | None = None
     consented: tuple[GroupMove, ...] | None = None
 
@@ -199,6 +201,13 @@ class LinkRun:
         """For the journal: what another machine goes on with."""
         return [move.document() for move in self.moves]
 
+    @property
+    def is_source_asked(self) -> bool:
+        """Whether it is known that the source had told of all groups where they stand when their moves were decided on:
+        then one without an offset there had none.
+        """
+        return self._move.is_source_asked and (self._move.moves is not None or self.snapshot.source_answers)
+
     async def _move_groups(self) -> None:
         """Again where a worker fenced the link that did not know yet that it is not its own: it waits from then on."""
         for tries_left in reversed(range(FENCED_TRIES_MAX)):
@@ -301,7 +310,7 @@ class LinkRun:
             return
         left_s = self._fenced_at_s + LATE_WRITES_S - asyncio.get_running_loop().time()
         await asyncio.sleep(max(0.0, left_s))
-        moves = as_asked(self.moves, self.snapshot)
+        moves = self.moves if self.is_source_asked else as_asked(self.moves, self.snapshot)
         named = (self.sites.link, (source, self.sites.target), self.sites.groups, moves, plan.left_groups)
         if plan.operation is Operation.FAILOVER:  # what it wrote on is in the loss
             self._is_late_look_lost = True

@@ -157,7 +157,7 @@ class _Run:
         if step is OperationStep.MOVE_GROUPS:
             for link in self._live:
                 link.choose_moves()
-            starting["moves"] = self._moves()
+            starting |= self._moves()
         closes = step in (OperationStep.FREEZE, OperationStep.HAND_OVER)
         noting = self._note(Event.STARTED, starting | (self._freeze.noted(asking=True) if closes else {}))
         if step is OperationStep.VERIFY:  # which changes nothing: over a distance a round trip less
@@ -191,7 +191,7 @@ class _Run:
                 await self._take_all(step)
         detail: dict[str, Any] = {"step": step.value}
         if step in (OperationStep.DRAIN, OperationStep.MOVE_GROUPS):
-            detail["moves"] = self._moves()
+            detail |= self._moves()
         if step is OperationStep.MOVE_GROUPS:
             detail["uncommitted"] = {link.sites.link.name: sorted(link.uncommitted) for link in self._live}
         if step is OperationStep.AFTER_HOOK:
@@ -232,8 +232,9 @@ class _Run:
         noted, self._done = self._done, []
         await self._journal.record_all(noted)
 
-    def _moves(self) -> dict[str, list[dict[str, Any]]]:
-        return {link.sites.link.name: link.moves_document() for link in self._live}
+    def _moves(self) -> dict[str, Any]:
+        moves = {link.sites.link.name: link.moves_document() for link in self._live}
+        return {"moves": moves, "source_asked": [link.sites.link.name for link in self._live if link.is_source_asked]}
 
     @property
     def _is_any_promoted(self) -> bool:

@@ -22,6 +22,7 @@ from failover.errors import (
 )
 from failover.freezing.choice import Freezing, joined
 from failover.freezing.hooks import Hooks
+from failover.journal.asked import is_source_asked
 from failover.journal.consented import consented_moves, refusing_skips
 from failover.journal.log import OperationJournal, claim, load_operations
 from failover.journal.noted_lacks import as_noted
@@ -316,14 +317,17 @@ async def move_again(log: OperationLog, intent: Intent, sites: Sites, hooks: Hoo
     if name in made:
         # Of one that was verified since, applications may have been told that it stands.
         left = uncommitted_groups(log).get(name, frozenset()) - {group for group, _, _ in move.verified or ()}
-        return replace(move, moves=made[name], are_moved=True, uncommitted=left)
+        asked = is_source_asked(log, name, OperationStep.MOVE_GROUPS)
+        return replace(move, moves=made[name], are_moved=True, uncommitted=left, is_source_asked=asked)
     begun = done_moves(log, OperationStep.MOVE_GROUPS, Event.STARTED).get(name)
     if begun is not None:
         is_decided = move.sites.source is None or not move.plan.by_offset_map
+        move = replace(move, is_source_asked=is_source_asked(log, name, OperationStep.MOVE_GROUPS, Event.STARTED))
         return replace(move, moves=begun) if is_decided else replace(move, begun_moves=begun)
     drained = done_moves(log, OperationStep.DRAIN)
     if name in drained and move.sites.source is None:
-        return replace(move, moves=drained[name])
+        asked = is_source_asked(log, name, OperationStep.DRAIN)
+        return replace(move, moves=drained[name], is_source_asked=asked)
     return move
 
 
