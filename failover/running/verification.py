@@ -134,10 +134,11 @@ async def pending_moves(
     target: Cluster, after: Snapshot, moves: Iterable[GroupMove], held: Held | None = None
 ) -> list[GroupMove]:
     """Those whose groups stand where they were to, and that an application's transaction moves on when it ends. One
-    that has consumers at the target commits there as it should. `held`: what was asked before. Raises ClientError.
+    that has consumers at the target commits there as it should; one of which that is not known may not. `held`: what
+    was asked before. Raises ClientError.
     """
     found = offsets_at_target(after)
-    quiet = {group.group for group in after.groups if group.target_members == 0 and not group.unanswered}
+    quiet = {group.group for group in after.groups if not group.target_members and not group.unanswered}
     standing = [
         move
         for move in moves
