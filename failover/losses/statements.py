@@ -325,7 +325,9 @@ def _ceased_at_ms(ceased: Iterable[PartitionLoss]) -> int | None:
 
 
 def sum_losses(totals: Iterable[LossTotal]) -> LossTotal:
-    """Over several links. Where one is a lower bound the sum is one, as of the link that was seen to its end first."""
+    """Over several links, as of the one that was asked first. Where one is a lower bound the sum is one, as of the link
+    that was seen to its end first.
+    """
     found = list(totals)
     bounds = [one for one in found if one.certainty is not Certainty.EXACT]
     seconds = [one.seen_seconds for one in bounds if one.seen_offsets]
@@ -337,7 +339,7 @@ def sum_losses(totals: Iterable[LossTotal]) -> LossTotal:
         certainty=Certainty.AT_LEAST if bounds else Certainty.EXACT,
         seen_at_ms=_folded(min, [one.seen_at_ms for one in bounds]) if bounds else None,
         unseen_partitions=sum(one.unseen_partitions for one in found),
-        stated_at_ms=_folded(max, [one.stated_at_ms for one in found]) if found else None,
+        stated_at_ms=_folded(min, [one.stated_at_ms for one in found]) if found else None,
         likely_offsets=_folded(sum, [one.likely_offsets if one in bounds else one.offsets for one in found])
         if bounds
         else None,

@@ -19,6 +19,7 @@ from failover.errors import GroupsRead, NotMovable, OperationUnderWay, ReadsMore
 from failover.freezing.choice import Freezing
 from failover.journal.opposite import refuse_opposite
 from failover.limits import DRAINED_HOLDS_S, FENCED_TRIES_MAX, HEARTBEAT_S, LATE_LOOK_S, LATE_WRITES_S, QUIET_S
+from failover.losses.statements import PartitionLoss
 from failover.losses.stranded import StrandedRange, stranded_ranges
 from failover.observing.contact import SiteFinding
 from failover.observing.ends_at_fence import ends_at_fence, last_seen_ends, stood_for
@@ -96,6 +97,9 @@ class LinkRun:
         self.moves: tuple[GroupMove, ...] = move.plan.moves if move.moves is None else move.moves
         self.consented: tuple[GroupMove, ...] = move.plan.moves if move.consented is None else move.consented
         self.differences: tuple[VerificationDifference, ...] = ()
+        self.losses: tuple[PartitionLoss, ...] = move.plan.losses
+        self.stated_at_ms: int = move.plan.snapshot.taken_at_ms
+        """When the source was asked, or was found not to answer, for what the losses say."""
         self.stranded: tuple[StrandedRange, ...] = ()
         self.late_commits: tuple[LateCommit, ...] = ()
         self._is_late_look_lost = False

@@ -34,7 +34,6 @@ from failover.journal.log import OperationJournal
 from failover.journal.silence import cut_short_hint, silent_of, told_who_went_on
 from failover.journal.values import Event
 from failover.limits import DRAINED_AGAIN_MAX
-from failover.losses.stated_losses import losses_by_now, stated_losses
 from failover.planning.staying import StayingLink
 from failover.running.groups_stand import GroupsStand, Tell, tell_nobody
 from failover.running.link_run import LinkMove, LinkRun
@@ -43,6 +42,7 @@ from failover.running.outcome import SourceEnd, result_of
 from failover.running.patience import patiently
 from failover.running.read_on import verified_document
 from failover.running.result import OperationResult
+from failover.running.stating import state_losses
 from failover.running.steps import BEFORE_FENCE, Operation, OperationStep
 from failover.running.third_site import active_by_now
 from failover.running.whole_site import NONE_GOES, going, refuse_cut, refuse_cut_at_fence, tell_closed
@@ -123,8 +123,7 @@ class _Run:
             for last in steps:
                 async with self._told_as_cut_short(last):
                     await self._take(last)
-            async with self._told_as_cut_short(last):
-                results = await self._results(started_s)
+            results = self._results(started_s)
             await self._record_end(results)
         except BaseException as error:  # whatever it is, it goes on when what is to be undone is undone, and it is told
             await to_its_end(self._end_early(last, error))
@@ -187,6 +186,7 @@ class _Run:
                 if self._is_verified:
                     await self._let_in()
                 await self._take_all(step, watching=True)
+                await state_losses(self._links)  # nobody is told how it ended before that
             case _:
                 await self._take_all(step)
         detail: dict[str, Any] = {"step": step.value}
@@ -378,21 +378,11 @@ class _Run:
     def _is_verified(self) -> bool:
         return not any(link.differences or (link.failure and not link.is_given_up) for link in self._links)
 
-    async def _results(self, started_s: float) -> tuple[OperationResult, ...]:
+    def _results(self, started_s: float) -> tuple[OperationResult, ...]:
         seconds = asyncio.get_running_loop().time() - started_s
-        losses = {}
-        stating = losses_by_now if self._operation is Operation.FAILOVER else stated_losses
-        for link in self._live:
-            try:
-                losses[link.sites.link.name] = await stating(link.sites, link.snapshot)
-            except FarshoreError as error:
-                link.fail(OperationStep.VERIFY, error)
-                if not self._live:
-                    raise
-        named = [(link, losses.get(link.sites.link.name, link.plan.losses)) for link in self._links]
         freeze, frozen = self._freeze, joined([link.plan.freezing for link in self._live])
         closed = (frozen.closed_at_both, frozen.closed_for_third)
         stands = (self._source_role, freeze.denied_principals, freeze.not_closed, self._hook_error)
         at_source = SourceEnd(*stands, *closed, left_open=freeze.left_open)
         operation_id = self._journal.operation_id
-        return tuple(result_of(operation_id, link, stated, seconds, at_source) for link, stated in named)
+        return tuple(result_of(operation_id, link, seconds, at_source) for link in self._links)

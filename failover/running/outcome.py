@@ -31,11 +31,9 @@ class SourceEnd:
     left_open: tuple[str, ...] = ()
 
 
-def result_of(
-    operation_id: str, link: LinkRun, losses: tuple[PartitionLoss, ...], seconds: float, at_source: SourceEnd
-) -> OperationResult:
-    """How it ended; `losses` as they are stated now."""
-    seen = link.snapshot
+def result_of(operation_id: str, link: LinkRun, seconds: float, at_source: SourceEnd) -> OperationResult:
+    """How it ended, with its losses as they were stated last."""
+    seen, losses = link.snapshot, link.losses
     moves = link.moves if link.failure is None else ()
     return OperationResult(
         operation_id=operation_id,
@@ -51,7 +49,7 @@ def result_of(
         group_totals=group_totals(moves),
         loss=total_loss(
             losses,
-            link.sites.now_ms(),
+            link.stated_at_ms,
             seen.last_look,
             is_source_there=seen.is_source_there,
             found_dead_at_ms=seen.found_dead_at_ms,

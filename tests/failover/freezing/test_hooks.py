@@ -5,22 +5,22 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from broker.client.errors import ClusterUnreachable
 from broker.client.site_role import site_standing
-from failover.errors import CutShort, HookFailed
+from failover.errors import HookFailed
 from failover.freezing import hooks as hooks_module
 from failover.freezing.choice import read_roles
 from failover.freezing.hooks import Hooks, run_hook
-from failover.journal.log import load_operations
+from failover.journal.log import OperationJournal, load_operations
 from failover.journal.standing import OperationState, standing_of
-from failover.losses.statements import PartitionLoss
-from failover.observing.sites import Sites
-from failover.observing.snapshot import Snapshot
+from failover.journal.values import Event, JournalEntry
 from failover.planning.plan import OperationPlan, plan_failover, plan_switchover
 from failover.running.result import OperationResult
 from failover.running.steps import Operation
@@ -124,19 +124,23 @@ async def test_an_after_hook_that_fails_is_a_finding_of_what_is_done_and_verifie
 async def test_who_takes_an_operation_up_runs_an_after_hook_again_that_failed_and_no_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, fails: bool
 ) -> None:
-    """It was cut short behind the hook, while the loss was stated."""
+    """It was cut short behind the hook, before the end was written down."""
     quick(monkeypatch)
     ran = tmp_path / "ran"
     hooks = Hooks(after=python(RUNS, ran, int(fails)))
 
-    async def gone(_sites: Sites, _snapshot: Snapshot) -> tuple[PartitionLoss, ...]:
-        raise ClusterUnreachable("west is gone")
+    real = OperationJournal.record_all
+
+    async def record_all(self: OperationJournal, noted: list[tuple[str, Mapping[str, Any]]]) -> list[JournalEntry]:
+        if any(event == Event.FINISHED for event, _ in noted):
+            raise ClusterUnreachable("west is gone")
+        return await real(self, noted)
 
     async with ready(tmp_path) as stage:
         async with machine("farshore-first", stage.link) as sites:
             with monkeypatch.context() as patched:
-                patched.setattr("failover.running.operation.stated_losses", gone)
-                with pytest.raises(CutShort):
+                patched.setattr(OperationJournal, "record_all", record_all)
+                with pytest.raises(ClusterUnreachable):
                     await operate(SWITCHOVER, sites, ID, hooks)
         async with machine(HEIR, stage.link) as sites:
             (result,) = await resume(await stage.log(ID), sites, hooks, "an heir")

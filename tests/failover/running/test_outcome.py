@@ -41,7 +41,7 @@ async def test_a_source_that_answered_the_plan_is_told_as_it_was_at_the_fence(
     sites = Sites(LINK, Cluster(LINK.source), Cluster(LINK.target), (), now_ms)
     run = LinkRun(LinkMove(plan, sites), "failover-1", 1.0, plan.freezing, renew)
     run.snapshot = replace(ALIVE, source_finding=found, seen_by=seen_by)
-    result = result_of("failover-1", run, (), 1.0, SourceEnd(None, (), "", "", (), ()))
+    result = result_of("failover-1", run, 1.0, SourceEnd(None, (), "", "", (), ()))
     assert (result.source_finding, result.seen_by, result.is_source_open) == (found, seen_by, is_open)
 
 
@@ -57,6 +57,6 @@ async def test_a_dead_source_whose_addresses_take_connections_is_a_finding(
     run = LinkRun(LinkMove(plan, Sites(LINK, None, Cluster(LINK.target), (), now_ms)), "o", 1.0, plan.freezing, renew)
     evidence = (BrokerAnswer("east:1", 0, 4.5, "closed", taken=True), BrokerAnswer("east:2", 0, 4.5, "refused"))
     run.snapshot = replace(ALIVE, source_finding=found, evidence=evidence)
-    result = result_of("o", run, (), 1.0, SourceEnd(None, (), "", "", (), ()))
+    result = result_of("o", run, 1.0, SourceEnd(None, (), "", "", (), ()))
     assert (result.closing_addresses, result.is_source_open) == (addresses, False)
     assert result.has_findings == bool(addresses)
