@@ -355,9 +355,7 @@ def show(plan: FailbackPlan, log: OperationLog | None, *, to_stderr: bool = True
         click.echo(filled(_twice_line(plan)), err=to_stderr)
     tell_left_at_target(plan, to_stderr=to_stderr)
     if not plan.groups_known:
-        text = (
-            f"which groups went along {plan.link}, or came back, the journals do not tell: all are taken to have gone"
-        )
+        text = f"which groups went along {plan.link}, or came back, no journal tells: all are taken to have gone"
         click.echo(filled(text), err=to_stderr)
     if plan.groups_back:
         click.echo(filled(f"come back to {plan.source}: {_names(plan.groups_back)}"), err=to_stderr)
