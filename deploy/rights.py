@@ -12,7 +12,7 @@ from typing import Final
 
 from broker.client.site import Site
 from broker.wire.vocabulary import AclOperation
-from deploy.rights_names import At, Need, Pattern, Thing, kafka_acls, patterns_of, without_implied, word_of
+from deploy.rights_names import At, Need, Pattern, Thing, kafka_acls, patterns_of, without_implied
 from mirror.link import Link
 
 READ, WRITE, CREATE, DELETE = AclOperation.READ, AclOperation.WRITE, AclOperation.CREATE, AclOperation.DELETE
@@ -65,9 +65,11 @@ _LEFT_BEFORE: Final = (
 
 _AUDIT: Final = (
     _source(Thing.TOPICS, READ, DESCRIBE_CONFIGS),
+    _source(Thing.GROUPS, DESCRIBE),
     _source(Thing.PRODUCERS, READ),
     _target(Thing.TOPICS, READ, DESCRIBE_CONFIGS),
     _target(Thing.CANARY, DESCRIBE),
+    _target(Thing.GROUPS, DESCRIBE),
     _target(Thing.STATE, READ),
     _target(Thing.PRODUCERS, READ),
 )
@@ -377,7 +379,7 @@ def rights_of(link: Link, commands: Collection[str], principals: Mapping[str, st
                     pattern.resource.name.lower(),
                     pattern.name,
                     pattern.pattern.name.lower(),
-                    tuple(word_of(operation) for operation in together_needed),
+                    tuple(operation.word for operation in together_needed),
                     kafka_acls(sites[name], principals[name], pattern, together_needed),
                 )
             )

@@ -82,7 +82,7 @@ def kafka_acls(site: Site, principal: str, pattern: Pattern, operations: Collect
     """The line of Kafka's tool that gives these rights."""
     words = ["kafka-acls", "--bootstrap-server", site.bootstrap_servers, "--add", "--allow-principal", principal]
     for operation in operations:
-        words += ["--operation", word_of(operation)]
+        words += ["--operation", operation.word]
     option = f"--{pattern.resource.name.lower().replace('_', '-')}"
     words += [option] if pattern.resource is AclResource.CLUSTER else [option, pattern.name]
     if pattern.pattern is _PREFIXED:
@@ -176,11 +176,6 @@ def _of_part(resource: AclResource, expression: str, prefix: str) -> Pattern:
     if not rest:
         return Pattern(resource, name, _LITERAL)
     return Pattern(resource, name, _PREFIXED) if name else Pattern(resource, "*", _LITERAL)
-
-
-def word_of(operation: AclOperation) -> str:
-    """As kafka-acls has it: DescribeConfigs."""
-    return "".join(part.capitalize() for part in operation.name.split("_"))
 
 
 def without_implied(operations: Collection[AclOperation]) -> tuple[AclOperation, ...]:

@@ -50,7 +50,7 @@ def operation_word(operation: int) -> str:
     """As kafka-acls has it: DescribeConfigs; the number where there is no name for it."""
     if operation not in set(AclOperation):
         return str(operation)
-    return "".join(part.capitalize() for part in AclOperation(operation).name.split("_"))
+    return AclOperation(operation).word
 
 
 def _word(kind: type[AclResource | AclPattern | AclPermission], code: int) -> str:

@@ -161,6 +161,11 @@ class AclOperation(IntEnum):
     ALTER_CONFIGS = 11
     IDEMPOTENT_WRITE = 12
 
+    @property
+    def word(self) -> str:
+        """As kafka-acls has it: DescribeConfigs."""
+        return "".join(part.capitalize() for part in self.name.split("_"))
+
 
 RESOURCE_OPERATIONS: Final = {
     AclResource.TOPIC: frozenset(

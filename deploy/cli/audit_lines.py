@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 import click
 
 from deploy.cli.terminal import ExitCode, emit
+from monitoring.audit.missing_rights import HINT_TO_GIVE
 from monitoring.audit.model import AuditVerdict
 from monitoring.audit.run import AuditOutcome
 
@@ -107,6 +109,7 @@ def exit_code_of(verdict: AuditVerdict, *, strict: bool) -> ExitCode:
 def show_outcome(outcome: AuditOutcome, output: str) -> None:
     """A run that has ended, in the form that was asked for."""
     document = outcome.document
+    tell_lacked(outcome.lacked)
     if output != "table":
         emit(document, output)
         return
@@ -123,6 +126,14 @@ def show_outcome(outcome: AuditOutcome, output: str) -> None:
         why = lost["why"].replace("_", " ")
         click.echo(f"read anew, its proof holds no more ({why}): {lost['topic']}:{lost['partition']}", err=True)
     click.echo(f"report: {outcome.report}", err=True)
+
+
+def tell_lacked(lacked: Sequence[str]) -> None:
+    """What was not seen for want of a right, to who waits for the command, whatever form its document has."""
+    for right in lacked:
+        click.echo(right, err=True)
+    if lacked:
+        click.echo(HINT_TO_GIVE, err=True)
 
 
 def sample_text(sample: dict[str, Any]) -> str:

@@ -7,7 +7,7 @@ from typing import Any, Unpack
 
 import click
 
-from deploy.cli.audit_lines import exit_code_of, show_outcome
+from deploy.cli.audit_lines import exit_code_of, show_outcome, tell_lacked
 from deploy.cli.audit_options import (
     SparkOptions,
     folder_of,
@@ -18,6 +18,7 @@ from deploy.cli.audit_options import (
     with_steps,
 )
 from deploy.cli.terminal import LINK_HELP, AppContext, emit, output_option, run_async
+from monitoring.audit.missing_rights import in_words
 from monitoring.audit.model import Side
 from monitoring.audit.parts import compare_part, digest_part, next_commands, plan_of_run
 from monitoring.audit.plans import KeptPlan, Plan, side_of
@@ -72,8 +73,10 @@ def audit_freeze(
         "plan": str(kept.path),
         "plan_id": kept.plan_id,
         "plan_bytes": kept.size_bytes,
+        "missing_rights": list(plan.frozen.missing_rights),
         "next": next_commands(plan),
     }
+    tell_lacked(in_words(plan.frozen.missing_rights, plan.frozen.principals))
     if output == "table":
         emit([document], output, columns=["run_id", "link", "partitions", "plan_bytes", "plan"])
         click.echo("next, with the plan in plans/ there: " + "; ".join(next_commands(plan)), err=True)

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Final
 
 from broker.client.errors import KafkaError
 from broker.client.site import Site
 from broker.wire.errors import ErrorCode
 
-_NOBODY: Final = "whoever comes without a name (User:ANONYMOUS)"
 MISSING_RIGHT = frozenset(code for code in ErrorCode if code.name.endswith("_AUTHORIZATION_FAILED"))
 
 
@@ -20,10 +18,10 @@ def told_principals(errors: Iterable[BaseException], sites: Callable[[], Mapping
     missing = [str(error) for error in errors if isinstance(error, KafkaError) and error.code in MISSING_RIGHT]
     if not missing:
         return ""
-    comes_as = {name: site.security.principal for name, site in sites().items()}
-    named = [name for name in comes_as if any(name in _words_of(text) for text in missing)]
-    asked = named or [name for name, who in comes_as.items() if who]
-    return ", ".join(f"{comes_as[name] or _NOBODY} at {name}" for name in asked)
+    known = {name: site.security for name, site in sites().items()}
+    named = [name for name in known if any(name in _words_of(text) for text in missing)]
+    asked = named or [name for name, security in known.items() if security.principal]
+    return ", ".join(f"{known[name].comes_as} at {name}" for name in asked)
 
 
 def _words_of(text: str) -> set[str]:

@@ -38,6 +38,7 @@ def as_document(result: AuditResult) -> dict[str, Any]:
         "records_missing": result.records_missing,
         "records_surplus": result.records_surplus,
         "groups": None if result.groups is None else _groups(result.groups),
+        "missing_rights": [_plain(item) for item in frozen.missing_rights],
         "proofs_lost": [_plain(item) for item in frozen.lost],
         "partitions": [_plain(item) for item in result.partitions],
         "ranges": [_plain(item) for item in result.ranges],

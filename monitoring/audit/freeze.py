@@ -9,21 +9,25 @@ then behind a transaction that is open, and not what arrived in between.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 
+from broker.client.acls import topic_operations
 from broker.client.cluster import Cluster
-from broker.client.configs import describe_topic_configs
+from broker.client.configs import ConfigEntry, describe_topic_configs
 from broker.client.errors import KafkaError
 from broker.client.fanout import split_failures
 from broker.client.model import Topic
 from broker.client.offsets import list_each_offset, log_spans
 from broker.client.site import Site
 from broker.client.topics import describe_each_topic
-from broker.wire.vocabulary import MAX_TIMESTAMP, IsolationLevel, TopicPartition
-from mirror.api import Link, complete_link, load_partial_state, read_entries
+from broker.wire.errors import ErrorCode
+from broker.wire.vocabulary import MAX_TIMESTAMP, AclOperation, AclResource, IsolationLevel, TopicPartition
+from mirror.api import Link, LinkState, complete_link, load_partial_state, read_entries
 from monitoring import limits
 from monitoring.audit.frozen import Seen, SiteSeen, frozen_partitions, is_mirrored
 from monitoring.audit.history import Scope, with_history
+from monitoring.audit.missing_rights import MissingRight, may_not_read, refused
 from monitoring.audit.model import FrozenLink, FrozenSite, Side, Span
 from monitoring.audit.proof import LinkProof
 
@@ -48,28 +52,10 @@ async def freeze_link(
     frozen_at_ms = clock_ms()
     source_logs = await _spans(source, here, IsolationLevel.READ_UNCOMMITTED)
     source_spans = await _spans(source, here, IsolationLevel.READ_COMMITTED)
-    seen = Seen(
-        link,
-        entries,
-        state.map,
-        state.unread.keys(),
-        SiteSeen(
-            here,
-            source_logs,
-            source_spans,
-            await _configs(source, sorted(here)),
-            unclear.keys(),
-            await _beyond_spark(source, source_logs),
-        ),
-        SiteSeen(
-            there,
-            target_spans,
-            target_stable,
-            await _configs(target, sorted(there)),
-            unclear_there.keys(),
-            await _beyond_spark(target, target_spans),
-        ),
-    )
+    asked_source, asked_target = _Asked(source, here, unclear), _Asked(target, there, unclear_there)
+    of_source = await asked_source.seen(source_logs, source_spans)
+    of_target = await asked_target.seen(target_spans, target_stable)
+    seen = Seen(link, entries, state.map, state.unread.keys(), of_source, of_target)
     partitions, lost = await with_history(
         link,
         frozen_partitions(seen),
@@ -83,7 +69,38 @@ async def freeze_link(
         frozen_at_ms,
         partitions,
         lost,
+        refused=(*asked_source.refused, *asked_target.refused, *_refused_to_look(link, state, asked_target.refused)),
     )
+
+
+@dataclass
+class _Asked:
+    """A site's topics, and why others cannot be described. `refused`: what of them farshore has no right to see."""
+
+    cluster: Cluster
+    topics: Mapping[str, Topic]
+    unclear: Mapping[str, KafkaError]
+    refused: list[MissingRight] = field(default_factory=list)
+
+    async def seen(self, logs: Mapping[TopicPartition, Span], stable: Mapping[TopicPartition, Span]) -> SiteSeen:
+        """What nobody may read counts as unclear: Spark would fail of it, with the partitions that it may read."""
+        site, names = self.cluster.site.name, sorted(self.topics)
+        told = await describe_topic_configs(self.cluster, names)
+        unread = may_not_read(names, await topic_operations(self.cluster, names)) if names else set()
+        hidden: dict[str, KafkaError] = dict(self.unclear)
+        hidden |= {name: KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"topic {name} at {site}") for name in unread}
+        self.refused += refused(site, AclOperation.READ, AclResource.TOPIC, hidden)
+        self.refused += refused(site, AclOperation.DESCRIBE_CONFIGS, AclResource.TOPIC, told)
+        beyond = await _beyond_spark(self.cluster, logs)
+        return SiteSeen(self.topics, logs, stable, _values(told), hidden.keys(), beyond)
+
+
+def _refused_to_look(link: Link, state: LinkState, known: Iterable[MissingRight]) -> Iterator[MissingRight]:
+    """Of the target's topics that the link's state names, and that are not `known` to be refused: its canary."""
+    told = {right.name for right in known}
+    unread = {link.target_topic(topic): error for (topic, _), error in state.unread.items()}
+    answers = {name: error for name, error in unread.items() if name not in told}
+    return refused(link.target.name, AclOperation.DESCRIBE, AclResource.TOPIC, answers)
 
 
 def _frozen_site(site: Site, cluster_id: str | None) -> FrozenSite:
@@ -111,10 +128,10 @@ async def _beyond_spark(cluster: Cluster, partitions: Iterable[TopicPartition]) 
     return {where for where, latest in found.items() if latest.timestamp_ms > limits.AUDIT_TIMESTAMP_MAX_MS}
 
 
-async def _configs(cluster: Cluster, topics: Iterable[str]) -> dict[str, dict[str, str]]:
+def _values(told: Mapping[str, Mapping[str, ConfigEntry] | KafkaError]) -> dict[str, dict[str, str]]:
     """Configs by topic and name, without the topics that could not be described."""
     return {
         topic: {name: entry.value for name, entry in entries.items() if entry.value is not None}
-        for topic, entries in (await describe_topic_configs(cluster, topics)).items()
+        for topic, entries in told.items()
         if not isinstance(entries, KafkaError)
     }

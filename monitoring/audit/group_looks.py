@@ -14,7 +14,7 @@ from broker.client.cluster import Cluster
 from broker.client.errors import ClientError
 from broker.client.groups import ListedGroup, committed_offsets_of_groups, list_groups_in_part
 from broker.client.model import CommittedOffset
-from broker.wire.vocabulary import TopicPartition
+from broker.wire.vocabulary import AclOperation, AclResource, TopicPartition
 from mirror.api import (
     CONSUMER_PROTOCOL_TYPES,
     GroupAction,
@@ -44,6 +44,7 @@ from monitoring.audit.groups import (
     compare_next,
     judge,
 )
+from monitoring.audit.missing_rights import refused
 from monitoring.audit.model import FrozenLink, FrozenPartition, Place, Side
 from monitoring.audit.next_records import NextAt, read_next
 
@@ -100,6 +101,11 @@ async def freeze_groups(link: Link, frozen: FrozenLink, source: Cluster, target:
         now.not_selected,
         now.not_listed,
         tuple(found),
+        tuple(
+            right
+            for cluster, answers in ((source, now.source), (target, now.target))
+            for right in refused(cluster.site.name, AclOperation.DESCRIBE, AclResource.GROUP, answers)
+        ),
     )
 
 

@@ -13,6 +13,8 @@ import enum
 from dataclasses import dataclass
 from typing import Final
 
+from monitoring.audit.missing_rights import MissingRight
+
 
 class NextState(enum.StrEnum):
     """What reading from an offset on found."""
@@ -153,7 +155,7 @@ class FrozenGroups:
     """All of a link, at `at_ms`. `is_pass_seen`: a whole pass of the link went by between the two looks.
 
     `not_listed` says why there may be more groups than these, "" where there are not; `not_selected` are how many
-    groups of the source the link does not carry.
+    groups of the source the link does not carry; of those that are `refused` a site does not say where they stand.
     """
 
     at_ms: int
@@ -162,6 +164,7 @@ class FrozenGroups:
     not_selected: int
     not_listed: str
     offsets: tuple[GroupOffset, ...]
+    refused: tuple[MissingRight, ...] = ()
 
     @property
     def due(self) -> int:

@@ -12,6 +12,7 @@ from typing import TypeAlias
 from broker.client.security.settings import PLAINTEXT, Security
 from broker.client.site import Site
 from monitoring.audit.groups import FrozenGroups
+from monitoring.audit.missing_rights import MissingRight
 from monitoring.audit.reasons import ProofLoss, Reason
 
 # First value hashed, one per hash: two independent 64-bit hashes of the same record, and one of its position.
@@ -227,3 +228,15 @@ class FrozenLink:
     lost: tuple[LostProof, ...] = ()
     groups: FrozenGroups | None = None
     """Where the link's groups stood; None where it carries none."""
+    refused: tuple[MissingRight, ...] = ()
+    """On topics."""
+
+    @property
+    def missing_rights(self) -> tuple[MissingRight, ...]:
+        """All that farshore lacked when both sites were asked."""
+        return (*self.refused, *(() if self.groups is None else self.groups.refused))
+
+    @property
+    def principals(self) -> dict[str, str]:
+        """As whom farshore comes to each site, in words."""
+        return {site.name: site.security.comes_as for site in (self.source, self.target)}

@@ -65,7 +65,8 @@ async def compare_part(
     """Compare both sites' digests. Raises AuditError, DigestsUnusable where they are not all of this plan's, and
     OSError."""
     started_s = time.monotonic()
-    return outcome_of(await run_child(await _child_request(request, kept, sites, None), report), started_s)
+    child = await _child_request(request, kept, sites, None)
+    return outcome_of(await run_child(child, report), started_s, child.frozen)
 
 
 async def _child_request(

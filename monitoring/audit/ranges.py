@@ -14,6 +14,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
+from monitoring.audit.missing_rights import HINT_TO_GIVE, in_a_line, in_words
 from monitoring.audit.model import (
     ComparablePartition,
     FrozenLink,
@@ -39,10 +40,11 @@ def plan(frozen: FrozenLink) -> tuple[list[ComparablePartition], list[NotCompare
         if partition is not None:
             partitions.append(partition)
     if not partitions:
-        raise NothingToCompare(
-            f"link {frozen.link}: no partition can be compared: {_reasons(not_compared)}",
-            "see what the mirror has copied so far: farshore status",
-        )
+        why = f"link {frozen.link}: no partition can be compared: {_reasons(not_compared)}"
+        if frozen.missing_rights:
+            lacked = in_a_line(in_words(frozen.missing_rights, frozen.principals))
+            raise NothingToCompare(f"{why}: {lacked}", HINT_TO_GIVE)
+        raise NothingToCompare(why, "see what the mirror has copied so far: farshore status")
     return partitions, not_compared
 
 

@@ -26,6 +26,7 @@ from monitoring.audit.freeze import freeze_link
 from monitoring.audit.group_looks import freeze_groups
 from monitoring.audit.history import Scope
 from monitoring.audit.locked import require_reachable
+from monitoring.audit.missing_rights import in_words
 from monitoring.audit.model import AuditVerdict, FrozenLink
 from monitoring.audit.plans import Plan, write_plan
 from monitoring.audit.proof import LinkProof, read_proof
@@ -69,11 +70,12 @@ class AuditRequest:
 
 @dataclass(frozen=True, slots=True)
 class AuditOutcome:
-    """What the command prints, and where the report is."""
+    """What the command prints, and where the report is. `lacked`: rights that farshore lacks, each in words."""
 
     verdict: AuditVerdict
     document: dict[str, Any]
     report: Path
+    lacked: tuple[str, ...] = ()
 
 
 async def run_audit(
@@ -105,7 +107,7 @@ async def run_audit(
         ),
         report,
     )
-    return outcome_of(compared, started_s)
+    return outcome_of(compared, started_s, plan.frozen)
 
 
 async def freeze_run(request: AuditRequest, verb: str, report: Callable[[str], None]) -> Plan:
@@ -128,14 +130,15 @@ async def freeze_run(request: AuditRequest, verb: str, report: Callable[[str], N
     return plan
 
 
-def outcome_of(compared: Compared, started_s: float) -> AuditOutcome:
+def outcome_of(compared: Compared, started_s: float, frozen: FrozenLink) -> AuditOutcome:
     """What the command prints of a run that is compared; `started_s` is of the clock that never goes back."""
+    lacked = in_words(frozen.missing_rights, frozen.principals)
     document = compared.document | {
         "records": compared.document["source_records"],
         "report": str(compared.report),
         "seconds": round(time.monotonic() - started_s, 3),
     }
-    return AuditOutcome(compared.verdict, document, compared.report)
+    return AuditOutcome(compared.verdict, document, compared.report, tuple(lacked))
 
 
 async def _freeze(link: Link, scope: Scope, report: Callable[[str], None]) -> FrozenLink:

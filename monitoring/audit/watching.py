@@ -19,6 +19,7 @@ from monitoring import limits
 from monitoring.audit.files import replace_file
 from monitoring.audit.groups import GroupVerdict
 from monitoring.audit.link_file import read_link_file
+from monitoring.audit.missing_rights import HINT_TO_GIVE
 from monitoring.audit.model import AuditVerdict
 from monitoring.audit.reasons import Reason
 
@@ -42,6 +43,7 @@ class WatchState:
 
     `verdict` is the newest audit's. `told` are the differences that it found, each as a text, and `unseen` those of
     earlier ones where it could not look again; `told_runs` the newest runs that found one which none before had.
+    `missing_rights` are those that the newest audit lacked.
     """
 
     link: str
@@ -50,6 +52,7 @@ class WatchState:
     told: tuple[str, ...] = ()
     unseen: tuple[str, ...] = ()
     told_runs: tuple[str, ...] = ()
+    missing_rights: tuple[str, ...] = ()
     version: int = VERSION
 
 
@@ -72,11 +75,13 @@ def after_run(state: WatchState, document: Document) -> tuple[WatchState, list[s
         lines.append(f"{gone:,} {_noun(gone)} told before {'is' if gone == 1 else 'are'} not there any more")
     if set(unseen) - set(state.unseen):
         lines.append(f"{len(unseen):,} {_noun(len(unseen))} told before could not be looked at again: {unseen[0]}")
+    missing = tuple(_right(one) for one in document["missing_rights"])
+    lines += [f"farshore lacks {right}: {HINT_TO_GIVE}" for right in missing if right not in state.missing_rights]
     told_runs = (*state.told_runs, run_id)[-limits.AUDIT_WATCH_TOLD_RUNS_KEPT :] if new else state.told_runs
     is_proved = verdict.is_equal and not unseen
     proved_at_ms = at_ms(document["frozen_at"]) if is_proved else state.proved_at_ms
     behind = replace(state, proved_at_ms=proved_at_ms, verdict=verdict, told=found, unseen=unseen, told_runs=told_runs)
-    return behind, lines
+    return replace(behind, missing_rights=missing), lines
 
 
 def _not_looked_at(told: Iterable[str], found: Iterable[str], document: Document) -> Iterator[str]:
@@ -129,6 +134,10 @@ def differences(document: Document) -> Iterator[str]:
     for item in document["not_compared"]:
         if Reason(item["reason"]).is_finding:
             yield f"{item['topic']}:{item['partition']} {item['side']} {item['reason']}"
+
+
+def _right(item: Mapping[str, Any]) -> str:
+    return f"{item['operation']} on the {item['resource']} {item['name']} at {item['site']}"
 
 
 def _of_group(item: Mapping[str, Any]) -> str:

@@ -18,6 +18,7 @@ from broker.client.security.places import Place, Property, PropertyUnreadable, p
 SECRET_COMMAND_TIMEOUT_S: Final = 10.0
 HIDDEN: Final = "***"
 """Stands where something is that may be secret."""
+NOBODY: Final = "whoever comes without a name (User:ANONYMOUS)"
 _ENDPOINT: Final = re.compile(r"https://[^/?#@]+([/?][^#]*)?")
 
 
@@ -217,6 +218,11 @@ class Security:
         if self.tls is not None and self.tls.certificate_file is not None:
             return f"the subject of {self.tls.certificate_file}"
         return ""
+
+    @property
+    def comes_as(self) -> str:
+        """The principal, or who that is to a broker which is told nobody's name."""
+        return self.principal or NOBODY
 
 
 PLAINTEXT: Final = Security()

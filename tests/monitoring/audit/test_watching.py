@@ -11,6 +11,7 @@ import pytest
 from monitoring import limits
 from monitoring.audit.document import as_document
 from monitoring.audit.groups import FrozenGroups, GroupOffset, GroupReason, GroupVerdict
+from monitoring.audit.missing_rights import HINT_TO_GIVE, MissingRight
 from monitoring.audit.model import AuditVerdict, FrozenPartition, Kind, NotCompared, ProvedPart, Side, Span, Step
 from monitoring.audit.outcome import AuditResult, RecordDifference
 from monitoring.audit.reasons import Reason
@@ -65,6 +66,17 @@ def test_each_difference_is_told_once_and_its_end_too() -> None:
     state, lines = after_run(state, run(EQUAL, "r6", 9_000))
     assert lines == ["equal, 100 % compared (run r6)", "5 differences told before are not there any more"]
     assert (state.proved_at_ms, state.told) == (9_000, ())
+
+
+def test_a_right_that_is_missing_is_told_once() -> None:
+    missing = MissingRight("west", "Read", "topic", "t")
+    lacking = replace(EQUAL, frozen=replace(EQUAL.frozen, refused=(missing,)))
+    state, lines = after_run(WatchState("east-west", verdict=EQUAL.verdict), run(lacking, "r1"))
+    assert lines == [f"farshore lacks Read on the topic t at west: {HINT_TO_GIVE}"]
+    state, lines = after_run(state, run(lacking, "r2"))
+    assert lines == []
+    state, _ = after_run(state, run(EQUAL, "r3"))
+    assert after_run(state, run(lacking, "r4"))[1] != []
 
 
 def test_the_runs_that_told_something_are_remembered_up_to_a_limit() -> None:
