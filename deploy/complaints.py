@@ -7,6 +7,8 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from deploy.values import FORMS
+
 
 def all_told(error: ValidationError, read: object) -> list[str]:
     """Every problem once: a list is said to be too short only where its elements are not the reason. `read` is what
@@ -51,7 +53,7 @@ def _told(problem: Any, read: object) -> str:
         case "missing":
             return f"{path}: is missing; add it"
         case "string_pattern_mismatch":
-            return f"{path}: use 1 to 64 letters, digits, `_` and `-`"
+            return f"{path}: {FORMS[problem['ctx']['pattern']]}"
         case "tuple_type":
             form = "[[links]], with two brackets" if path == "links" else 'a list, for example ["a", "b"]'
             return f"{path}: write {form}"

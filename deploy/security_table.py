@@ -8,7 +8,7 @@ from typing import Annotated, Final, Literal
 from pydantic import AfterValidator, Field, model_validator
 
 from broker.client.security.settings import Mechanism, TlsVersion, is_endpoint
-from deploy.values import AddressText, FilePath, Table
+from deploy.values import AWS_REGION_PATTERN, KERBEROS_SERVICE_PATTERN, AddressText, FilePath, Table
 
 
 def _endpoint(url: str) -> str:
@@ -45,9 +45,9 @@ class SecurityTable(Table):
     token_scope: str | None = Field(None, min_length=1)
     token_ca_file: FilePath | None = None
     client_id: str | None = Field(None, min_length=1)
-    token_aws_region: str | None = Field(None, pattern=r"^[a-z]+(-[a-z0-9]+)+$")
+    token_aws_region: str | None = Field(None, pattern=AWS_REGION_PATTERN)
     token_aws_profile: str | None = Field(None, min_length=1)
-    kerberos_service_name: str | None = Field(None, pattern=r"^[^/@\s]+$")
+    kerberos_service_name: str | None = Field(None, pattern=KERBEROS_SERVICE_PATTERN)
     principal: str | None = Field(None, min_length=1)
     keytab_file: FilePath | None = None
 

@@ -15,6 +15,8 @@ from broker.limits import PARTITIONS_PER_TOPIC_MAX
 from broker.wire.vocabulary import EVERYBODY
 from deploy.security_table import PASSWORD_KEYS, MetricsTable, SecurityTable, ShownTable, ZooKeeperSecurityTable
 from deploy.values import (
+    ETCD_PREFIX_PATTERN,
+    NAME_PATTERN,
     AddressText,
     FilePath,
     PinText,
@@ -28,8 +30,6 @@ from mirror.fleet.settings import DEFAULT_PREFIX, LEASE_SECONDS_MIN, WITHOUT_ETC
 from mirror.link import UNITS_MAX, Link, Priority, TopicNames
 
 DEFAULT_STATE_DIR = Path("var")
-# Site names become prefixes of topics and parts of topic names, so they are of Kafka's alphabet; the dot separates.
-NAME_PATTERN = r"^[a-zA-Z0-9_-]{1,64}$"
 
 
 class ListeningTable(Table):
@@ -167,7 +167,7 @@ class FleetTable(Table):
     """The etcd through which any number of `farshore mirror run` share the links."""
 
     etcd: tuple[AddressText, ...] = Field(min_length=1)
-    prefix: str = Field(DEFAULT_PREFIX, pattern=r"^/(.+/)?$")
+    prefix: str = Field(DEFAULT_PREFIX, pattern=ETCD_PREFIX_PATTERN)
     lease_seconds: int = Field(LEASE_SECONDS_MIN, ge=LEASE_SECONDS_MIN, le=3600)
     without_etcd_seconds: int = Field(WITHOUT_ETCD_SECONDS, ge=0)
     user: str | None = None

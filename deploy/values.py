@@ -4,12 +4,25 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict
 
 from broker.base.address import AddressInvalid, parse_address
 from mirror.link import Pin
+
+# Site names become prefixes of topics and parts of topic names, so they are of Kafka's alphabet; the dot separates.
+NAME_PATTERN: Final = r"^[a-zA-Z0-9_-]{1,64}$"
+AWS_REGION_PATTERN: Final = r"^[a-z]+(-[a-z0-9]+)+$"
+KERBEROS_SERVICE_PATTERN: Final = r"^[^/@\s]+$"
+ETCD_PREFIX_PATTERN: Final = r"^/(.+/)?$"
+FORMS: Final = {
+    NAME_PATTERN: "use 1 to 64 letters, digits, `_` and `-`",
+    AWS_REGION_PATTERN: "write the region as AWS calls it, for example eu-west-1",
+    KERBEROS_SERVICE_PATTERN: "write the name alone, for example kafka: no /, @ and blanks",
+    ETCD_PREFIX_PATTERN: "begin and end it with /, for example /farshore/",
+}
+"""What has not the form of its key is told this."""
 
 
 def _address(text: str) -> str:
