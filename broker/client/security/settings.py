@@ -94,6 +94,9 @@ class Secret:
             return f"the file {self.file}"
         return f"the variable {self.environment}" if self.environment is not None else f"the command {self.command[0]}"
 
+    def __repr__(self) -> str:
+        return f"Secret({self})"
+
 
 def is_endpoint(url: str) -> bool:
     """Whether tokens may be asked for there: by https, with no user in it, and no fragment (RFC 6749, section 3.2)."""
@@ -120,6 +123,12 @@ class TokenEndpoint:
 
     def __str__(self) -> str:
         return f"the token endpoint {shown_address(self.url)}"
+
+    def __repr__(self) -> str:
+        """As dataclasses have it, but for the address."""
+        others = ("client_id", "client_secret", "scope", "ca_file")
+        told = ", ".join(f"{name}={getattr(self, name)!r}" for name in others)
+        return f"TokenEndpoint({shown_address(self.url)!r}, {told})"
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from broker.client.errors import SecretUnreadable
-from broker.client.security.settings import Mechanism, Sasl, Secret, Security, Tls
+from broker.client.security.settings import Mechanism, Sasl, Secret, Security, Tls, TokenEndpoint
 
 
 def test_a_secret_is_read_anew_and_ends_before_its_line_break(tmp_path: Path) -> None:
@@ -59,3 +59,17 @@ def test_protocols_have_kafkas_names() -> None:
     sasl = Sasl(Mechanism.PLAIN, "farshore", Secret(environment="X"))
     securities = (Security(), Security(Tls()), Security(sasl=sasl), Security(Tls(), sasl))
     assert [security.protocol for security in securities] == ["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]
+
+
+def test_no_form_of_where_secrets_come_from_shows_what_may_be_one() -> None:
+    secret = Secret(command=("/usr/bin/vault", "--token=hunter2"))
+    endpoint = TokenEndpoint("https://login.example/token?key=hunter2", "me", secret, "kafka", Path("ca.pem"))
+    for shown in (secret, endpoint):
+        held = Security(Tls(key_password=secret), Sasl(Mechanism.OAUTHBEARER, "", shown))
+        for text in (repr(shown), str(shown), repr(held), f"{held}"):
+            assert "hunter2" not in text
+    assert repr(secret) == "Secret(the command /usr/bin/vault)"
+    assert repr(endpoint) == (
+        "TokenEndpoint('https://login.example/token?***', client_id='me', "
+        "client_secret=Secret(the command /usr/bin/vault), scope='kafka', ca_file=PosixPath('ca.pem'))"
+    )
