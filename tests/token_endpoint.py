@@ -19,15 +19,16 @@ CLIENT, SECRET = "far:shore", "hunter2 &%"
 
 
 class Endpoint(BaseHTTPRequestHandler):
-    """`asked`: with which login, and what."""
+    """`asked`: with which login, and what. `by_login`: what those are answered that come with another header."""
 
     answer: ClassVar[tuple[int, bytes]]
+    by_login: ClassVar[dict[str, tuple[int, bytes]]]
     asked: ClassVar[list[tuple[str, dict[str, list[str]]]]]
 
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers["Content-Length"])).decode()
         self.asked.append((self.headers["Authorization"], parse_qs(body)))
-        status, text = self.answer
+        status, text = self.by_login.get(self.headers["Authorization"], self.answer)
         self.send_response(status)
         self.send_header("Location", "https://127.0.0.1:1/elsewhere")
         self.end_headers()
@@ -47,6 +48,7 @@ def endpoint(
 ) -> Iterator[tuple[TokenEndpoint, type[Endpoint]]]:
     class Handler(Endpoint):
         answer = (status, text)
+        by_login: ClassVar = {}
         asked: ClassVar = []
 
     pair = authority.sign("endpoint")

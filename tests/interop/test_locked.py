@@ -213,6 +213,7 @@ async def test_java_takes_the_token_of_a_file_as_the_audit_tells_it(
 
 
 STORE_PASSWORD = "canary-secret-9Rz"
+QUERY = "canary-query-7Kd"
 EAST_PROPERTIES = """\
 security.protocol=SASL_SSL
 ssl.truststore.type=PEM
@@ -235,7 +236,7 @@ ca_password_file = "secret-store"
 certificate_file = "{certificate}"
 key_password_command = ["cat", "{folder}/secret-store"]
 mechanism = "OAUTHBEARER"
-token_endpoint = "{endpoint.url}"
+token_endpoint = "{endpoint.url}?key={query}"
 token_ca_file = "{endpoint.ca_file}"
 token_scope = "{endpoint.scope}"
 client_id = "{endpoint.client_id}"
@@ -277,6 +278,7 @@ def cli(
         certificate=stores[1],
         folder=tmp_path,
         endpoint=issuer[0],
+        query=QUERY,
     )
     link = f'[[links]]\nname = "{name}"\nsource = "east"\ntarget = "west"\ntopics = ["{name}"]\ngroups = ["{group}"]\n'
     (tmp_path / "farshore.toml").write_text(file + link)
@@ -355,10 +357,14 @@ def test_a_link_between_locked_clusters_is_switched_over(
     assert audited["source"]["protocol"] == "SASL_SSL"
     assert (f"Basic {AS_JAVA_ASKS}", {"grant_type": ["client_credentials"], "scope": ["kafka"]}) in issuer[1].asked
     assert audited["source_records"] >= RECORDS
+    issuer[1].by_login[f"Basic {AS_JAVA_ASKS}"] = (200, b"")  # Java names the whole address of who answers so
+    failed = warm_commands().run(cli.argv(f"{line} --full")[len(FARSHORE) :], environment=environment)
+    assert failed.code == 1, failed.err
     result = cli.json("switchover --yes")
     assert result["verified"] is True
-    places = looked_through(cli, refusal, told)
-    assert not shown(secrets_of(kafka_43), {"switchover --yes": json.dumps(result), **places})
+    places = {**looked_through(cli, refusal, told), "failed audit run": failed.err, "switchover": json.dumps(result)}
+    assert not shown(secrets_of(kafka_43), places)
+    assert shown({"query": QUERY}, places) == ["query in farshore.toml"]
     records = asyncio.run(own_records([kafka_39.locked_site(), west := kafka_43.locked_site()]))
     assert {f"__farshore-{kept} at {west.name}" for kept in ("operations", "producers")} <= records.keys()
     assert not shown(secrets_of(kafka_43), records)
