@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
+from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
+from broker.client.topics import list_topics
+from broker.wire.vocabulary import CLUSTER_NAME
 from tests.deploy.cli.rights_stage import KAFKAS, LIMITED, Pair, RightsStage, rights_stage
-from tests.deploy.cli.test_link_rights import LINES, needs_what_is_printed
+from tests.deploy.cli.test_link_rights import LINES, TOPIC, needs_what_is_printed
 from tests.interop.servers import wait_until
 from tests.mirror.harness import make_topic
 
@@ -58,3 +61,23 @@ def test_commands_and_a_switchover_need_what_is_printed_for_each(tried: Tried, s
     moved = stage.run("switchover --yes")
     assert moved.code == 0, moved.err
     assert "AUTHORIZATION_FAILED" not in moved.out + moved.err
+
+
+@pytest.mark.slow
+def test_verify_counts_the_topics_on_disks_that_it_may_not_describe(tmp_path: Path) -> None:
+    """At both versions: with all shown, with one topic shown, and with none; and nothing is wrong for that."""
+    with rights_stage(tmp_path, KAFKAS["3.9 to 4.3"]) as stage:
+        stage.declare("east-west", TOPIC, "analysts")
+        stage.fill(TOPIC, "analysts")
+        stage.at("west", lambda cluster: make_topic(cluster, TOPIC))
+        stage.at("west", lambda cluster: make_topic(cluster, "of-others", 2))
+        rights = stage.printed("cluster verify")
+        every = [right._replace(name="*") if right.name == TOPIC else right for right in rights]
+        of_cluster = [right for right in rights if right.name == CLUSTER_NAME]
+        for site in ("east", "west"):
+            names = stage.at(site, list_topics).keys()
+            assert {TOPIC, "of-others" if site == "west" else "__consumer_offsets"} <= names
+            for given, hidden in ((every, 0), (rights, len(names) - 1), (of_cluster, len(names))):
+                stage.give(given)
+                found = stage.json(f"cluster verify --site {site}", LIMITED)
+                assert (found["items"], found["topics_passed_over"]) == ([], hidden), site
