@@ -186,7 +186,7 @@ kerberos: tools .venv/.kerberos
 
 # What `make test` has no time for of logins and rights: all of Kafka's tools by every way in, and what `farshore link rights`
 # prints taken away, one right after the other, at Apache Kafka itself.
-by_rights := $(patsubst %,tests/deploy/cli/test_%_rights.py,audit link move stranded) $(patsubst %,tests/interop/test_%.py,link_rights locked_broker \
+by_rights := $(patsubst %,tests/deploy/cli/test_%_rights.py,audit change link move stranded) $(patsubst %,tests/interop/test_%.py,link_rights locked_broker \
   token_broker) tests/interop/side_by_side/test_denied.py
 rights: tools
 	@$(PYTEST) -m slow --timeout 7200 $(by_rights)

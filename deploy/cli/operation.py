@@ -224,6 +224,8 @@ def _tell_findings(findings: Iterable[AbortFinding]) -> None:
         told = _NOT_CHANGED.get(finding.kind, "stays so")
         if finding.open_topics:
             told += f"; clients can write to {', '.join(finding.open_topics)}"
+        if finding.why:
+            told += f", as how it stands cannot be told: {finding.why}"
         by = f" ({finding.by})" if finding.by else ""
         click.echo(filled(f"{finding.kind.replace('_', ' ')}: {finding.subject} {told}{by}"), err=True)
 

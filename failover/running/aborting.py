@@ -80,7 +80,7 @@ class AbortKind(StrEnum):
 class AbortFinding:
     """One thing that an abort undoes, or leaves changed (`stays`); `command` changes it, or says more, "" where none
     does. `by`: the other operation that changed it, "" where that is this one, or not known. `open_topics`: of a source
-    that a freeze closes in part those that take writes.
+    that a freeze closes in part those that take writes. `why`: where a site did not tell, what it said instead.
     """
 
     kind: AbortKind
@@ -89,6 +89,7 @@ class AbortFinding:
     command: str = ""
     by: str = ""
     open_topics: tuple[str, ...] = ()
+    why: str = ""
 
 
 async def plan_abort(log: OperationLog, sites: Sequence[Sites]) -> tuple[AbortFinding, ...]:
@@ -145,8 +146,8 @@ async def _role_finding(log: OperationLog, each: Sequence[Sites], *, is_behind: 
     try:
         role = (await read_roles(sites.link, sites.source, sites.target)).source
         by = await _refusing(role, sites.source, links, known)
-    except ClientError:
-        return _stays(AbortKind.SOURCE_UNKNOWN, name, look_first)
+    except ClientError as error:
+        return replace(_stays(AbortKind.SOURCE_UNKNOWN, name, look_first), why=str(error))
     if is_behind:
         is_closed, open_topics = await is_denied(sites.source, links, known)
         if is_closed:

@@ -16,7 +16,7 @@ from typing import Final
 from broker.client.cluster import Cluster
 from broker.client.errors import ClientError
 from broker.client.model import Topic
-from broker.client.topics import create_partitions, describe_each_topic, describe_topics
+from broker.client.topics import create_partitions, describe_topics, list_each_topic
 from broker.wire.vocabulary import TopicPartition
 from mirror.errors import LinkFenced, LinkNotCut, LinkPromoted
 from mirror.limits import FENCE_AWAITS_NAMED_MAX
@@ -170,11 +170,15 @@ class _Held:
         unit there knows of no such writer. Raises LinkNotCut where one takes no marker now.
         """
         old = self.old
-        topics, failures = await describe_each_topic(self.target)
+        written_by = [
+            {TopicPartition(old.target_topic(topic), number) for topic, number in positions(self.parts[unit])}
+            for unit in range(old.unit_count)
+        ]
+        # By their names, too: a cluster leaves out of its list what one may not describe, as if it were gone.
+        topics, failures = await list_each_topic(self.target, {at.topic for written in written_by for at in written})
         left_out: dict[TopicPartition, ClientError] = {}
-        for unit in range(old.unit_count):
+        for unit, written in enumerate(written_by):
             link = _part(old, unit)
-            written = {TopicPartition(old.target_topic(topic), number) for topic, number in positions(self.parts[unit])}
             left_out |= {where: failures[where.topic] for where in written if where.topic in failures}
             wanted = sorted({*_there(written, topics), *writable_of(link, topics)})
             found = await fence_link(self.target, link, wanted, since=self.claims[unit].owner.writer)
