@@ -13,13 +13,14 @@ import pytest
 from broker.client.cluster import Cluster
 from broker.client.topics import delete_topics, list_topics
 from broker.wire.messages.create_acls import CreateAclsRequest
-from broker.wire.vocabulary import CLUSTER_NAME, AclOperation, AclPattern, AclResource
+from broker.wire.vocabulary import CLUSTER_NAME, AclOperation, AclPattern, AclResource, TopicPartition
 from chaos.names import LINK_PREFIX, OWN_PREFIXES, topic_of
 from tests.chaos_runs.warm_commands import Said
 from tests.deploy.cli.rights_stage import PAIRS, Pair, Right, RightsStage, names, rights_stage
 from tests.deploy.cli.test_link_rights import CANARY, GROUP, TOPIC
 from tests.interop.locked import USER, AuthorizingKafkaServer
-from tests.mirror.harness import make_topic
+from tests.interop.servers import wait_until
+from tests.mirror.harness import make_topic, some_records, write
 
 ACLS = "__farshore-acls-east-west"
 Before = Callable[[Right | None], None]
@@ -183,3 +184,58 @@ def test_what_a_killed_chaos_run_left_is_removed_with_all_rights_alone(pair: Pai
 
         untold, _ = untold_of(stage, "chaos clean", "chaos clean --yes", leave)
         assert untold == [], "\n".join(untold)
+
+
+BACK = f"""
+[[links]]
+name = "west-east"
+source = "west"
+target = "east"
+topics = ["{TOPIC}"]
+groups = ["{GROUP}"]
+"""
+CHANGES = {AclOperation.WRITE, AclOperation.CREATE, AclOperation.ALTER_CONFIGS}
+"""What only a failback that is carried out does."""
+OF_THE_SWITCHOVER = [
+    f"east: DESCRIBE_CONFIGS CLUSTER {CLUSTER_NAME}",
+    *(f"{site}: DESCRIBE TOPIC __consumer_offsets" for site in ("east", "west")),
+    "east: READ TOPIC __farshore-ends-west-east",
+]
+"""Along the link back: it has a plan of its own, when its turn comes."""
+OF_WHAT_IS_NOT_THERE = [
+    *(f"{site}: READ TOPIC __farshore-replays" for site in ("east", "west")),
+    "east: READ TOPIC __farshore-operations",
+    "east: READ TOPIC __farshore-canary-west-east",
+]
+
+
+@pytest.mark.parametrize("pair", PAIRS)
+def test_a_plan_to_come_back_says_which_right_is_missing(pair: Pair, tmp_path: Path) -> None:
+    """Behind a failover, with records that came to both sites since, and a mirror that runs the link back."""
+    with rights_stage(tmp_path, pair) as stage:
+        stage.declare("east-west", TOPIC, GROUP)
+        for file in stage.files.values():
+            file.write_text(f"{file.read_text()}{BACK}")
+        stage.fill(TOPIC, GROUP)
+        stage.at("east", lambda cluster: make_topic(cluster, CANARY))
+        with stage.mirror():
+            wait_until(lambda: stage.run("switchover --link east-west --dry-run", USER).code == 0, 90, "a way over")
+            moved = stage.run("failover --link east-west --yes --allow-data-loss --even-if-source-answers", USER)
+            assert moved.code in (0, 4), moved.out + moved.err
+            opened(stage)
+            for site in ("east", "west"):
+                stage.at(site, lambda cluster: write(cluster, TopicPartition(TOPIC, 0), some_records(70, 3)))
+            line = f"failback --link east-west --export-to {tmp_path}/saved --dry-run"
+            wait_until(lambda: stage.run(line, USER).code == 0, 90, "the link back")
+            rights = stage.printed("failback")
+            stage.give(rights)
+            said = stage.run(line)
+            assert (said.code, "AUTHORIZATION_FAILED" in said.out + said.err) == (0, False), said.out + said.err
+            untold = []
+            for missing in rights:
+                stage.give(right for right in rights if right != missing)
+                said = stage.run(line)
+                if not names(missing, " ".join((said.out + said.err).split())):
+                    untold.append(str(missing))
+            changing = [str(right) for right in rights if right.operation in CHANGES]
+            assert sorted(untold) == sorted([*changing, *OF_THE_SWITCHOVER, *OF_WHAT_IS_NOT_THERE])
