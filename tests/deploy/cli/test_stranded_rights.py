@@ -29,6 +29,7 @@ target = "east"
 topics = ["{TOPIC}"]
 '''
 OF_NO_CANARY = [f"west: READ TOPIC {CANARY}"]
+OF_NO_CANARY_AND_BACK = [*OF_NO_CANARY, "west: DESCRIBE_CONFIGS TOPIC __farshore-producers"]
 
 
 def promote(stage: RightsStage) -> None:
@@ -90,15 +91,20 @@ def commands_on_stranded_records_say_it(stage: RightsStage) -> None:
     def exports() -> Iterator[str]:
         yield f"stranded export --link east-west --to {stage.folder}/export-{next(numbers)}"
 
+    def leaves() -> Iterator[str]:
+        """With something new to leave each time."""
+        stage.at("east", lambda source: write(source, TopicPartition(TOPIC, 0), some_records(next(numbers) + 500, 1)))
+        yield "stranded leave --link east-west --yes"
+
     def replays() -> Iterator[str]:
         stage.at("west", lambda target: delete_topics(target, [REPLAYS.topic]))
         for _ in range(2):  # what came by the first is read by the second
             yield f"stranded replay --link east-west --from {stage.folder}/export-0 --policy append --yes"
 
     untold = untold_of(stage, "stranded list", lambda: iter(("stranded list --link east-west",)))
-    assert untold == [*OF_NO_CANARY, "west: DESCRIBE_CONFIGS TOPIC __farshore-producers"], "the link back never ran"
+    assert untold == OF_NO_CANARY_AND_BACK, "the link back never ran"
     assert untold_of(stage, "stranded export", exports) == OF_NO_CANARY
-    assert stage.run("stranded leave --link east-west --yes", USER).code == 0
+    assert untold_of(stage, "stranded leave", leaves) == OF_NO_CANARY_AND_BACK
     assert untold_of(stage, "stranded replay", replays) == []
 
 
