@@ -63,6 +63,20 @@ def test_an_audit_needs_what_is_printed_for_it(pair: Pair, tmp_path: Path) -> No
                 assert names(missing, text), f"{missing}: {text}"
             if missing.name in (GROUP, CANARY):  # the records are compared
                 assert said.code == 0, text
+        plan_says_it(stage, rights)
+
+
+def plan_says_it(stage: RightsStage, rights: list[Right]) -> None:
+    """Of an audit in parts, and the file that travels does not say who logs in."""
+    (missing,) = (right for right in rights if (right.site, right.name) == ("east", GROUP))
+    stage.give(right for right in rights if right != missing)
+    folder = stage.folder / "parts"
+    said = stage.run(f"audit freeze --full --link east-west -o json --output-dir {folder}")
+    assert (said.code, is_told(missing, said.err)) == (0, True), said.err
+    lacked = {"site": "east", "operation": "Describe", "resource": "group", "name": GROUP}
+    document = json.loads(said.out)
+    assert document["missing_rights"] == [lacked]
+    assert LIMITED not in Path(document["plan"]).read_text()
 
 
 def less(rights: list[Right], right: Right) -> list[Right]:
