@@ -18,7 +18,7 @@ from broker.wire.errors import WireError
 from broker.wire.vocabulary import IsolationLevel, TopicPartition
 from failover.limits import COUNT_MS
 from failover.observing.snapshot import Snapshot
-from mirror.api import CarriedCounter, Link, MirrorError, read_entries
+from mirror.api import CarriedCounter, GapStatus, Link, MirrorError, read_entries
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,10 +58,12 @@ async def stranded_ranges(link: Link, source: Cluster, target: Cluster, fenced: 
     }
     entries = await read_entries(link, target)
     topics = await list_topics(source, entries.mirrored_topics())
-    mirrored |= {TopicPartition(*at): 0 for at in entries.of_other_topics(topics)}
+    others = {TopicPartition(*at): 0 for at in entries.of_other_topics(topics)}
+    mirrored |= others
     for gap in sorted(entries.left_at_source(), key=lambda gap: gap.source_from):
         where = TopicPartition(gap.topic, gap.partition)
-        if gap.source_from <= mirrored.get(where, 0):
+        is_of_former = where in others and gap.status is not GapStatus.ACCEPTED  # the link went on behind it there
+        if not is_of_former and gap.source_from <= mirrored.get(where, 0):
             mirrored[where] = max(mirrored.get(where, 0), gap.source_to)
     wanted = _selected(link, topics)
     ends = await log_ends(source, wanted, UNSHOWN_WAIT_S)

@@ -10,11 +10,13 @@ import pytest
 
 from broker.client.topics import delete_topics
 from broker.wire.vocabulary import TopicPartition
+from failover.failback.stranding import leave_at_source, look_for_stranded, resume_settled
 from failover.journal.log import load_operations
 from failover.journal.values import Event
 from failover.losses.stranded import StrandedRange, stranded_ranges
 from failover.planning.plan import plan_switchover
 from failover.running.steps import OperationStep
+from mirror.offsets.operations import promote_link
 from tests.failover.stage import PARTITIONS, RECORDS, TOPIC, Stage, mirrored, two_sites
 from tests.mirror.harness import eventually, make_topic, read_all, running, some_records, wait_for_records, write
 
@@ -100,3 +102,27 @@ async def test_of_a_topic_that_was_made_anew_all_is_only_there(tmp_path: Path, w
         found = await stranded_ranges(stage.link, stage.source, stage.target, seen)
         assert found == ((StrandedRange(*PARTITIONS[0], 0, written, written),) if written else ())
         assert await _named(stage, found, PARTITIONS[0]) == await _only_at_source(stage, PARTITIONS[0])
+
+
+async def test_what_was_left_of_a_former_topic_says_nothing_of_the_one_that_was_made_anew(tmp_path: Path) -> None:
+    """The link had gone on behind what was left of the former one: its offsets hid the new one's records."""
+    other = TopicPartition("trips", 0)
+    async with two_sites(tmp_path) as stage:
+        stage.link = replace(stage.link, topics=(TOPIC, other.topic))
+        async with mirrored(stage):
+            pass
+        await make_topic(stage.source, other.topic)
+        await write(stage.source, other, some_records(1, 50))
+        await promote_link(stage.link, stage.target, "failover-1")
+        left = (await look_for_stranded(stage.link, stage.source, stage.target)).undecided
+        await leave_at_source(stage.link, stage.target, left, "by a person")
+        assert await resume_settled(stage.link, stage.source, stage.target, "back") == ()
+        await write(stage.source, other, some_records(100, 2))
+        async with running(stage.link):
+            await wait_for_records(stage.target, other, 2)
+        seen = await stage.sites.look()
+        assert await delete_topics(stage.source, [other.topic]) == {}
+        await make_topic(stage.source, other.topic)
+        await write(stage.source, other, some_records(70_000, 30))
+        found = await stranded_ranges(stage.link, stage.source, stage.target, seen)
+        assert found == (StrandedRange(*other, 0, 30, 30),)
