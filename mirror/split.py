@@ -227,6 +227,14 @@ class Since(NamedTuple):
         """Whether something at or behind `start` may have come before the promotion."""
         return self.before_ms[0] < self.before_ms[1] or self.start < self.unshown_to
 
+    def older_end(self, log_end: int) -> int:
+        """Up to where what may have come before stands in a log with that end: where only the leader's epoch can say
+        it, nothing behind `unshown_to` is older.
+        """
+        if self.before_ms[0] < self.before_ms[1]:
+            return log_end
+        return min(log_end, max(self.start, self.unshown_to))
+
     def is_older(self, header: BatchHeader) -> bool:
         """Of a batch there, whether it did."""
         was_unshown = header.base_offset < self.unshown_to and header.partition_leader_epoch <= self.epoch

@@ -1,7 +1,8 @@
 """What was lost with a promoted link's source, and is there again: counted, of those records of which nobody decided.
 
 It is what `Split.tails` tells of, for who asks for nothing else: what was written since the promotion may be much, most
-of it brought by a link back, and is read only where its time or its leader's epoch says whether a record came before.
+of it brought by a link back, and is read only where its time or its leader's epoch says whether a record came before,
+and no further than such a record may stand.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ async def look_for_tails(
     for where, each in sorted(at.since.items()):
         try:
             async with timeout_at(until_s):
-                async for count in _older(source, where, each, ends.get(where, each.start), at.mirrors):
+                async for count in _older(source, where, each, each.older_end(ends.get(where, each.start)), at.mirrors):
                     records[where] = records.get(where, 0) + count
         except TimeoutError:
             untold.append(NotRead(*where, source.site.name, ""))

@@ -15,7 +15,7 @@ from mirror.heartbeat import HeartbeatWatch
 from mirror.link_finding import LinkFindingKind
 from mirror.offsets.fence_ends import FenceEnd
 from mirror.offsets.state import load_link_state
-from mirror.split import EndSeen, SourceTail
+from mirror.split import EndSeen, Since, SourceTail
 from mirror.status import link_status
 from mirror.tails import look_for_tails
 from tests.broker.faults import injected
@@ -103,3 +103,11 @@ async def test_of_a_cluster_that_tells_nobody_how_far_its_logs_go_what_it_shows_
         with injected(monkeypatch, {stage.brokers[0]: tells_nobody()}):
             ends = await ends_at_fence(stage.link, stage.source, seen, now_ms)
         assert {(end.end, end.is_told, end.unshown_to) for end in ends.values()} == {(RECORDS, True, 0)}
+
+
+def test_no_more_is_read_than_what_its_leader_had_at_the_fence() -> None:
+    """All that the link back wrote since was read for one record; where time judges, it may be anywhere."""
+    assert Since(60, (0, 0), EndSeen.TOLD, 60, 61, 4).older_end(20_061) == 61
+    assert Since(60, (0, 0), EndSeen.TOLD, 60, 61, 4).older_end(60) == 60
+    assert Since(60, (0, 0), EndSeen.TOLD, 50).older_end(20_061) == 60
+    assert Since(60, (5_000, 9_000), EndSeen.LAST_SEEN, 60).older_end(20_061) == 20_061
