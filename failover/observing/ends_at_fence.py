@@ -74,9 +74,21 @@ async def _ask(link: Link, source: Cluster, at_ms: tuple[int, int], found: dict[
         with suppress(ClientError):
             for where, end in (await log_ends(source, share)).items():
                 if isinstance(end, LogEnd):
-                    found[where] = _fence_end(end, asked_at_ms, source.leader_epoch(where))
+                    epoch = _one_epoch(epochs[where], source.leader_epoch(where))
+                    found[where] = _fence_end(end, asked_at_ms, epoch)
 
-    await side_by_side(ask(share) for share in (await source.by_leader(wanted)).values())
+    shares = await source.by_leader(wanted)
+    epochs = {where: source.leader_epoch(where) for share in shares.values() for where in share}
+    await side_by_side(ask(share) for share in shares.values())
+
+
+def _one_epoch(before: int, after: int) -> int:
+    """Of a leader that was asked in between: a failure of another partition of its topic has all of them forgotten
+    meanwhile. Where there was another leader, nobody knows which one answered.
+    """
+    if NO_LEADER_EPOCH in (before, after):
+        return max(before, after)
+    return before if before == after else NO_LEADER_EPOCH
 
 
 def _fence_end(end: LogEnd, at_ms: int, epoch: int) -> FenceEnd:

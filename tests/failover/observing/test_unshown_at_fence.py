@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from broker.topics.partition import Partition
+from broker.wire.api import ApiKey
 from failover.observing.ends_at_fence import ends_at_fence
 from failover.planning.plan import plan_failover
 from mirror.heartbeat import HeartbeatWatch
@@ -18,11 +19,11 @@ from mirror.offsets.state import load_link_state
 from mirror.split import EndSeen, Since, SourceTail
 from mirror.status import link_status
 from mirror.tails import look_for_tails
-from tests.broker.faults import injected
+from tests.broker.faults import Faults, injected
 from tests.failover.losses.test_unshown_stranded import tells_nobody
 from tests.failover.observing.test_ends_at_fence import all_seen, found, kept
 from tests.failover.on_its_way import hold_drain, replicate
-from tests.failover.stage import PARTITIONS, RECORDS, Stage, mirrored, now_ms, two_sites
+from tests.failover.stage import PARTITIONS, RECORDS, TOPIC, Stage, mirrored, now_ms, two_sites
 from tests.mirror.harness import contents, read_all, some_records, wait_for_records, write
 
 FIRST, SECOND = PARTITIONS
@@ -103,6 +104,24 @@ async def test_of_a_cluster_that_tells_nobody_how_far_its_logs_go_what_it_shows_
         with injected(monkeypatch, {stage.brokers[0]: tells_nobody()}):
             ends = await ends_at_fence(stage.link, stage.source, seen, now_ms)
         assert {(end.end, end.is_told, end.unshown_to) for end in ends.values()} == {(RECORDS, True, 0)}
+
+
+async def test_an_epoch_that_is_forgotten_meanwhile_is_known_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where another partition of the topic has lost its leader: it was kept as an end that nobody told."""
+    async with two_sites(tmp_path) as stage:
+        async with mirrored(stage):
+            await all_seen(stage)
+        await hold_drain(stage)
+        seen = await stage.sites.look()
+
+        def forget(_request: object) -> None:
+            stage.source.forget_leaders([TOPIC])
+
+        with injected(monkeypatch, {stage.brokers[0]: Faults(moments={ApiKey.LIST_OFFSETS: forget})}):
+            ends = await ends_at_fence(stage.link, stage.source, seen, now_ms)
+        assert ends[FIRST] == FenceEnd(RECORDS, ends[FIRST].at_ms, True, RECORDS + 1, _leader(stage).leader_epoch)
 
 
 def test_no_more_is_read_than_what_its_leader_had_at_the_fence() -> None:
