@@ -51,7 +51,8 @@ from mirror.worker.group_map import load_group_map
 from mirror.worker.outlived import in_doubt_now
 from mirror.worker.parted import PartingKind, SourceParting, source_partings, that_are_missing
 from mirror.worker.registry import registered_at
-from mirror.worker.stranding import StrandedTail, TailReader, records_in
+from mirror.worker.stranded_tail import StrandedTail
+from mirror.worker.stranding import TailReader, records_in
 
 __all__ = [
     "CHAOS_PREFIX",

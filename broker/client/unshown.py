@@ -17,11 +17,16 @@ from broker.wire.vocabulary import LATEST, TopicPartition
 
 class LogEnd(NamedTuple):
     """The next offset to be read, and where the leader's log ends: the same where all of it is shown, or where the
-    cluster tells nobody how far the latter goes.
+    cluster tells nobody how far the latter goes; None: not told now, as where a proxy ends the connection.
     """
 
     shown: int
-    appended: int
+    appended: int | None
+
+    @property
+    def has_unshown(self) -> bool:
+        """As far as that is told."""
+        return self.appended is not None and self.shown < self.appended
 
 
 async def log_ends(
@@ -42,13 +47,13 @@ async def log_ends(
             if isinstance(shown, ClientError):
                 found[where] = shown
             elif isinstance(there, ClientError) and there.retriable:
-                found[where] = there
+                found[where] = LogEnd(shown.offset, None)
             elif there is None or isinstance(there, ClientError):
                 found[where] = LogEnd(shown.offset, shown.offset)
             else:
                 first[where] = min(there.offset, first.get(where, there.offset))
                 found[where] = LogEnd(shown.offset, max(shown.offset, first[where]))
-        wanted = [where for where in wanted if isinstance(end := found[where], LogEnd) and end.shown < end.appended]
+        wanted = [where for where in wanted if isinstance(end := found[where], LogEnd) and end.has_unshown]
         if loop.time() >= deadline:
             break
         if wanted:

@@ -358,7 +358,12 @@ def cut_lines(found: Stranded) -> Iterable[str]:
 
 
 def unshown_lines(found: Stranded) -> Iterable[str]:
-    """What nobody can count yet, and what has it shown."""
+    """What nobody can count yet, and what has it shown; and where it is not known whether there is any."""
+    if found.untold_ends:
+        yield (
+            f"{found.source} does not say how far its logs of {', '.join(map(str, found.untold_ends))} go behind what "
+            "everybody is shown: whether there is more is not known"
+        )
     if starts := unshown_starts(found.undecided):
         yield f"{told_unshown(starts)}; {TO_BE_SHOWN}. {FEWER_IN_SYNC}"
 

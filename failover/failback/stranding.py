@@ -27,6 +27,7 @@ class Stranded:
     """What only the source has. `records`: of all tails, None where those of one are not known, or there may be more.
     `partings`: where the source has not what was mirrored from it. `target_lacks`: records of the target's own that it
     has no more, and the source has from it, by who asked for them: no tail has these, and no link brings them.
+    `untold_ends`: of which the source does not say whether there is more that nobody is shown.
     Not `is_promoted`: `tails` are those that were left once; what else the source has beyond what was mirrored is lag,
     and was not looked at.
     """
@@ -39,6 +40,7 @@ class Stranded:
     partings: tuple[SourceParting, ...] = ()
     target_lacks: tuple[SourceParting, ...] = ()
     is_promoted: bool = True
+    untold_ends: tuple[TopicPartition, ...] = ()
 
     @property
     def not_compared(self) -> tuple[SourceParting, ...]:
@@ -92,7 +94,8 @@ async def read_stranded(
     run = await reader.look()
     tails = await reader.tails(report, until_s)
     found = Stranded(link.name, link.source.name, link.target.name, count_in(tails), tails, reader.partings)
-    found = replace(found, is_promoted=run is not None and run.state is RunState.PROMOTED)
+    is_promoted = run is not None and run.state is RunState.PROMOTED
+    found = replace(found, is_promoted=is_promoted, untold_ends=reader.untold_ends)
     return reader, found if found.is_promoted and not found.not_compared else replace(found, records=None)
 
 

@@ -75,7 +75,7 @@ async def stranded_ranges(link: Link, source: Cluster, target: Cluster, fenced: 
         begins = mirrored.get(where, 0)
         if end.shown > begins:
             grown.append(StrandedRange(*where, begins, end.shown, None))
-        if end.appended > max(begins, end.shown):
+        if end.appended is not None and end.appended > max(begins, end.shown):
             unshown.append(StrandedRange(*where, max(begins, end.shown), end.appended, None, is_shown=False))
     counted = await _counted(await carried_counter(link, source, target), grown, stable) if grown else []
     found = [stranded for stranded in counted if stranded.records != 0]

@@ -93,9 +93,9 @@ def _one_epoch(before: int, after: int) -> int:
 
 def _fence_end(end: LogEnd, at_ms: int, epoch: int) -> FenceEnd:
     """What nobody is shown was there before, too, unless its leader loses it: what stands at its offsets then is of a
-    later epoch. Where the cluster has none, time has to tell.
+    later epoch. Where the cluster has none, time has to tell. Where it is not told what that is, what is shown is.
     """
-    if end.appended == end.shown:
+    if end.appended is None or not end.has_unshown:
         return FenceEnd(end.shown, at_ms, is_told=True)
     if epoch == NO_LEADER_EPOCH:
         return FenceEnd(end.shown, at_ms, is_told=False)

@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from contextlib import aclosing, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TypeAlias
 
 from broker.base.time_limits import timeout_at
@@ -31,68 +31,17 @@ from broker.wire.batch import BatchHeader
 from broker.wire.records import Record, decode_records
 from broker.wire.vocabulary import IsolationLevel, TopicPartition
 from mirror.link import Link
-from mirror.offsets.entries import Gap, GapKind, GapStatus, LinkRun, RunState
+from mirror.offsets.entries import Gap, GapStatus, LinkRun, RunState
 from mirror.offsets.fenced_logs import FencedLog
 from mirror.offsets.promotions import is_later, promotion_of
 from mirror.offsets.state import LinkState, load_link_state, read_entries
 from mirror.origins import Verdict
 from mirror.worker.origins import Passage
 from mirror.worker.parted import PartingKind, SourceParting, partings_by
+from mirror.worker.stranded_tail import StrandedTail
 
 Report: TypeAlias = Callable[[int, int], None]
 """Is told how many of the source's offsets were read, and how many there are to read."""
-
-
-@dataclass(frozen=True, slots=True)
-class StrandedTail:
-    """Source offsets [first_offset, end_offset) of one partition that hold records which the target lacks.
-
-    `records` are counted by reading; None: a transaction is open there, and what becomes of it is not known, or where
-    the tail ends is not known (`is_end_known`), so that new records of the active site stand in the range. `left`: a
-    person decided that they stay at the source. `target_wrote`: producers of the target wrote behind the last mirrored
-    record, so that the tail would come behind newer records. `mirrored_target_next`: where that was (-1: never).
-    """
-
-    topic: str
-    partition: int
-    target_topic: str
-    first_offset: int
-    end_offset: int
-    records: int | None
-    first_timestamp_ms: int | None
-    last_timestamp_ms: int | None
-    left: bool
-    target_wrote: bool
-    mirrored_target_next: int
-    is_end_known: bool = True
-    open_from: int | None = None
-    """Where a transaction begins that is open in it, or before it; None: none is."""
-    read_to: int | None = None
-    """The time was over there, and `records_at_least` were counted before it; None: it was read to its end."""
-    records_at_least: int | None = None
-    is_shown: bool = True
-    """Not so: the leader has them, and not all replicas in sync, or fewer than min.insync.replicas: nobody is shown
-    what they are, nor whether they are kept.
-    """
-
-    @property
-    def where(self) -> TopicPartition:
-        """In the source."""
-        return TopicPartition(self.topic, self.partition)
-
-    def as_left(self, now_ms: int, reason: str) -> Gap:
-        """The entry of the gap ledger that lets the link go on behind them."""
-        return Gap(
-            topic=self.topic,
-            partition=self.partition,
-            kind=GapKind.STRANDED,
-            source_from=self.first_offset,
-            source_to=self.end_offset,
-            target_offset=self.mirrored_target_next,
-            status=GapStatus.ACCEPTED,
-            at_ms=now_ms,
-            detail=reason,
-        )
 
 
 class TailReader:
@@ -111,6 +60,8 @@ class TailReader:
         self._parted: dict[TopicPartition, SourceParting] = {}
         self._unshown: dict[TopicPartition, int] = {}
         """Where the source's log ends with what nobody is shown."""
+        self.untold_ends: tuple[TopicPartition, ...] = ()
+        """Of which the source did not say how far its logs go behind what everybody is shown."""
 
     async def look(self) -> LinkRun | None:
         """Read the link's state and the registries -> what the link may do. What was mirrored, and is hidden from
@@ -210,6 +161,8 @@ class TailReader:
         ]
         spans, self._unshown = {}, {}
         ends = await log_ends(self._source, wanted, _wait_s(until_s)) if self._is_promoted else {}
+        untold = (at for at, end in ends.items() if not isinstance(end, ClientError) and end.appended is None)
+        self.untold_ends = tuple(sorted(untold))
         for where, span in (await log_spans(self._source, wanted)).items():
             if not isinstance(span, LogSpan):
                 raise span
@@ -218,7 +171,7 @@ class TailReader:
             begins = min([self._position(where, span.start), *(gap.source_from for gap in self._left(where))])
             if (first := max(begins, span.start)) < span.end:
                 spans[where] = LogSpan(first, span.end)
-            if end is not None and end.shown < end.appended and max(first, span.end) < end.appended:
+            if end is not None and end.appended is not None and max(first, span.end, end.shown) < end.appended:
                 self._unshown[where] = end.appended
                 spans.setdefault(where, LogSpan(max(first, span.end), max(first, span.end)))
         return spans

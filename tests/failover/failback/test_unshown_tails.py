@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from broker.topics.partition import Partition
-from deploy.cli.stranded import in_words
+from deploy.cli.stranded import in_words, unshown_lines
 from failover.errors import StrandedUnknown
 from failover.failback.export import export_stranded
 from failover.failback.plan import FailbackRefusal, plan_failback
@@ -23,7 +23,7 @@ from mirror.offsets.state import read_entries
 from tests.broker.faults import injected
 from tests.failover.failback.stage import Lost, lost_and_back
 from tests.failover.failback.test_promoted_later import NEWS, TAIL, Machines, bring_back
-from tests.failover.losses.test_unshown_stranded import tells_nobody
+from tests.failover.losses.test_unshown_stranded import ends_connections, tells_nobody
 from tests.failover.on_its_way import hold_drain, replicate
 from tests.failover.stage import PARTITIONS, RECORDS
 from tests.mirror.harness import contents, read_all, wait_for_records
@@ -106,6 +106,21 @@ async def test_of_a_cluster_that_tells_nobody_how_far_its_logs_go_what_it_shows_
     async with lost_and_back(tmp_path, 1, (3, 0), (3, 0)) as lost:
         with injected(monkeypatch, {lost.stage.brokers[0]: tells_nobody()}):
             assert [(one.records, one.is_shown) for one in (await lost.stranded()).tails] == [(3, True)]
+
+
+async def test_where_such_a_question_ends_the_connection_what_is_shown_is_listed_and_the_rest_is_not_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing was listed, resumed or saved there."""
+    async with lost_and_back(tmp_path, 1, (3, 0), (3, 0)) as lost:
+        with injected(monkeypatch, {lost.stage.brokers[0]: ends_connections()}):
+            found = await lost.stranded()
+        assert [(one.records, one.is_shown) for one in found.tails] == [(3, True)]
+        assert found.untold_ends == PARTITIONS
+        assert next(iter(unshown_lines(found))) == (
+            "east does not say how far its logs of flights-0, flights-1 go behind what everybody is shown: whether "
+            "there is more is not known"
+        )
 
 
 async def test_of_a_link_that_runs_it_is_no_more_than_lag(tmp_path: Path) -> None:

@@ -128,6 +128,20 @@ async def test_of_a_cluster_that_tells_nobody_how_far_its_logs_go_what_it_shows_
             assert found == (StrandedRange(*FIRST, RECORDS, RECORDS + 2, 2),)
 
 
+async def test_of_a_cluster_that_ends_connections_at_such_a_question_what_it_shows_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a proxy may: that was an error, and what everybody is shown was not counted."""
+    async with two_sites(tmp_path) as stage:
+        async with mirrored(stage):
+            pass
+        seen = await stage.sites.look()
+        await write(stage.source, FIRST, some_records(70_000, 2))
+        with injected(monkeypatch, {stage.brokers[0]: ends_connections()}):
+            found = await stranded_ranges(stage.link, stage.source, stage.target, seen)
+        assert found == (StrandedRange(*FIRST, RECORDS, RECORDS + 2, 2),)
+
+
 async def test_along_a_link_that_was_moved_before_it_is_waited_for(tmp_path: Path) -> None:
     async def nothing() -> None:
         pass
@@ -142,6 +156,16 @@ async def test_along_a_link_that_was_moved_before_it_is_waited_for(tmp_path: Pat
         _leader(stage).log.truncate_to(RECORDS)
         replicate(_leader(stage))
         await settle(stage.sites, 5.0)
+
+
+def ends_connections() -> Faults:
+    """As a proxy that lets no such request through."""
+
+    def end(request: object) -> None:
+        if getattr(request, "replica_id", None) == DEBUGGING_CONSUMER:
+            raise ConnectionResetError
+
+    return Faults(moments={ApiKey.LIST_OFFSETS: end})
 
 
 def tells_nobody() -> Faults:

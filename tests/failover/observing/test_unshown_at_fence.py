@@ -20,7 +20,7 @@ from mirror.split import EndSeen, Since, SourceTail
 from mirror.status import link_status
 from mirror.tails import look_for_tails
 from tests.broker.faults import Faults, injected
-from tests.failover.losses.test_unshown_stranded import tells_nobody
+from tests.failover.losses.test_unshown_stranded import ends_connections, tells_nobody
 from tests.failover.observing.test_ends_at_fence import all_seen, found, kept
 from tests.failover.on_its_way import hold_drain, replicate
 from tests.failover.stage import PARTITIONS, RECORDS, TOPIC, Stage, mirrored, now_ms, two_sites
@@ -102,6 +102,19 @@ async def test_of_a_cluster_that_tells_nobody_how_far_its_logs_go_what_it_shows_
             await all_seen(stage)
         seen = await stage.sites.look()
         with injected(monkeypatch, {stage.brokers[0]: tells_nobody()}):
+            ends = await ends_at_fence(stage.link, stage.source, seen, now_ms)
+        assert {(end.end, end.is_told, end.unshown_to) for end in ends.values()} == {(RECORDS, True, 0)}
+
+
+async def test_what_a_cluster_shows_is_told_where_it_ends_connections_at_being_asked_for_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was kept as ends that nobody told, and times judged what came since."""
+    async with two_sites(tmp_path) as stage:
+        async with mirrored(stage):
+            await all_seen(stage)
+        seen = await stage.sites.look()
+        with injected(monkeypatch, {stage.brokers[0]: ends_connections()}):
             ends = await ends_at_fence(stage.link, stage.source, seen, now_ms)
         assert {(end.end, end.is_told, end.unshown_to) for end in ends.values()} == {(RECORDS, True, 0)}
 
