@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from deploy.cli.tables import counted
 from failover.losses.stranded import StrandedRange, unshown_of
 from failover.observing.snapshot import Snapshot
-from failover.observing.unshown import told_unshown
+from failover.observing.unshown import told_in_doubt, told_unshown
 from failover.running.result import OperationResult
 
 OTHERS_SHOWN = 10
@@ -15,16 +15,23 @@ OTHERS_SHOWN = 10
 
 def stranded_line(result: OperationResult) -> str:
     """What came to the source after the fence, in one line."""
-    records = [stranded.records for stranded in result.stranded]
+    shown, unshown = [one for one in result.stranded if one.is_shown], unshown_of(result.stranded)
+    records = [stranded.records for stranded in shown]
     known = sum(count for count in records if count is not None)
     told = counted(known, "record") if None not in records else f"at least {counted(known, 'record')}"
-    places = ", ".join(f"{one.topic}-{one.partition} [{one.first_offset}, {one.end_offset})" for one in result.stranded)
+    places = ", ".join(f"{one.topic}-{one.partition} [{one.first_offset}, {one.end_offset})" for one in shown)
     said = f"{told} came to {result.source} after the fence, and are only there: {places}"
+    if not shown:
+        return f"at {result.source} after the fence {told_unshown(unshown)}"
     opened = [f"{one.topic}-{one.partition} from {one.open_from_offset}" for one in result.stranded if _is_open(one)]
     if opened:
         said += f"; in a transaction that has not ended, and may still be committed: {', '.join(opened)}"
-    unshown = unshown_of(result.stranded)
     return f"{said}; {told_unshown(unshown)}" if unshown else said
+
+
+def unshown_line(result: OperationResult) -> str:
+    """What a link back may be bringing there, in one line: no finding."""
+    return f"at {result.source} {told_in_doubt(unshown_of(result.unshown))}; `farshore stranded list` counts it then"
 
 
 def until_counted(result: OperationResult) -> Iterable[str]:
@@ -106,6 +113,8 @@ def found_lines(result: OperationResult) -> Iterable[str]:
         yield open_line(result)
     if result.closing_addresses:
         yield closing_line(result.closing_addresses, result.source)
+    if result.unshown:
+        yield unshown_line(result)
     if result.source_readers:
         yield readers_line(result)
     if result.is_loss_unconsented:

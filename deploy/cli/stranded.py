@@ -46,7 +46,7 @@ from failover.failback.stranding import (
     unshown_starts,
 )
 from failover.observing.partings import target_lacks
-from failover.observing.unshown import FEWER_IN_SYNC, TO_BE_SHOWN, told_unshown
+from failover.observing.unshown import FEWER_IN_SYNC, TO_BE_SHOWN, told_in_doubt, told_unshown
 from mirror.api import TailReader
 from mirror.link import Link
 from mirror.offsets.entries import LinkRun
@@ -335,7 +335,8 @@ def in_words(found: Stranded) -> str:
             f"`farshore status` tells, and not this{stay}{f'; {lacks}' if lacks else ''}"
         )
     if not total:
-        return lacks or f"{found.source} has no record that {found.target} lacks"
+        shown = "" if not found.may_be_brought and not found.untold_ends else ", of what everybody is shown"
+        return lacks or f"{found.source} has no record that {found.target} lacks{shown}"
     count = (
         "records, how many is not known (an open transaction, what nobody is shown yet, or no known end),"
         if found.records is None
@@ -359,6 +360,8 @@ def cut_lines(found: Stranded) -> Iterable[str]:
 
 def unshown_lines(found: Stranded) -> Iterable[str]:
     """What nobody can count yet, and what has it shown; and where it is not known whether there is any."""
+    if starts := unshown_starts(found.may_be_brought):
+        yield told_in_doubt(starts)
     if found.untold_ends:
         yield (
             f"{found.source} does not say how far its logs of {', '.join(map(str, found.untold_ends))} go behind what "

@@ -27,7 +27,8 @@ class Stranded:
     """What only the source has. `records`: of all tails, None where those of one are not known, or there may be more.
     `partings`: where the source has not what was mirrored from it. `target_lacks`: records of the target's own that it
     has no more, and the source has from it, by who asked for them: no tail has these, and no link brings them.
-    `untold_ends`: of which the source does not say whether there is more that nobody is shown.
+    `may_be_brought`: what nobody is shown, and a link back may be writing: whose it is nobody can say, and nothing is
+    refused for it. `untold_ends`: of which the source does not say whether there is more that nobody is shown.
     Not `is_promoted`: `tails` are those that were left once; what else the source has beyond what was mirrored is lag,
     and was not looked at.
     """
@@ -41,6 +42,7 @@ class Stranded:
     target_lacks: tuple[SourceParting, ...] = ()
     is_promoted: bool = True
     untold_ends: tuple[TopicPartition, ...] = ()
+    may_be_brought: tuple[StrandedTail, ...] = ()
 
     @property
     def not_compared(self) -> tuple[SourceParting, ...]:
@@ -95,7 +97,8 @@ async def read_stranded(
     tails = await reader.tails(report, until_s)
     found = Stranded(link.name, link.source.name, link.target.name, count_in(tails), tails, reader.partings)
     is_promoted = run is not None and run.state is RunState.PROMOTED
-    found = replace(found, is_promoted=is_promoted, untold_ends=reader.untold_ends)
+    found = replace(found, is_promoted=is_promoted)
+    found = replace(found, untold_ends=reader.untold_ends, may_be_brought=reader.may_be_brought)
     return reader, found if found.is_promoted and not found.not_compared else replace(found, records=None)
 
 

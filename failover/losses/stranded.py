@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
@@ -13,7 +13,7 @@ from broker.client.limits import UNSHOWN_WAIT_S
 from broker.client.model import Topic
 from broker.client.offsets import log_end_offsets
 from broker.client.topics import list_topics
-from broker.client.unshown import log_ends
+from broker.client.unshown import LogEnd, log_ends
 from broker.wire.errors import WireError
 from broker.wire.vocabulary import IsolationLevel, TopicPartition
 from failover.limits import COUNT_MS
@@ -28,7 +28,8 @@ class StrandedRange:
     None: they could not be counted, or a transaction is open there, or nobody can say where some of them came from.
     `open_from_offset`: where such a transaction begins, which may still be committed; None: there is none. Not
     `is_shown`: the leader has them, and not all replicas in sync, or fewer than min.insync.replicas: what they are
-    nobody is shown, though who wrote them with acks=1 was told that they are kept.
+    nobody is shown, though who wrote them with acks=1 was told that they are kept. `may_be_brought`: of such, they may
+    be what a link back is writing, which the target has; then nobody can say that anything is stranded.
     """
 
     topic: str
@@ -38,6 +39,7 @@ class StrandedRange:
     records: int | None
     open_from_offset: int | None = None
     is_shown: bool = True
+    may_be_brought: bool = False
 
 
 def unshown_of(ranges: Iterable[StrandedRange]) -> dict[TopicPartition, int]:
@@ -45,13 +47,19 @@ def unshown_of(ranges: Iterable[StrandedRange]) -> dict[TopicPartition, int]:
     return {TopicPartition(one.topic, one.partition): one.first_offset for one in ranges if not one.is_shown}
 
 
-async def stranded_ranges(link: Link, source: Cluster, target: Cluster, fenced: Snapshot) -> tuple[StrandedRange, ...]:
+async def stranded_ranges(
+    link: Link,
+    source: Cluster,
+    target: Cluster,
+    fenced: Snapshot,
+    is_closed: Callable[[str], bool] = lambda _topic: False,
+) -> tuple[StrandedRange, ...]:
     """What the source has beyond what was mirrored at the fence, in partitions that were born since, too; all of a
     topic that was made anew.
 
     Records that came from the target, by a link back say, do not count: it has them. Nor do those of which somebody
-    said that they stay there. What nobody is shown, though it has had the time for it, is a range of its own. Raises
-    ClientError.
+    said that they stay there. What nobody is shown, though it has had the time for it, is a range of its own; but for a
+    topic that `is_closed` to every client since before the fence, as only a link back writes there. Raises ClientError.
     """
     mirrored = {
         TopicPartition(view.topic, view.partition): view.mirrored_source_next or 0 for view in fenced.partitions
@@ -67,6 +75,11 @@ async def stranded_ranges(link: Link, source: Cluster, target: Cluster, fenced: 
             mirrored[where] = max(mirrored.get(where, 0), gap.source_to)
     wanted = _selected(link, topics)
     ends = await log_ends(source, wanted, UNSHOWN_WAIT_S)
+    unshown_there = {at: end for at, end in ends.items() if isinstance(end, LogEnd) and end.has_unshown}
+    counter, brought = None, frozenset(unshown_there)
+    if unshown_there and (counter := await carried_counter(link, source, target)) is not None:
+        brought = await counter.may_be_brought(unshown_there.keys())
+        ends |= await _still_unshown(source, unshown_there)
     stable = await log_end_offsets(source, wanted, IsolationLevel.READ_COMMITTED)
     grown, unshown = [], []
     for where, end in sorted(ends.items()):
@@ -75,11 +88,26 @@ async def stranded_ranges(link: Link, source: Cluster, target: Cluster, fenced: 
         begins = mirrored.get(where, 0)
         if end.shown > begins:
             grown.append(StrandedRange(*where, begins, end.shown, None))
-        if end.appended is not None and end.appended > max(begins, end.shown):
-            unshown.append(StrandedRange(*where, max(begins, end.shown), end.appended, None, is_shown=False))
-    counted = await _counted(await carried_counter(link, source, target), grown, stable) if grown else []
+        if end.appended is not None and end.appended > max(begins, end.shown) and not is_closed(where.topic):
+            one = StrandedRange(*where, max(begins, end.shown), end.appended, None, is_shown=False)
+            unshown.append(replace(one, may_be_brought=where in brought))
+    if grown and counter is None:
+        counter = await carried_counter(link, source, target)
+    counted = await _counted(counter, grown, stable) if grown else []
     found = [stranded for stranded in counted if stranded.records != 0]
     return tuple(sorted([*found, *unshown], key=lambda one: (one.topic, one.partition, one.first_offset)))
+
+
+async def _still_unshown(
+    source: Cluster, before: Mapping[TopicPartition, LogEnd]
+) -> dict[TopicPartition, LogEnd | ClientError]:
+    """What of it is not shown yet: of what has come meanwhile nothing was asked."""
+    found = await log_ends(source, before)
+    for where, end in found.items():
+        if isinstance(end, LogEnd):
+            told = [at for at in (before[where].appended, end.appended) if at is not None]
+            found[where] = LogEnd(end.shown, max(end.shown, min(told)))
+    return found
 
 
 async def source_partitions(link: Link, source: Cluster, known: Iterable[str] = ()) -> list[TopicPartition]:

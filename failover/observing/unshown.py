@@ -17,6 +17,14 @@ FEWER_IN_SYNC: Final = (
 TO_BE_SHOWN: Final = "bring back the brokers that have replicas of it, or see why they lag; then try again"
 
 
+def told_in_doubt(starts: Mapping[TopicPartition, int]) -> str:
+    """As `told_unshown`, where a link back may be writing it."""
+    return (
+        f"nobody is shown {told_starts(starts)}, which not all replicas in sync have, or fewer than "
+        "min.insync.replicas: it may be what a link back is bringing, and whose it is is not known before it is shown"
+    )
+
+
 def told_unshown(starts: Mapping[TopicPartition, int]) -> str:
     """By partition from which offset on."""
     return (

@@ -273,7 +273,8 @@ async def _settle(sites: Sites, timeout_s: float) -> Snapshot:
     deadline = loop.time() + timeout_s
     while True:
         snapshot = await patiently(sites.look)
-        stranded = await patiently(partial(stranded_ranges, sites.link, sites.source, sites.target, snapshot))
+        found = await patiently(partial(stranded_ranges, sites.link, sites.source, sites.target, snapshot))
+        stranded = [one for one in found if not one.may_be_brought]
         if not stranded and not snapshot.pending_groups:
             return snapshot
         counts, is_late = [one.records for one in stranded], loop.time() > deadline

@@ -17,6 +17,7 @@ from broker.client.fanout import both
 from broker.wire.vocabulary import TopicPartition
 from failover.errors import GroupsRead, NotMovable, OperationUnderWay, ReadsMore, SkipsMore, TakenOver
 from failover.freezing.choice import Freezing
+from failover.freezing.denials import is_named
 from failover.journal.opposite import refuse_opposite
 from failover.limits import DRAINED_HOLDS_S, FENCED_TRIES_MAX, HEARTBEAT_S, LATE_LOOK_S, LATE_WRITES_S, QUIET_S
 from failover.losses.statements import PartitionLoss
@@ -101,6 +102,8 @@ class LinkRun:
         self.stated_at_ms: int = move.plan.snapshot.taken_at_ms
         """When the source was asked, or was found not to answer, for what the losses say."""
         self.stranded: tuple[StrandedRange, ...] = ()
+        self.unshown: tuple[StrandedRange, ...] = ()
+        """What nobody is shown there, where a link back may be bringing it."""
         self.late_commits: tuple[LateCommit, ...] = ()
         self._is_late_look_lost = False
         self.read_on: tuple[ReadOn, ...] = ()
@@ -323,10 +326,15 @@ class LinkRun:
                     self.late_commits = await late_commits(*named)
                 self._is_late_look_lost = False
             return
-        self.stranded = await patiently(
-            partial(stranded_ranges, self.sites.link, source, self.sites.target, self.snapshot)
-        )
+        ends = (self.sites.link, source, self.sites.target, self.snapshot)
+        found = await patiently(partial(stranded_ranges, *ends, self._is_closed))
+        self.stranded = tuple(one for one in found if not one.may_be_brought)
+        self.unshown = tuple(one for one in found if one.may_be_brought)
         self.late_commits = await patiently(partial(late_commits, *named))
+
+    def _is_closed(self, topic: str) -> bool:
+        """Whether every client is refused there by the source's role, as it has told before it was drained."""
+        return self._freezing.is_by_role and is_named(topic, self._freezing.topics)
 
 
 def _refuse_unplanned(plan: OperationPlan, consented: Collection[GroupMove], moves: Collection[GroupMove]) -> None:

@@ -60,6 +60,7 @@ def result_of(operation_id: str, link: LinkRun, seconds: float, at_source: Sourc
         left_partitions=link.left_partitions,
         unanswered_groups=tuple(group.group for group in link.snapshot.groups if group.unanswered),
         stranded=link.stranded,
+        unshown=link.unshown,
         silent_at_fence=link.silent_at_fence,
         is_unwatched=link.is_unwatched,
         late_commits=link.late_commits,

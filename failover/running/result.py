@@ -58,6 +58,10 @@ class OperationResult:
     unanswered_groups: tuple[str, ...] = ()
     """Of which nothing could be asked at the target, and nothing was set."""
     stranded: tuple[StrandedRange, ...] = ()
+    unshown: tuple[StrandedRange, ...] = ()
+    """What the source's leaders have and nobody is shown, where a link back may be bringing it: no finding, as nobody
+    can say whose it is.
+    """
     late_commits: tuple[LateCommit, ...] = ()
     read_on: tuple[ReadOn, ...] = ()
     """Whose further offsets at the target are no differences: an earlier run's word explains them, or nothing was

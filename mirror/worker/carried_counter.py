@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from broker.client.cluster import Cluster
 from broker.client.log import read_batches
 from broker.wire.records import decode_records
@@ -9,22 +11,28 @@ from broker.wire.vocabulary import IsolationLevel, TopicPartition
 from mirror.link import Link
 from mirror.offsets.state import read_entries
 from mirror.origins import Verdict
+from mirror.worker.on_their_way import may_be_brought
 from mirror.worker.origins import Passage
 
 
 class CarriedCounter:
     """Counts what of the source's log the link would carry, by the registries at both sites. Raises as `look`."""
 
-    def __init__(self, passage: Passage, source: Cluster) -> None:
+    def __init__(self, passage: Passage, source: Cluster, target: Cluster) -> None:
         self._passage = passage
         self._source = source
+        self._target = target
 
     @classmethod
     async def look(cls, link: Link, source: Cluster, target: Cluster) -> CarriedCounter:
         """Raises ClientError, StateDamaged."""
         passage = Passage(link, source, target)
         await passage.look(target, (await read_entries(link, target)).left_to())
-        return cls(passage, source)
+        return cls(passage, source, target)
+
+    async def may_be_brought(self, unshown: Collection[TopicPartition]) -> frozenset[TopicPartition]:
+        """Those of these, of which the leader has what nobody is shown, where it may come from the target."""
+        return await may_be_brought(self._passage, self._source, self._target, unshown)
 
     async def count(self, where: TopicPartition, start: int, end: int) -> int | None:
         """Committed records in [start, end) that the link would bring to its target; None where nobody can say from

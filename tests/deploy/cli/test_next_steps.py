@@ -129,8 +129,8 @@ def test_what_is_stranded_is_told_before_anything_is_started() -> None:
     )
     unshown = replace(MOVED, stranded=(StrandedRange("flights", 0, 50, 53, None, is_shown=False),))
     assert unshown.has_findings
-    assert stranded_line(unshown).endswith(
-        "flights-0 [50, 53); nobody is shown flights-0 from offset 50 on, which not all replicas in sync have, or "
+    assert stranded_line(unshown) == (
+        "at east after the fence nobody is shown flights-0 from offset 50 on, which not all replicas in sync have, or "
         "fewer than min.insync.replicas: what that is is not known"
     )
     assert next_steps(unshown, LINK, (BACK,), {})[1].what.startswith("bring back the brokers of east")
