@@ -27,12 +27,18 @@ _FOUND: Final[Mapping[str, str]] = {
     "unplanned_skips": "groups skip more records than the plan said: {found}",
 }
 """The fields of a result that make it one with findings."""
+_UNSHOWN: Final = (
+    "nobody was shown what came to {source} after the fence: `farshore stranded list --link {link}` says what it is"
+)
+"""Instead, where of what is stranded nobody can say that it is only there."""
 
 
 def found_in(result: Mapping[str, Any]) -> Iterable[str]:
     for name, words in _FOUND.items():
         if found := result.get(name):
             told = found if not isinstance(found, list) else ", ".join(dict.fromkeys(map(_named, found)))
+            is_unshown = name == "stranded" and not any(one.get("is_shown", True) for one in found)
+            words = _UNSHOWN if is_unshown else words
             yield words.format(found=told, **{end: result.get(end, end) for end in ("link", "source", "target")})
 
 

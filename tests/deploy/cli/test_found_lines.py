@@ -41,5 +41,15 @@ def test_what_makes_a_result_one_with_findings_is_named_and_nothing_else_is(fiel
     assert words in " ".join(lines)
 
 
+def test_of_what_nobody_is_shown_it_is_not_said_that_it_is_only_there() -> None:
+    unshown = StrandedRange("flights", 0, 53, 54, None, is_shown=False)
+    (line,) = found_in(to_document(replace(MOVED, stranded=(unshown,))))
+    assert line == (
+        "nobody was shown what came to east after the fence: `farshore stranded list --link there` says what it is"
+    )
+    both = to_document(replace(MOVED, stranded=(StrandedRange("flights", 0, 50, 53, 3), unshown)))
+    assert "are only there" in next(iter(found_in(both)))
+
+
 def test_a_result_of_a_version_that_knew_fewer_findings_has_none_of_them() -> None:
     assert list(found_in({"link": "there", "verified": True})) == []
