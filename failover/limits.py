@@ -58,6 +58,10 @@ HELD_S: Final = 5.0
 """How long groups are committed again at a target where a transaction that has not ended has their offsets."""
 NOTED_S: Final = 2.0
 """How long it is tried to note in the link's state that groups were moved: they stand, and applications wait."""
+STATED_S: Final = 20.0
+"""How long a loss is stated at the end, of all links: what is not told by then makes it a lower bound."""
+STATED_BEFORE_HOOK_S: Final = 2.0
+"""How long of that the after_hook, which may turn clients to the target, waits for it."""
 LOOK_AGAIN_S: Final = 5.0
 """How long a failover looks again behind its fence at a source that told all before it, and now a part."""
 DRAIN_POLL_S: Final = 0.25

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Container, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
-from broker.base.time_limits import timeout
+from broker.base.time_limits import timeout_at
 from broker.client.cluster import Cluster
 from broker.client.errors import ClientError
 from broker.client.fanout import both
@@ -28,9 +28,10 @@ async def count_losses(
     losses: Iterable[PartitionLoss],
     shared: Container[TopicPartition],
     carried: CarriedCounter | None = None,
+    until_s: float | None = None,
 ) -> tuple[PartitionLoss, ...]:
-    """The statements, with their records where these could be counted within COUNT_MS; exact only where nothing came
-    to the source meanwhile.
+    """The statements, with their records where these could be counted within COUNT_MS, and half of the time until
+    `until_s`; exact only where nothing came to the source meanwhile.
 
     Of `shared` partitions some records came from the target, which has them: `carried` tells which do not count, and
     without it none of these partitions is counted. What is behind the start of an open transaction is not: until it
@@ -52,24 +53,39 @@ async def count_losses(
                         counted[where] = replace(loss, records=await carried.count(where, *span))
 
     stated = {TopicPartition(loss.topic, loss.partition): loss for loss in losses}
-    stable = await ends_told(source, list(stated), IsolationLevel.READ_COMMITTED)
+    stable = await ends_told(source, list(stated), IsolationLevel.READ_COMMITTED, until_s)
     stated = {where: with_stable_end(loss, stable.get(where)) for where, loss in stated.items()}
     with suppress(TimeoutError):
-        async with timeout(COUNT_MS / 1000), asyncio.TaskGroup() as tasks:
+        async with counting_until(half_way(until_s)), asyncio.TaskGroup() as tasks:
             for where, loss in stated.items():
                 if loss.offsets and where in stable:
                     tasks.create_task(count(where, loss))
-    ends = await _appended_by_now(source, list(stated))
+    ends = await _appended_by_now(source, list(stated), until_s)
     return tuple(with_end(counted.get(where, loss), ends.get(where)) for where, loss in stated.items())
 
 
-async def _appended_by_now(source: Cluster, wheres: list[TopicPartition]) -> dict[TopicPartition, int]:
+def counting_until(until_s: float | None = None) -> asyncio.Timeout:
+    """COUNT_MS from now, and no longer than until `until_s` by the clock of the running loop."""
+    over_s = asyncio.get_running_loop().time() + COUNT_MS / 1000
+    return timeout_at(over_s if until_s is None else min(over_s, until_s))
+
+
+def half_way(until_s: float | None) -> float | None:
+    """To leave time for what is asked behind it."""
+    now_s = asyncio.get_running_loop().time()
+    return None if until_s is None else now_s + max(0.0, until_s - now_s) / 2
+
+
+async def _appended_by_now(
+    source: Cluster, wheres: list[TopicPartition], until_s: float | None = None
+) -> dict[TopicPartition, int]:
     """Where these logs end, of those that are told, with what no consumer is shown since followers have not got it: who
     writes with acks=1 was told that it is there. A cluster may tell that to nobody; where it only does not answer now,
     the end is not told.
     """
     ends, appended = await both(
-        ends_told(source, wheres, IsolationLevel.READ_UNCOMMITTED), _asked(appended_ends(source, wheres))
+        ends_told(source, wheres, IsolationLevel.READ_UNCOMMITTED, until_s),
+        _asked(appended_ends(source, wheres), until_s),
     )
     found = {}
     for where, end in ends.items():
@@ -94,19 +110,19 @@ async def with_present_ends(source: Cluster, losses: Sequence[PartitionLoss]) ->
 
 
 async def ends_told(
-    source: Cluster, wheres: list[TopicPartition], isolation: IsolationLevel
+    source: Cluster, wheres: list[TopicPartition], isolation: IsolationLevel, until_s: float | None = None
 ) -> dict[TopicPartition, int]:
     """Where these logs end, of those that are told within COUNT_MS."""
-    answers = await _asked(list_each_offset(source, dict.fromkeys(wheres, LATEST), isolation))
+    answers = await _asked(list_each_offset(source, dict.fromkeys(wheres, LATEST), isolation), until_s)
     return {where: at.offset for where, at in answers.items() if not isinstance(at, ClientError)}
 
 
 async def _asked(
-    asked: Awaitable[Mapping[TopicPartition, OffsetAndTimestamp | ClientError]],
+    asked: Awaitable[Mapping[TopicPartition, OffsetAndTimestamp | ClientError]], until_s: float | None
 ) -> Mapping[TopicPartition, OffsetAndTimestamp | ClientError]:
     """What is answered within COUNT_MS."""
     with suppress(ClientError, TimeoutError):
-        async with timeout(COUNT_MS / 1000):
+        async with counting_until(until_s):
             return await asked
     return {}
 
@@ -122,7 +138,9 @@ async def count_records(source: Cluster, where: TopicPartition, start: int, end:
     return records
 
 
-async def with_edges(source: Cluster, losses: Sequence[PartitionLoss]) -> tuple[PartitionLoss, ...]:
+async def with_edges(
+    source: Cluster, losses: Sequence[PartitionLoss], until_s: float | None = None
+) -> tuple[PartitionLoss, ...]:
     """The statements with the times of their first and last records, where these could be read within COUNT_MS."""
     spans = {
         TopicPartition(loss.topic, loss.partition): Span(loss.first_offset, loss.end_offset)
@@ -130,7 +148,7 @@ async def with_edges(source: Cluster, losses: Sequence[PartitionLoss]) -> tuple[
         if loss.first_offset is not None and loss.end_offset is not None
     }
     with suppress(ClientError, TimeoutError):  # the source went in the meantime: then the times cannot be known
-        async with timeout(COUNT_MS / 1000):
+        async with counting_until(until_s):
             firsts, lasts = await both(first_records(source, spans), last_records(source, spans))
             return tuple(
                 replace(

@@ -6,12 +6,12 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
-from broker.base.time_limits import timeout
+from broker.base.time_limits import timeout_at
 from broker.client.errors import ClientError
 from broker.client.offsets import log_spans
 from broker.wire.vocabulary import IsolationLevel, TopicPartition
-from failover.limits import BORN_ROUNDS, COUNT_MS
-from failover.losses.counting import count_losses, ends_told, with_edges, with_present_ends
+from failover.limits import BORN_ROUNDS
+from failover.losses.counting import count_losses, counting_until, ends_told, half_way, with_edges, with_present_ends
 from failover.losses.lacked_of import with_lacked
 from failover.losses.statements import Certainty, PartitionLoss, state_loss, with_end, with_returns
 from failover.losses.stranded import carried_counter, source_partitions
@@ -24,25 +24,32 @@ from failover.running.steps import Operation
 from mirror.api import CarriedCounter
 
 
-async def stated_losses(sites: Sites, snapshot: Snapshot) -> tuple[PartitionLoss, ...]:
+async def stated_losses(sites: Sites, snapshot: Snapshot, until_s: float | None = None) -> tuple[PartitionLoss, ...]:
     """What the target lacks, counted, and with first and last timestamps, where the source can still be read; of
-    partitions that were born there since the snapshot, too; and what it lost of its own.
+    partitions that were born there since the snapshot, too; and what it lost of its own. What is not told until
+    `until_s`, by the clock of the running loop, makes it a lower bound.
     """
-    return with_lacked(await _of_source(sites, snapshot), snapshot.lacked)
+    return with_lacked(await _of_source(sites, snapshot, until_s), snapshot.lacked)
 
 
-async def losses_by_now(sites: Sites, snapshot: Snapshot) -> tuple[PartitionLoss, ...]:
+def losses_at_least(snapshot: Snapshot) -> tuple[PartitionLoss, ...]:
+    """Of offsets alone, where nothing more can be known of the source. Pure."""
+    gone, losses = _stated(snapshot)
+    return with_lacked((with_end(loss, None) for loss in (*gone, *losses)), snapshot.lacked)
+
+
+async def losses_by_now(sites: Sites, snapshot: Snapshot, until_s: float | None = None) -> tuple[PartitionLoss, ...]:
     """As `stated_losses`, of a source that took records until it was closed, behind the look. What that look did not
     tell is not asked for: nobody has compared it with what was mirrored.
     """
     told = {TopicPartition(view.topic, view.partition) for view in snapshot.partitions if view.source_end is not None}
     if sites.source is None or not told:
-        return await stated_losses(sites, snapshot)
+        return await stated_losses(sites, snapshot, until_s)
     now_ms = sites.now_ms()
-    ends = await ends_told(sites.source, sorted(told), IsolationLevel.READ_UNCOMMITTED)
+    ends = await ends_told(sites.source, sorted(told), IsolationLevel.READ_UNCOMMITTED, until_s)
     views = tuple(_with_end(view, ends.get(TopicPartition(view.topic, view.partition))) for view in snapshot.partitions)
     taken_at_ms = now_ms if ends.keys() == told else snapshot.taken_at_ms
-    return await stated_losses(sites, replace(snapshot, partitions=views, taken_at_ms=taken_at_ms))
+    return await stated_losses(sites, replace(snapshot, partitions=views, taken_at_ms=taken_at_ms), until_s)
 
 
 def _with_end(view: PartitionView, end: int | None) -> PartitionView:
@@ -52,7 +59,7 @@ def _with_end(view: PartitionView, end: int | None) -> PartitionView:
     return replace(view, source_end=max(view.source_end, end))
 
 
-async def _of_source(sites: Sites, snapshot: Snapshot) -> tuple[PartitionLoss, ...]:
+async def _of_source(sites: Sites, snapshot: Snapshot, until_s: float | None) -> tuple[PartitionLoss, ...]:
     """What was not mirrored."""
     gone, losses = _stated(snapshot)
     if sites.source is None:
@@ -61,12 +68,12 @@ async def _of_source(sites: Sites, snapshot: Snapshot) -> tuple[PartitionLoss, .
     shared = {where for where, at_most in returned.items() if at_most != 0}
     carried = None
     if any(loss.offsets for loss in losses if TopicPartition(loss.topic, loss.partition) in shared):
-        carried = await _carried(sites)
-    counted = await count_losses(sites.source, losses, shared, carried)
+        carried = await _carried(sites, until_s)
+    counted = await count_losses(sites.source, losses, shared, carried, until_s)
     counted = tuple(with_returns(loss, returned[TopicPartition(loss.topic, loss.partition)]) for loss in counted)
-    counted = await _with_born(sites, counted, gone)
+    counted = await _with_born(sites, counted, gone, until_s)
     dated = [loss for loss in counted if loss.records != 0 and loss.certainty is Certainty.EXACT]
-    edges = {(loss.topic, loss.partition): loss for loss in await with_edges(sites.source, dated)}
+    edges = {(loss.topic, loss.partition): loss for loss in await with_edges(sites.source, dated, until_s)}
     return tuple(edges.get((loss.topic, loss.partition), loss) for loss in counted)
 
 
@@ -114,16 +121,17 @@ def says_too_much(losses: Iterable[PartitionLoss], snapshot: Snapshot) -> bool:
     return any((loss.topic, loss.partition) in shared for loss in told)
 
 
-async def _carried(sites: Sites) -> CarriedCounter | None:
+async def _carried(sites: Sites, until_s: float | None) -> CarriedCounter | None:
     """None: what came from the target cannot be told, and is not counted then."""
-    with suppress(ClientError):
+    with suppress(ClientError, TimeoutError):
         if sites.source is not None:
-            return await carried_counter(sites.link, sites.source, sites.target)
+            async with timeout_at(half_way(until_s)):
+                return await carried_counter(sites.link, sites.source, sites.target)
     return None
 
 
 async def _with_born(
-    sites: Sites, counted: Sequence[PartitionLoss], gone: Sequence[PartitionLoss]
+    sites: Sites, counted: Sequence[PartitionLoss], gone: Sequence[PartitionLoss], until_s: float | None
 ) -> tuple[PartitionLoss, ...]:
     """What was born is found behind the count of all else, so that nothing can come in between unseen; so is what was
     `gone`, and made anew. Where the source does not say what it has, nothing is exact.
@@ -134,25 +142,25 @@ async def _with_born(
         born = None
         if source is not None:
             with suppress(ClientError, TimeoutError):
-                async with timeout(COUNT_MS / 1000):
+                async with counting_until(until_s):
                     born = [at for at in await source_partitions(sites.link, source) if at not in known]
         if source is None or born is None:
             return tuple(with_end(loss, None) for loss in (*gone, *found))
         gone = [loss for loss in gone if TopicPartition(loss.topic, loss.partition) not in born]
         if not born:
             return (*gone, *found)
-        stated = await _stated_born(sites, born)
-        carried = await _carried(sites)
-        found += (with_returns(loss, None) for loss in await count_losses(source, stated, born, carried))
+        stated = await _stated_born(sites, born, until_s)
+        carried = await _carried(sites, until_s)
+        found += (with_returns(loss, None) for loss in await count_losses(source, stated, born, carried, until_s))
     return tuple(with_end(loss, None) for loss in (*gone, *found))  # they come faster than they are counted
 
 
-async def _stated_born(sites: Sites, born: Iterable[TopicPartition]) -> list[PartitionLoss]:
+async def _stated_born(sites: Sites, born: Iterable[TopicPartition], until_s: float | None) -> list[PartitionLoss]:
     """All that they hold is at the source alone."""
     spans = {}
     if sites.source is not None:
         with suppress(ClientError, TimeoutError):
-            async with timeout(COUNT_MS / 1000):
+            async with counting_until(until_s):
                 spans = await log_spans(sites.source, born)
     now_ms = sites.now_ms()
     stated = []

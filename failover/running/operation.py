@@ -42,7 +42,7 @@ from failover.running.outcome import SourceEnd, result_of
 from failover.running.patience import patiently
 from failover.running.read_on import verified_document
 from failover.running.result import OperationResult
-from failover.running.stating import state_losses
+from failover.running.stating import Stating
 from failover.running.steps import BEFORE_FENCE, Operation, OperationStep
 from failover.running.third_site import active_by_now
 from failover.running.whole_site import NONE_GOES, going, refuse_cut, refuse_cut_at_fence, tell_closed
@@ -113,6 +113,7 @@ class _Run:
         self._staying, self._groups_away = opening.staying, opening.groups_away
         self._is_whole_site, self._left = opening.is_whole_site, opening.left
         self._tell = tell
+        self._stating = Stating()
         self._done: list[tuple[Event, dict[str, Any]]] = []
         """What the journal does not say yet: it does with its next entry."""
 
@@ -123,9 +124,11 @@ class _Run:
             for last in steps:
                 async with self._told_as_cut_short(last):
                     await self._take(last)
+            await self._stating.end()
             results = self._results(started_s)
             await self._record_end(results)
         except BaseException as error:  # whatever it is, it goes on when what is to be undone is undone, and it is told
+            self._stating.stop()
             await to_its_end(self._end_early(last, error))
             raise
         return results
@@ -186,7 +189,7 @@ class _Run:
                 if self._is_verified:
                     await self._let_in()
                 await self._take_all(step, watching=True)
-                await state_losses(self._links)  # nobody is told how it ended before that
+                await self._stating.begin(self._links)
             case _:
                 await self._take_all(step)
         detail: dict[str, Any] = {"step": step.value}

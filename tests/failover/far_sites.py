@@ -37,6 +37,7 @@ MIRROR = Life(3, 1)
 """Where the mirror runs."""
 NEAR_S = 0.0005
 INTENT = Intent(Operation.FAILOVER, ("east-west",), "east", "west", allow_data_loss=True)
+NO_HOOKS = Hooks()
 T = TypeVar("T")
 
 
@@ -97,17 +98,23 @@ class FarSites:
         """East takes so long for each answer."""
         self.ways.slow_s[name_of(self.east)] = answer_s / 2
 
-    async def fail_over(self, intent: Intent = INTENT, *, goes_on: bool = True) -> OperationResult:
-        """As the command does it with consent given beforehand, or (not `goes_on`) by a person."""
+    async def fail_over(
+        self, intent: Intent = INTENT, hooks: Hooks = NO_HOOKS, *, goes_on: bool = True, hangs_when_told: bool = False
+    ) -> OperationResult:
+        """As the command does it with consent given beforehand, or (not `goes_on`) by a person. `hangs_when_told`: east
+        does, when applications may start.
+        """
         began_s = self.loop.time()
 
         def tell(_stand: GroupsStand) -> None:
             self.told_s.append(self.loop.time() - began_s)
+            if hangs_when_told:
+                self.hang()
 
         clock = SimulatedClock(self.loop)
         async with AsyncExitStack() as stack:
             sites = await enter_links(stack, [self.link], intent, clock.now_ms, (self.link,), goes_on=goes_on)
-            move = await plan_link(intent, sites[0], Hooks())
+            move = await plan_link(intent, sites[0], hooks)
             if move.plan.refusals:
                 await refuse_heard(move)
                 raise PlanRefused(move.plan.refusals)
