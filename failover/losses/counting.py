@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Container, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Container, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from typing import TypeAlias
 
 from broker.base.time_limits import timeout_at
 from broker.client.cluster import Cluster
@@ -22,12 +23,15 @@ from failover.losses.statements import Certainty, PartitionLoss, with_end, with_
 from failover.observing.edges import Span, first_records, last_records
 from mirror.api import CarriedCounter, MirrorError
 
+Carried: TypeAlias = Callable[[], Awaitable[CarriedCounter | None]]
+"""Tells which records of a source the link would carry; None: nobody can."""
+
 
 async def count_losses(
     source: Cluster,
     losses: Iterable[PartitionLoss],
     shared: Container[TopicPartition],
-    carried: CarriedCounter | None = None,
+    carried: Carried | None = None,
     until_s: float | None = None,
 ) -> tuple[PartitionLoss, ...]:
     """The statements, with their records where these could be counted within COUNT_MS, and half of the time until
@@ -48,11 +52,13 @@ async def count_losses(
             with suppress(ClientError, WireError, MirrorError):
                 if where not in shared:
                     counted[where] = replace(loss, records=await count_records(source, where, *span))
-                elif carried is not None:
+                elif counter is not None:
                     async with carried_turn:
-                        counted[where] = replace(loss, records=await carried.count(where, *span))
+                        counted[where] = replace(loss, records=await counter.count(where, *span))
 
     stated = {TopicPartition(loss.topic, loss.partition): loss for loss in losses}
+    is_any_shared = any(loss.offsets for where, loss in stated.items() if where in shared)
+    counter = await carried() if carried is not None and is_any_shared else None
     stable = await ends_told(source, list(stated), IsolationLevel.READ_COMMITTED, until_s)
     stated = {where: with_stable_end(loss, stable.get(where)) for where, loss in stated.items()}
     with suppress(TimeoutError):
@@ -61,6 +67,7 @@ async def count_losses(
                 if loss.offsets and where in stable:
                     tasks.create_task(count(where, loss))
     ends = await _appended_by_now(source, list(stated), until_s)
+    ends = await _but_for_brought(source, stated, ends, shared, carried, until_s)
     return tuple(with_end(counted.get(where, loss), ends.get(where)) for where, loss in stated.items())
 
 
@@ -97,15 +104,48 @@ async def _appended_by_now(
     return found
 
 
-async def with_present_ends(source: Cluster, losses: Sequence[PartitionLoss]) -> tuple[PartitionLoss, ...]:
+async def _but_for_brought(
+    source: Cluster,
+    stated: Mapping[TopicPartition, PartitionLoss],
+    ends: dict[TopicPartition, int],
+    shared: Container[TopicPartition],
+    carried: Carried | None,
+    until_s: float | None = None,
+) -> dict[TopicPartition, int]:
+    """The ends; of a `shared` partition to which nothing came since but what the target has, the one that was seen."""
+    seen = {where: loss.end_offset or 0 for where, loss in stated.items() if loss.certainty is Certainty.EXACT}
+    grown = [where for where, end in ends.items() if where in shared and end > seen.get(where, end)]
+    counter = await carried() if carried is not None and grown else None
+    if counter is None:
+        return ends
+    stable = await ends_told(source, grown, IsolationLevel.READ_COMMITTED, until_s)
+    found = dict(ends)
+    with suppress(TimeoutError):
+        async with counting_until(until_s):
+            for where in grown:
+                # Where a transaction is open, or followers have not got all, nobody can read whose it is.
+                if stable.get(where, 0) >= ends[where]:
+                    with suppress(ClientError, WireError, MirrorError):
+                        if await counter.count(where, seen[where], ends[where]) == 0:
+                            found[where] = seen[where]
+    return found
+
+
+async def with_present_ends(
+    source: Cluster,
+    losses: Sequence[PartitionLoss],
+    shared: Container[TopicPartition] = (),
+    carried: Carried | None = None,
+) -> tuple[PartitionLoss, ...]:
     """The statements, uncounted, with what is behind the start of an open transaction told apart, and exact where the
-    source has no more by now, not even what its followers have not got.
+    source has no more by now, not even what its followers have not got. `shared` and `carried` as in `count_losses`.
     """
     told = {TopicPartition(one.topic, one.partition): one for one in losses}
     exact = [at for at, one in told.items() if one.certainty is Certainty.EXACT]
     asked = [at for at in exact if told[at].offsets]
     stable, ends = await both(ends_told(source, asked, IsolationLevel.READ_COMMITTED), _appended_by_now(source, exact))
     stated = {at: with_stable_end(one, stable.get(at)) if at in asked else one for at, one in told.items()}
+    ends = await _but_for_brought(source, stated, ends, shared, carried)
     return tuple(with_end(one, ends.get(at)) for at, one in stated.items())
 
 

@@ -65,11 +65,8 @@ async def _of_source(sites: Sites, snapshot: Snapshot, until_s: float | None) ->
     if sites.source is None:
         return (*gone, *losses)
     returned = {TopicPartition(view.topic, view.partition): view.returned_at_most for view in snapshot.partitions}
-    shared = {where for where, at_most in returned.items() if at_most != 0}
-    carried = None
-    if any(loss.offsets for loss in losses if TopicPartition(loss.topic, loss.partition) in shared):
-        carried = await _carried(sites, until_s)
-    counted = await count_losses(sites.source, losses, shared, carried, until_s)
+    carried = _Carried(sites, until_s).look
+    counted = await count_losses(sites.source, losses, _shared(snapshot), carried, until_s)
     counted = tuple(with_returns(loss, returned[TopicPartition(loss.topic, loss.partition)]) for loss in counted)
     counted = await _with_born(sites, counted, gone, until_s)
     dated = [loss for loss in counted if loss.records != 0 and loss.certainty is Certainty.EXACT]
@@ -100,7 +97,8 @@ async def counted(move: LinkMove, *, always: bool) -> LinkMove:
         return move
     else:
         gone, losses = _stated(plan.snapshot)
-        present = await with_present_ends(sites.source, losses)
+        carried = _Carried(sites).look
+        present = await with_present_ends(sites.source, losses, _shared(plan.snapshot), carried)
         stated = with_lacked((*gone, *present), plan.snapshot.lacked)
     plan = replace(plan, losses=stated)
     return replace(move, plan=replace(plan, refusals=_judged(plan)) if asks_consent else plan)
@@ -116,18 +114,38 @@ def says_too_much(losses: Iterable[PartitionLoss], snapshot: Snapshot) -> bool:
     """Whether offsets that a living source has, and the target has not, may hold what a link back brought from there:
     then only counting tells how many records are at the source alone. Pure.
     """
-    shared = {(view.topic, view.partition) for view in snapshot.partitions if view.returned_at_most != 0}
+    shared = _shared(snapshot)
     told = (loss for loss in losses if loss.offsets and loss.certainty is Certainty.EXACT)
-    return any((loss.topic, loss.partition) in shared for loss in told)
+    return any(TopicPartition(loss.topic, loss.partition) in shared for loss in told)
 
 
-async def _carried(sites: Sites, until_s: float | None) -> CarriedCounter | None:
-    """None: what came from the target cannot be told, and is not counted then."""
-    with suppress(ClientError, TimeoutError):
-        if sites.source is not None:
-            async with timeout_at(half_way(until_s)):
-                return await carried_counter(sites.link, sites.source, sites.target)
-    return None
+def _shared(snapshot: Snapshot) -> set[TopicPartition]:
+    """To which a link back may bring records."""
+    views = (view for view in snapshot.partitions if view.returned_at_most != 0)
+    return {TopicPartition(view.topic, view.partition) for view in views}
+
+
+class _Carried:
+    """What would be carried, looked for once, where somebody asks."""
+
+    def __init__(self, sites: Sites, until_s: float | None = None) -> None:
+        self._sites, self._until_s = sites, until_s
+        self._is_looked = False
+        self._found: CarriedCounter | None = None
+
+    async def look(self) -> CarriedCounter | None:
+        """None: what came from the target cannot be told, and is not counted then."""
+        if not self._is_looked:
+            self._is_looked, self._found = True, await self._look()
+        return self._found
+
+    async def _look(self) -> CarriedCounter | None:
+        sites = self._sites
+        with suppress(ClientError, TimeoutError):
+            if sites.source is not None:
+                async with timeout_at(half_way(self._until_s)):
+                    return await carried_counter(sites.link, sites.source, sites.target)
+        return None
 
 
 async def _with_born(
@@ -150,7 +168,7 @@ async def _with_born(
         if not born:
             return (*gone, *found)
         stated = await _stated_born(sites, born, until_s)
-        carried = await _carried(sites, until_s)
+        carried = _Carried(sites, until_s).look
         found += (with_returns(loss, None) for loss in await count_losses(source, stated, born, carried, until_s))
     return tuple(with_end(loss, None) for loss in (*gone, *found))  # they come faster than they are counted
 

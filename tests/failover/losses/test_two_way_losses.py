@@ -9,10 +9,12 @@ import pytest
 
 from broker.client.offsets import log_end_offsets
 from broker.wire.vocabulary import TopicPartition
-from failover.losses.stated_losses import stated_losses
+from failover.losses.stated_losses import counted, stated_losses
 from failover.losses.statements import Certainty, PartitionLoss, total_loss
 from failover.observing.sites import Sites
+from failover.planning.gates import RefusalReason
 from failover.planning.plan import plan_failover
+from failover.running.link_run import LinkMove
 from mirror.api import load_observation
 from mirror.offsets.entries import NO_TOPIC_IDS
 from mirror.offsets.topic_pauses import pause_topics
@@ -137,3 +139,35 @@ async def test_a_failovers_own_fence_is_not_taken_for_what_came_back(tmp_path: P
         result = await stage.run(plan, sites)
     assert (result.loss.offsets, result.loss.unclear_offsets) == (plan.loss.offsets, plan.loss.unclear_offsets)
     assert plan.loss.offsets
+
+
+@pytest.mark.parametrize("is_shown", [True, False])
+async def test_what_a_link_back_brings_while_a_loss_is_judged_makes_no_bound_of_it(
+    tmp_path: Path, is_shown: bool
+) -> None:
+    """Of a topic that both sites write half of the failovers without a loss were refused for "at least 0" records."""
+    async with two_sites(tmp_path) as stage:
+        there = stage.link
+        back = link_between(stage.link.target.bootstrap_servers, stage.link.source.bootstrap_servers, [TOPIC])
+        back = replace(back, name="west-east", source=there.target, target=there.source, shared_targets=True)
+        stage.link = replace(there, reverse_links=(back,), shared_targets=True)
+        async with running(replace(back, reverse_links=(there,))) as told_back:
+            await told_back.wait_for(Event.STARTED)
+            async with running(stage.link):
+                for at in PARTITIONS:
+                    await wait_for_records(stage.target, at, RECORDS)
+                await eventually(lambda: _has_all(stage), "all of the source to be mirrored")
+            snapshot = await stage.sites.look()
+            await write_at_west(stage, 10_000)
+            plan = plan_failover(snapshot, allow_data_loss=False, even_if_source_answers=True)
+            move = await counted(LinkMove(plan, stage.sites), always=is_shown)
+            assert (move.plan.refusals, move.plan.loss.certainty) == ((), Certainty.EXACT)
+            await write(stage.source, AT, some_records(30_000, 1))
+            move = await counted(LinkMove(plan, stage.sites), always=is_shown)
+            assert [one.reason for one in move.plan.refusals] == [RefusalReason.DATA_LOSS_NOT_ALLOWED]
+            assert move.plan.loss.certainty is Certainty.AT_LEAST
+
+
+async def _has_all(stage: Stage) -> bool:
+    plan = plan_failover(await stage.sites.look(), allow_data_loss=False, even_if_source_answers=True)
+    return plan.loss.offsets == 0
