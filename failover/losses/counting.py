@@ -11,7 +11,7 @@ from typing import TypeAlias
 from broker.base.time_limits import timeout_at
 from broker.client.cluster import Cluster
 from broker.client.errors import ClientError
-from broker.client.fanout import both
+from broker.client.fanout import both, side_by_side
 from broker.client.log import read_batches
 from broker.client.model import OffsetAndTimestamp
 from broker.client.offsets import appended_ends, list_each_offset
@@ -25,6 +25,9 @@ from mirror.api import CarriedCounter, MirrorError
 
 Carried: TypeAlias = Callable[[], Awaitable[CarriedCounter | None]]
 """Tells which records of a source the link would carry; None: nobody can."""
+AskEach: TypeAlias = Callable[
+    [Iterable[TopicPartition]], Awaitable[Mapping[TopicPartition, OffsetAndTimestamp | ClientError]]
+]
 
 
 async def count_losses(
@@ -92,7 +95,7 @@ async def _appended_by_now(
     """
     ends, appended = await both(
         ends_told(source, wheres, IsolationLevel.READ_UNCOMMITTED, until_s),
-        _asked(appended_ends(source, wheres), until_s),
+        _told(source, wheres, lambda share: appended_ends(source, share), until_s),
     )
     found = {}
     for where, end in ends.items():
@@ -153,18 +156,28 @@ async def ends_told(
     source: Cluster, wheres: list[TopicPartition], isolation: IsolationLevel, until_s: float | None = None
 ) -> dict[TopicPartition, int]:
     """Where these logs end, of those that are told within COUNT_MS."""
-    answers = await _asked(list_each_offset(source, dict.fromkeys(wheres, LATEST), isolation), until_s)
+    answers = await _told(
+        source, wheres, lambda share: list_each_offset(source, dict.fromkeys(share, LATEST), isolation), until_s
+    )
     return {where: at.offset for where, at in answers.items() if not isinstance(at, ClientError)}
 
 
-async def _asked(
-    asked: Awaitable[Mapping[TopicPartition, OffsetAndTimestamp | ClientError]], until_s: float | None
-) -> Mapping[TopicPartition, OffsetAndTimestamp | ClientError]:
-    """What is answered within COUNT_MS."""
+async def _told(
+    source: Cluster, wheres: list[TopicPartition], ask: AskEach, until_s: float | None
+) -> dict[TopicPartition, OffsetAndTimestamp | ClientError]:
+    """What is answered within COUNT_MS. Each leader is asked by itself: one that hangs takes no other's answer with
+    it.
+    """
+    found: dict[TopicPartition, OffsetAndTimestamp | ClientError] = {}
+
+    async def ask_leader(share: Iterable[TopicPartition]) -> None:
+        with suppress(ClientError):
+            found.update(await ask(share))
+
     with suppress(ClientError, TimeoutError):
         async with counting_until(until_s):
-            return await asked
-    return {}
+            await side_by_side(ask_leader(share) for share in (await source.by_leader(wheres)).values())
+    return found
 
 
 async def count_records(source: Cluster, where: TopicPartition, start: int, end: int) -> int:

@@ -10,13 +10,15 @@ import pytest
 from aiokafka import AIOKafkaProducer
 
 from broker.client.cluster import Cluster
+from broker.client.limits import ClientLimits
 from broker.client.offsets import log_end_offsets
 from broker.client.site import Site
 from broker.wire.vocabulary import TopicPartition
 from failover.losses import counting
-from failover.losses.counting import count_losses
+from failover.losses.counting import count_losses, with_present_ends
 from failover.losses.statements import Certainty, PartitionLoss, total_loss
-from tests.broker.running import running_broker
+from tests.broker.faults import Faults, injected
+from tests.broker.running import running_broker, running_server
 from tests.mirror.harness import make_topic, some_records, write
 
 PLAIN = TopicPartition("flights", 0)
@@ -109,3 +111,24 @@ async def test_what_cannot_be_read_or_not_in_time_is_not_counted(
     )
     monkeypatch.setattr(counting, "COUNT_MS", 0)
     assert await count_losses(source, [stated], set()) == (replace(stated, certainty=Certainty.AT_LEAST),)
+
+
+async def test_a_leader_that_does_not_tell_where_its_logs_end_makes_a_bound_of_no_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing was exact, counted or not, and a failover without a loss was refused."""
+    limits = ClientLimits(partition_patience_ms=60_000, retry_timeout_ms=60_000)
+    monkeypatch.setattr(counting, "COUNT_MS", 1_000)
+    silent, east = IN_TRANSACTIONS, Faults()
+    async with running_server(tmp_path / "east") as served, Cluster(Site("east", served.address)) as cluster:
+        await make_topic(cluster, PLAIN.topic, 2)
+        await write(cluster, PLAIN, some_records(0, 100))
+        with injected(monkeypatch, {served.broker: east}):
+            async with Cluster(Site("east", served.address), limits=limits) as source:
+                east.leaderless.add(silent)
+                stated = [loss(PLAIN, 30, 100), loss(silent, 0, 0)]
+                counted = {one.partition: one for one in await count_losses(source, stated, set())}
+                assert (counted[PLAIN.partition].certainty, counted[PLAIN.partition].records) == (Certainty.EXACT, 70)
+                assert counted[silent.partition].certainty is Certainty.AT_LEAST
+                present = await with_present_ends(source, [loss(PLAIN, 100, 100), loss(silent, 0, 0)])
+                assert [one.certainty for one in present] == [Certainty.EXACT, Certainty.AT_LEAST]
