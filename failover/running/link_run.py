@@ -115,6 +115,8 @@ class LinkRun:
         self._not_fenced: frozenset[TopicPartition] = frozenset()
         self.failure: LinkFailure | None = None
         self._move = move
+        self._begun: frozenset[tuple[str, str, int]] = frozenset()
+        """Of whose moves it is kept what an earlier run had decided on."""
         self._operation_id = operation_id
         self._drain_timeout_s = drain_timeout_s
         self._freezing = freezing
@@ -203,6 +205,7 @@ class LinkRun:
         begun = {(one.group, one.topic, one.partition): one for one in self._move.begun_moves if one.group in back}
         planned = with_gone(self.consented, plan_moves(self.snapshot, back))
         self.moves = tuple(begun.get((one.group, one.topic, one.partition), one) for one in planned)
+        self._begun = frozenset((one.group, one.topic, one.partition) for one in planned) & begun.keys()
 
     def moves_document(self) -> list[dict[str, Any]]:
         """For the journal: what another machine goes on with."""
@@ -213,7 +216,17 @@ class LinkRun:
         """Whether it is known that the source had told of all groups where they stand when their moves were decided on:
         then one without an offset there had none.
         """
-        return self._move.is_source_asked and (self._move.moves is not None or self.snapshot.source_answers)
+        if self._move.moves is not None:
+            return self._move.is_source_asked
+        return self.snapshot.source_answers and (self._move.is_source_asked or not self._begun)
+
+    def _moves_as_asked(self) -> tuple[GroupMove, ...]:
+        if self.is_source_asked:
+            return self.moves
+        if self._move.moves is not None or not self.snapshot.source_answers:
+            return as_asked(self.moves, self.snapshot)
+        begun = [move for move in self.moves if (move.group, move.topic, move.partition) in self._begun]
+        return (*as_asked(begun, self.snapshot), *(move for move in self.moves if move not in begun))
 
     async def _move_groups(self) -> None:
         """Again where a worker fenced the link that did not know yet that it is not its own: it waits from then on."""
@@ -317,8 +330,8 @@ class LinkRun:
             return
         left_s = self._fenced_at_s + LATE_WRITES_S - asyncio.get_running_loop().time()
         await asyncio.sleep(max(0.0, left_s))
-        moves = self.moves if self.is_source_asked else as_asked(self.moves, self.snapshot)
-        named = (self.sites.link, (source, self.sites.target), self.sites.groups, moves, plan.left_groups)
+        clusters = (source, self.sites.target)
+        named = (self.sites.link, clusters, self.sites.groups, self._moves_as_asked(), plan.left_groups)
         if plan.operation is Operation.FAILOVER:  # what it wrote on is in the loss
             self._is_late_look_lost = True
             with suppress(FarshoreError, TimeoutError):  # it is left because it may go

@@ -10,8 +10,10 @@ from typing import Any
 
 import pytest
 
+from broker.client.errors import ClusterUnreachable
 from broker.client.groups import commit_offsets
 from broker.client.model import CommittedOffset
+from failover.errors import CutShort
 from failover.freezing.hooks import Hooks
 from failover.journal.log import OperationJournal
 from failover.journal.values import JournalEntry
@@ -98,3 +100,28 @@ async def test_what_it_had_read_before_anybody_could_ask_is_none(
         result = await taken_up(stage)
     assert GOES_ON not in result.late_commits
     assert result.verified
+
+
+async def test_who_decides_anew_when_the_source_is_back_has_asked_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the first run could not ask stood for what the second one had asked, and the third saw nobody go on."""
+    quick(monkeypatch)
+    async with ready(tmp_path) as stage:
+        await commit_offsets(stage.target, ALONE, {PARTITIONS[0]: CommittedOffset(10)})
+        await die_in(stage, monkeypatch, "move_groups", FAILOVER, source_lives=False)
+        real = OperationJournal.record_all
+
+        async def record_all(self: OperationJournal, noted: list[tuple[str, Mapping[str, Any]]]) -> list[JournalEntry]:
+            if any(event == "started" and said["step"] == "verify" for event, said in noted):
+                raise ClusterUnreachable("west is gone")
+            return await real(self, noted)
+
+        with monkeypatch.context() as patched:
+            patched.setattr(OperationJournal, "record_all", record_all)
+            with pytest.raises(CutShort):
+                await taken_up(stage)
+        await read_at(stage)
+        result = await taken_up(stage)
+    assert result.verified
+    assert GOES_ON in result.late_commits
