@@ -75,11 +75,11 @@ def stopping_writers(result: OperationResult) -> Iterable[str]:
     """What is to be stopped at the source before anything else, and why."""
     if not (result.stranded or result.is_source_open or result.open_topics):
         return
-    to = f" to {_names(result.open_topics)}" if result.open_topics and not result.stranded else ""
-    yield (
-        f"stop what writes{to} at {result.source}: it would bring more of what is only there, behind what the mirror "
-        "carried"
-    )
+    more = "it would bring more of what is only there, behind what the mirror carried"
+    if result.open_topics and not result.stranded:  # it may be that nobody writes, and whom to stop nobody knows
+        yield f"if anything writes to {_names(result.open_topics)} at {result.source}, stop it: {more}"
+    else:
+        yield f"stop what writes at {result.source}: {more}"
 
 
 def closing_open_topics(result: OperationResult) -> str:

@@ -23,7 +23,7 @@ def test_topics_that_stay_open_are_named_with_who_may_write_to_them_and_what_clo
     found = replace(denied, open_topics=("a.trips",))
     assert found.has_findings
     stop, close, *_ = next_steps(found, by_acls, (BACK,), {})
-    assert stop.what.startswith("stop what writes to a.trips at east: ")
+    assert stop.what.startswith("if anything writes to a.trips at east, stop it: ")
     assert close.what.startswith("everybody may write to a.trips at east, for all that is known, since no ACL there is")
     assert close.command == r"farshore site standby --site east --topic 'a\.trips'"
     standing_by = [step for step in next_steps(found, by_acls, (BACK,), {}) if "site standby" in step.command]
