@@ -35,6 +35,8 @@ _UNSHOWN: Final = (
 
 def found_in(result: Mapping[str, Any]) -> Iterable[str]:
     for name, words in _FOUND.items():
+        if name == "is_source_open" and result.get("open_topics"):
+            continue  # these are why
         if found := result.get(name):
             told = found if not isinstance(found, list) else ", ".join(dict.fromkeys(map(_named, found)))
             is_unshown = name == "stranded" and not any(one.get("is_shown", True) for one in found)

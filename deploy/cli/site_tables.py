@@ -253,7 +253,8 @@ def _outcome(result: OperationResult) -> str:
     if not result.verified:
         return "NOT VERIFIED"
     found = [("stranded", result.stranded), ("read on", result.late_commits), ("not watched", result.is_unwatched)]
-    found += [("source open", result.is_source_open), ("source may be open", result.closing_addresses)]
+    is_open = result.is_source_open and not result.open_topics  # else these are why
+    found += [("source open", is_open), ("source may be open", result.closing_addresses)]
     found += [("topics open", result.open_topics), ("read at the source", result.source_readers)]
     found += [("loss without consent", result.is_loss_unconsented), ("unplanned skips", result.unplanned_skips)]
     found += [("unplanned read again", result.unplanned_read_again)]

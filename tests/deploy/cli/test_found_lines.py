@@ -53,3 +53,11 @@ def test_of_what_nobody_is_shown_it_is_not_said_that_it_is_only_there() -> None:
 
 def test_a_result_of_a_version_that_knew_fewer_findings_has_none_of_them() -> None:
     assert list(found_in({"link": "there", "verified": True})) == []
+
+
+def test_a_source_of_which_topics_alone_stay_open_is_not_told_as_open_as_well() -> None:
+    """One cause was told as two findings, of which one said that the whole of the source takes writes."""
+    open_source = {"link": "there", "source": "east", "is_source_open": True}
+    (line,) = found_in({**open_source, "open_topics": ["trips"]})
+    assert line.startswith("no ACL of east is about trips")
+    assert list(found_in({**open_source, "open_topics": []})) == list(found_in(open_source)) != []

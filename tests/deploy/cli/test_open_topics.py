@@ -8,8 +8,12 @@ import pytest
 
 from deploy.cli.failover_tables import summary
 from deploy.cli.next_steps import next_steps
+from deploy.cli.site_tables import print_results
+from deploy.cli.terminal import Output
 from failover.losses.stranded import StrandedRange
+from failover.planning.intent import Intent
 from failover.running.result import OperationResult
+from failover.running.steps import Operation
 from tests.deploy.cli.test_next_steps import BACK, LINK, LOST, MOVED
 
 
@@ -34,3 +38,12 @@ def test_topics_that_stay_open_are_named_with_who_may_write_to_them_and_what_clo
     )
     also = replace(found, stranded=(StrandedRange("flights", 0, 50, 53, 3),))
     assert next_steps(also, by_acls, (BACK,), {})[0].what.startswith("stop what writes at east: ")
+
+
+def test_a_site_of_which_topics_stay_open_is_not_told_as_open_as_well(capsys: pytest.CaptureFixture[str]) -> None:
+    intent = Intent(Operation.FAILOVER, (LOST.link,), LOST.source, LOST.target, is_site=True)
+    found = replace(LOST, is_source_open=True, open_topics=("a.trips",))
+    print_results(intent, [found], [], (), Output.TABLE)
+    told = capsys.readouterr().out
+    assert "topics open" in told
+    assert "source open" not in told
