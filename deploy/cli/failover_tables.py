@@ -18,12 +18,12 @@ from deploy.cli.freezing_lines import freezing_lines
 from deploy.cli.gate_words import reason_of, refusal_of
 from deploy.cli.group_lines import MOVES_SHOWN, kept_lines, moves_line, place_lines, tell_totals, unlike_others
 from deploy.cli.late_lines import (
-    closing_lines,
     found_lines,
     late_commits_line,
     not_compared_line,
     pending_line,
     read_on_line,
+    source_lines,
     stranded_line,
     unwatched_line,
 )
@@ -167,7 +167,7 @@ def tell_source(plan: OperationPlan, *, to_stderr: bool) -> None:
             f"  meanwhile it answered the worker of {', '.join(snapshot.seen_by)}, which says so at {snapshot.target}"
         )
         click.echo(filled(said, "    "), err=to_stderr)
-    for line in (*closing_lines(snapshot), *untold_lines(plan), *freezing_lines(plan)):
+    for line in (*source_lines(snapshot), *untold_lines(plan), *freezing_lines(plan)):
         click.echo(filled(line), err=to_stderr)
 
 

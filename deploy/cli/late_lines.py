@@ -99,10 +99,15 @@ def closing_line(addresses: Sequence[str], source: str) -> str:
     )
 
 
-def closing_lines(snapshot: Snapshot) -> Iterable[str]:
-    """As `closing_line`, before it is left."""
+def source_lines(snapshot: Snapshot) -> Iterable[str]:
+    """What is to be known of the source before it is left, each in one line."""
     if snapshot.closing_addresses:
         yield closing_line(snapshot.closing_addresses, snapshot.source)
+    if snapshot.link_state == "paused" and not snapshot.source_answers:
+        yield (
+            f"{snapshot.link} is paused: since then nothing was mirrored, and nobody looked how far {snapshot.source} "
+            "went: what was written there meanwhile is lost with it, and is none of what was seen"
+        )
 
 
 def found_lines(result: OperationResult) -> Iterable[str]:

@@ -72,6 +72,15 @@ def test_rows_of_a_loss_have_what_was_seen_to_be_missing_or_is_not_known(capsys:
     ]
 
 
+@pytest.mark.parametrize("link_state", ["paused", "running"])
+def test_a_pause_is_said_to_hide_what_a_lost_source_wrote(capsys: pytest.CaptureFixture[str], link_state: str) -> None:
+    """50 records were written behind a pause, and the plan said that likely none was lost, and nothing of the pause."""
+    gone = replace(source_gone(MIRRORED_NOW), link_state=link_state)
+    show_plan(plan_failover(gone, allow_data_loss=True, even_if_source_answers=False))
+    is_told = "is paused: since then nothing was mirrored, and nobody looked how far east went" in told(capsys)
+    assert is_told is (link_state == "paused")
+
+
 def as_result(plan: OperationPlan) -> OperationResult:
     return OperationResult(
         "one", plan.operation, "east-west", "east", "west", True, 2.0, plan.losses, plan.moves, (), plan.loss
