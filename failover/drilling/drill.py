@@ -25,7 +25,7 @@ from failover.planning.gates import RefusalReason
 from failover.planning.lost_records import lost_at_target
 from failover.planning.plan import Elsewhere, OperationPlan, plan_failover
 from failover.planning.staying import Stay
-from mirror.api import GroupSyncs, LinkStatus, SourceParting
+from mirror.api import GroupSyncs, LinkCondition, LinkStatus, SourceParting
 
 
 @dataclass(frozen=True, slots=True)
@@ -288,7 +288,9 @@ def _of_ends(status: LinkStatus, blind: Snapshot | None, ends_age_ms: int | None
         text = f"where the source's logs end was {age_words(ends_age_ms)}, beside the records: "
         text += "a loss would be stated as less"
         step = "see event=ends_not_kept in the mirror's output"
-        if status.heartbeat_age_ms is not None and status.heartbeat_age_ms > DRILL_ENDS_MAX_AGE_MS:
+        if status.condition is LinkCondition.PAUSED:
+            step = f"a paused link's worker does not look: farshore link resume --link {status.link}"
+        elif status.heartbeat_age_ms is not None and status.heartbeat_age_ms > DRILL_ENDS_MAX_AGE_MS:
             silent = f"no heartbeat of {status.worker} for {human_seconds(status.heartbeat_age_ms / 1000)}"
             step = f"{silent}: restart it, `farshore mirror run --link {status.link}`"  # who hangs writes no line
         yield DrillFinding("ends_not_seen", status.source, text, step)

@@ -14,7 +14,7 @@ from failover.limits import DRILL_ENDS_MAX_AGE_MS, DRILL_GROUP_SYNC_MAX_AGE_MS
 from failover.observing.contact import SiteFinding
 from failover.observing.snapshot import GroupPartitionView, GroupView, PartitionView, Snapshot
 from failover.planning.plan import Elsewhere
-from mirror.api import GroupSyncs, LastLook, LinkStatus
+from mirror.api import GroupSyncs, LastLook, LinkCondition, LinkStatus
 from mirror.heartbeat import judge_heartbeat
 from mirror.lag import LagReport
 from mirror.link import Link
@@ -97,6 +97,15 @@ def test_where_the_worker_is_silent_too_that_is_what_is_to_be_seen_to() -> None:
     (found,) = drilled(blind, seen=status(age_ms=12_000)).findings
     assert found.kind == "ends_not_seen"
     assert found.next_step == "no heartbeat of mirror-0 for 12.0 s: restart it, `farshore mirror run --link east-west`"
+
+
+def test_a_paused_links_worker_is_not_to_be_started_anew() -> None:
+    """The command that paused it passed for a worker without a heartbeat, and a second mirror was to be run."""
+    blind = replace(BLIND, last_look=replace(LAST, at_ms=NOW_MS - 12_000))
+    paused = replace(status(age_ms=12_000), worker="operation pause-1", condition=LinkCondition.PAUSED)
+    (found,) = drilled(blind, seen=paused).findings
+    assert found.kind == "ends_not_seen"
+    assert found.next_step == "a paused link's worker does not look: farshore link resume --link east-west"
 
 
 def waiting(action: GroupAction, **more: object) -> GroupSyncs:
