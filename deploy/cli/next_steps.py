@@ -158,6 +158,8 @@ def _starting(result: OperationResult, link: Link, staying: Sequence[str], *, is
         named = topic_options(topic.replace(".", r"\.") for topic in topics)  # they are taken for expressions
         yield NextStep(closing_open_topics(result), f"farshore site standby --site {here} {named}")
     yield from (NextStep(what, f"farshore stranded list --link {link.name}") for what in until_counted(result))
+    if result.hook_error:
+        yield NextStep(f"do by hand what the after_hook was to do, or run it again: {there} is there for its clients")
     if result.source_readers:
         yield NextStep(f"stop what reads at {here}")
     if result.late_commits:
