@@ -106,8 +106,11 @@ async def counted(move: LinkMove, *, always: bool) -> LinkMove:
 
 def _judged(plan: OperationPlan) -> tuple[GateRefusal, ...]:
     """Its refusals, by what its losses say now."""
+    found = tuple(losing(plan.snapshot, plan.losses))
+    if any(one in plan.refusals for one in found):
+        return plan.refusals
     others = [one for one in plan.refusals if one.reason is not RefusalReason.DATA_LOSS_NOT_ALLOWED]
-    return (*others, *losing(plan.snapshot, plan.losses))
+    return (*others, *found)
 
 
 def says_too_much(losses: Iterable[PartitionLoss], snapshot: Snapshot) -> bool:
