@@ -11,7 +11,7 @@ from broker.wire.errors import ErrorCode
 from broker.wire.vocabulary import IsolationLevel, TopicPartition
 from mirror.errors import MirrorError
 from mirror.link import Link
-from mirror.offsets.entries import RunState
+from mirror.offsets.promotions import promotion_of
 from mirror.offsets.state import load_link_state, read_entries
 from mirror.worker.origins import Passage
 
@@ -49,7 +49,7 @@ async def _behind(
         state = await load_link_state(back, source)
     except (ClientError, MirrorError):
         return set(there)
-    if state.entries.run is not None and state.entries.run.state is RunState.PROMOTED:
+    if promotion_of(state.entries) is not None:
         return set()
     behind = set()
     for where, at in there.items():
@@ -66,7 +66,6 @@ async def _behind(
 
 async def _is_promoted(link: Link, source: Cluster) -> bool:
     try:
-        run = (await read_entries(link, source, only=())).run
+        return promotion_of(await read_entries(link, source, only=())) is not None
     except (ClientError, MirrorError):
         return False
-    return run is not None and run.state is RunState.PROMOTED
