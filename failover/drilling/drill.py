@@ -289,7 +289,7 @@ def _of_ends(status: LinkStatus, blind: Snapshot | None, ends_age_ms: int | None
         text += "a loss would be stated as less"
         step = "see event=ends_not_kept in the mirror's output"
         if status.condition is LinkCondition.PAUSED:
-            step = f"a paused link's worker does not look: farshore link resume --link {status.link}"
+            step = "a paused link's worker looks, too, where it is no older version: see that it runs, and its output"
         elif status.heartbeat_age_ms is not None and status.heartbeat_age_ms > DRILL_ENDS_MAX_AGE_MS:
             silent = f"no heartbeat of {status.worker} for {human_seconds(status.heartbeat_age_ms / 1000)}"
             step = f"{silent}: restart it, `farshore mirror run --link {status.link}`"  # who hangs writes no line

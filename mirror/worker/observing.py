@@ -1,8 +1,9 @@
 """A worker asks its source where its logs end, apart from the records, and keeps the answers at the target.
 
-What moves the records may stand still for many reasons; this goes on, over connections of its own, so that a failover
-knows how much there was when the source was last seen. It costs each leader of the source a ListOffsets request four
-times a second. What cannot be asked or written now is tried again, and nothing else waits for it.
+What moves the records may stand still for many reasons, a pause among them; this goes on, over connections of its own,
+so that a failover knows how much there was when the source was last seen. It costs each leader of the source a
+ListOffsets request four times a second. What cannot be asked or written now is tried again, and nothing else waits for
+it.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ TROUBLE_PAUSE_MS: Final = 1_000
 
 
 class Observer:
-    """Looks at one link's source while this worker `owns` the link."""
+    """Looks at one link's source while this worker `owns` it: the link runs here, or is paused."""
 
     def __init__(
         self,

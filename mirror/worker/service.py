@@ -154,7 +154,8 @@ async def run_link(
     No session begins without the `permit` (None: of who is alone); all of them count with the `meter`.
 
     While the target is promoted, or the link paused, it waits: a service that ended then would be restarted in a loop
-    by its supervisor, and would be gone when an operator resumes the link.
+    by its supervisor, and would be gone when an operator resumes the link. Of a paused one it goes on seeing where the
+    source's logs end, which a failover may need.
     """
     link = declared.value
     tell = settings.sink(link.unit_name)
@@ -171,8 +172,9 @@ async def run_link(
 
 @dataclass(slots=True)
 class _Place:
-    """What all sessions of a link share here. `owns` is set while the link is this worker's to mirror. `opened_s`: when
-    the newest session was opened, None where it was not.
+    """What all sessions of a link share here. `owns` is set while the link's source is this worker's to look at: the
+    link is its own to mirror, or would be if it were not paused. `opened_s`: when the newest session was opened, None
+    where it was not.
     """
 
     permit: Permit
@@ -211,11 +213,11 @@ async def _sessions(declared: Current[Link], settings: WorkerSettings, tell: Eve
             error = await _reason_of_fence(link, error, settings, fence_wait_ms)
             fence_wait_ms = min(2 * fence_wait_ms, limits.fence_reason_wait_max_ms)
         if isinstance(error, (LinkPromoted, LinkPaused)):
-            place.owns.clear()
             place.meter.ended(failed=False)
             place.meter.failed_sessions = 0  # the state that says so was read
             tell(Event.PAUSED, reason=str(error), hint=error.hint)
-            await until_resumed(link, settings.clock, limits.paused_poll_ms)
+            stopped = RunState.PAUSED if isinstance(error, LinkPaused) else RunState.PROMOTED
+            await _until_resumed(link, settings, place, stopped)
             pause_ms, restarts, fence_wait_ms = fresh  # what ended those before is long over
             continue
         if isinstance(error, FINAL_ERRORS):
@@ -366,13 +368,20 @@ async def _reason_of_fence(link: Link, fenced: LinkFenced, settings: WorkerSetti
     return fenced if owner.is_worker else SessionOutdated(f"{owner.worker} took the link over, and left it to go on")
 
 
-async def until_resumed(link: Link, clock: Clock, poll_ms: int) -> None:
-    """Return when the link's state says neither that its target is promoted nor that it is paused."""
+async def _until_resumed(link: Link, settings: WorkerSettings, place: _Place, stopped: RunState) -> None:
+    """Return when the link's state says neither that its target is promoted nor that it is paused: as which it is
+    `stopped` now.
+    """
     reader = StateReader(link)
     while True:
-        await clock.sleep(poll_ms / 1000)
+        if stopped is RunState.PROMOTED:
+            place.owns.clear()  # what is stated of the source since then is the operation's
+        elif place.permit.is_given:  # one that was here before stays: who is cut off from the fleet mirrors on as well
+            place.owns.set()
+        await settings.clock.sleep(settings.limits.paused_poll_ms / 1000)
         with suppress(ClientError):
-            async with Cluster(link.target, client_id=f"farshore-{link.name}", clock=clock) as target:
+            async with Cluster(link.target, client_id=f"farshore-{link.name}", clock=settings.clock) as target:
                 entries = await reader.read(target)
             if entries.run is None or entries.run.state is RunState.RUNNING:
                 return
+            stopped = entries.run.state
