@@ -21,6 +21,7 @@ from deploy.cli.late_lines import (
     found_lines,
     late_commits_line,
     not_compared_line,
+    paused_lines,
     pending_line,
     read_on_line,
     source_lines,
@@ -128,7 +129,7 @@ def show_plan(plan: OperationPlan, *, to_stderr: bool = True) -> None:
         text = f"goes on with {snapshot.operation_id}, which by its journal did not come to a verified end"
         click.echo(filled(text), err=to_stderr)
     tell_source(plan, to_stderr=to_stderr)
-    tell_paused(snapshot, to_stderr=to_stderr)
+    tell_paused(plan, to_stderr=to_stderr)
     tell_pending(plan, to_stderr=to_stderr)
     tell_unanswered(plan, to_stderr=to_stderr)
     tell_lacks(plan.lacks, snapshot.target, to_stderr=to_stderr)
@@ -171,10 +172,9 @@ def tell_source(plan: OperationPlan, *, to_stderr: bool) -> None:
         click.echo(filled(line), err=to_stderr)
 
 
-def tell_paused(snapshot: Snapshot, *, to_stderr: bool) -> None:
-    if snapshot.paused_topics:
-        text = f"paused topics, of which nothing more was mirrored: {', '.join(snapshot.paused_topics)}"
-        click.echo(filled(text), err=to_stderr)
+def tell_paused(plan: OperationPlan, *, to_stderr: bool) -> None:
+    for line in paused_lines(plan):
+        click.echo(filled(line), err=to_stderr)
 
 
 def tell_pending(plan: OperationPlan, *, to_stderr: bool) -> None:

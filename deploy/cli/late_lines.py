@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from deploy.cli.loss_lines import paused_line
 from deploy.cli.tables import counted
 from failover.losses.stranded import StrandedRange, unshown_of
 from failover.observing.snapshot import Snapshot
 from failover.observing.unshown import told_in_doubt, told_unshown
+from failover.planning.plan import OperationPlan
 from failover.running.result import OperationResult
 
 OTHERS_SHOWN = 10
@@ -103,15 +105,26 @@ def source_lines(snapshot: Snapshot) -> Iterable[str]:
     """What is to be known of the source before it is left, each in one line."""
     if snapshot.closing_addresses:
         yield closing_line(snapshot.closing_addresses, snapshot.source)
-    if snapshot.link_state == "paused" and not snapshot.source_answers:
-        yield (
-            f"{snapshot.link} is paused: since then nothing was mirrored, and nobody looked how far {snapshot.source} "
-            "went: what was written there meanwhile is lost with it, and is none of what was seen"
-        )
+
+
+def paused_lines(plan: OperationPlan) -> Iterable[str]:
+    """What nobody mirrored of late, as the plan has it, each in one line."""
+    snapshot = plan.snapshot
+    if snapshot.is_behind_pause:
+        yield paused_line(plan.loss, snapshot.link, snapshot.source, is_over=False)
+    if snapshot.paused_topics:
+        yield f"paused topics, of which nothing more was mirrored: {', '.join(snapshot.paused_topics)}"
+
+
+def was_paused_lines(result: OperationResult) -> Iterable[str]:
+    """How old that is what a failover states of a link that was paused, in one line, or none."""
+    if result.was_paused:
+        yield paused_line(result.loss, result.link, result.source, is_over=True)
 
 
 def found_lines(result: OperationResult) -> Iterable[str]:
-    """What a move found that its plan did not say, each in one line."""
+    """What a move found that its plan did not say, or said of an earlier moment, each in one line."""
+    yield from was_paused_lines(result)
     if result.open_topics:
         yield open_topics_line(result)
     elif result.is_source_open:

@@ -74,11 +74,7 @@ def _headline(total: LossTotal, source: str, alone: str) -> str:
             f"lost: {least}how much cannot be known: of {counted(total.unseen_partitions, 'partition')} it was never "
             f"seen where it ended at {source}, or nobody can tell what the other site has of it"
         )
-    seen = iso_time(total.seen_at_ms)
-    if total.stated_at_ms is not None:
-        ago_ms = total.stated_at_ms - total.seen_at_ms
-        ahead = f"by a clock {human_seconds(-ago_ms / 1000)} ahead of this one"
-        seen += f", {ahead if ago_ms < -CLOCK_DIFFERENCE_MAX_MS else f'{human_seconds(max(ago_ms, 0) / 1000)} ago'}"
+    seen = _with_age(total.seen_at_ms, total.stated_at_ms)
     unseen = f"; of {counted(total.unseen_partitions, 'partition')} nothing is known" if total.unseen_partitions else ""
     if total.likely_offsets is not None:
         told = _unwatched if _is_unwatched(total) else _likely
@@ -94,6 +90,22 @@ def _headline(total: LossTotal, source: str, alone: str) -> str:
     return (
         f"lost: {known}, and whatever was written at {source} after it was last seen ({seen}): "
         f"how much that is cannot be known from here{unseen}"
+    )
+
+
+def paused_line(total: LossTotal, link: str, source: str, *, is_over: bool) -> str:
+    """Of a failover of a link that was paused, in one line: what of its loss is older than the loss. `is_over`: it was
+    carried out.
+    """
+    said = f"{link} {'was' if is_over else 'is'} paused: since then nothing was mirrored"
+    if total.certainty is Certainty.EXACT:
+        return said
+    there = f"what of {source} does not answer" if total.is_source_there else source
+    if total.seen_at_ms is None:
+        return f"{said}, and nobody has seen how far {there} went"
+    return (
+        f"{said}, and {there} was last seen at {_with_age(total.seen_at_ms, total.stated_at_ms)}: what was written "
+        "there after that is lost with it, and is none of what was seen"
     )
 
 
@@ -175,6 +187,15 @@ def _likely(total: LossTotal, source: str, missing: str, seen: str) -> str:
         f"fastest second {_stretch(total, 'of the minute before')}, {total.fastest_per_s or 0:,.0f} came. What it "
         f"wrote after that look cannot be known from here, nor topics and partitions made there since"
     )
+
+
+def _with_age(seen_at_ms: int, stated_at_ms: int | None) -> str:
+    if stated_at_ms is None:
+        return iso_time(seen_at_ms)
+    ago_ms = stated_at_ms - seen_at_ms
+    ahead = f"by a clock {human_seconds(-ago_ms / 1000)} ahead of this one"
+    age = ahead if ago_ms < -CLOCK_DIFFERENCE_MAX_MS else f"{human_seconds(max(ago_ms, 0) / 1000)} ago"
+    return f"{iso_time(seen_at_ms)}, {age}"
 
 
 def _is_living(total: LossTotal) -> bool:

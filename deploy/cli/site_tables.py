@@ -24,7 +24,7 @@ from deploy.cli.failover_tables import (
     tell_unanswered,
 )
 from deploy.cli.group_lines import MOVES_SHOWN, kept_lines, place_lines, total_lines
-from deploy.cli.late_lines import not_compared_line
+from deploy.cli.late_lines import not_compared_line, was_paused_lines
 from deploy.cli.lines import filled
 from deploy.cli.loss_lines import behind_line, headline
 from deploy.cli.next_steps import NextStep
@@ -74,7 +74,7 @@ def show_plan(plan: SitePlan, *, to_stderr: bool = True) -> None:
     freezing = joined([one.freezing for one in going])
     tell_source(replace(going[0], freezing=freezing, refusals=refusals), to_stderr=to_stderr)
     for one in going:
-        tell_paused(one.snapshot, to_stderr=to_stderr)
+        tell_paused(one, to_stderr=to_stderr)
         tell_pending(one, to_stderr=to_stderr)
         tell_unanswered(one, to_stderr=to_stderr)
         tell_lacks(one.lacks, plan.target, to_stderr=to_stderr)
@@ -228,7 +228,7 @@ def _show_results(
             click.echo(f"{result.link}:")
             show_result(result)
             continue
-        for line in silent_lines(result):
+        for line in (*was_paused_lines(result), *silent_lines(result)):
             click.echo(filled(line), err=True)
         tell_left(result)
         tell_lacks(result.lacks, result.target, to_stderr=True)

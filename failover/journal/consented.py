@@ -56,6 +56,15 @@ def consented_loss(log: OperationLog, link: str) -> LossTotal | None:
     return total
 
 
+def was_paused(log: OperationLog, link: str) -> bool:
+    """Whether the link was paused when it was planned to move it. Raises JournalDamaged where the plan is none."""
+    state = None
+    with first_plan(log, link, "whether the link was paused") as plan:
+        if plan:
+            state = plan["snapshot"].get("link_state")
+    return state == "paused"
+
+
 def _loss(document: Mapping[str, Any]) -> LossTotal:
     counts = ("offsets", "records", "partitions_with_loss", "fastest_per_s", "unclear_offsets", "open_offsets")
     known = {name: document[name] for name in (*counts, "lacked_offsets") if name in document}

@@ -250,6 +250,11 @@ class Snapshot:
         return self.source_finding is SiteFinding.ALIVE
 
     @property
+    def is_behind_pause(self) -> bool:
+        """Whether the link was paused, and its source does not tell all of its ends: what of it was seen counts."""
+        return self.link_state == "paused" and not self.source_answers
+
+    @property
     def silent_brokers(self) -> tuple[str, ...]:
         """Those of the source that were called in vain, by their addresses."""
         return tuple(answer.address for answer in self.evidence if not answer.may_live)

@@ -55,6 +55,7 @@ class LinkMove:
     asked where groups stand when these were decided on. `verified`: where it had verified groups at the target, and, as
     a switchover, compared the sites; applications may have started there since. None: it had not.
     `consented`: the moves that somebody said yes to, where the plan was made anew since; None: those of the plan.
+    `was_paused`: the link, before an earlier run promoted it.
     """
 
     plan: OperationPlan
@@ -66,6 +67,7 @@ class LinkMove:
     is_source_asked: bool = True
     verified: Mapping[GroupAt, int] | None = None
     consented: tuple[GroupMove, ...] | None = None
+    was_paused: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +97,7 @@ class LinkRun:
         self.plan = move.plan
         self.sites = move.sites
         self.snapshot = move.plan.snapshot
+        self.was_paused = move.was_paused or move.plan.snapshot.link_state == "paused"
         self.moves: tuple[GroupMove, ...] = move.plan.moves if move.moves is None else move.moves
         self.consented: tuple[GroupMove, ...] = move.plan.moves if move.consented is None else move.consented
         self.differences: tuple[VerificationDifference, ...] = ()

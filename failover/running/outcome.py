@@ -86,6 +86,7 @@ def result_of(operation_id: str, link: LinkRun, seconds: float, at_source: Sourc
         closed_at_both=at_source.closed_at_both,
         closed_for_third=at_source.closed_for_third,
         left_at_source=link.plan.snapshot.left_at_source,
+        was_paused=link.was_paused and _is_failover(link) and not seen.source_answers,
     )
 
 

@@ -116,6 +116,10 @@ class OperationResult:
 
     left_at_source: tuple[LeftRange, ...] = ()
     """What the target did not get, as somebody had decided before; as the plan says it."""
+    was_paused: bool = False
+    """Of a failover: its link was paused, and the source did not tell all of its ends; no finding, as the loss says how
+    old they are.
+    """
 
     @property
     def has_findings(self) -> bool:

@@ -23,7 +23,7 @@ from failover.errors import (
 from failover.freezing.choice import Freezing, joined
 from failover.freezing.hooks import Hooks
 from failover.journal.asked import is_source_asked
-from failover.journal.consented import consented_moves, refusing_skips
+from failover.journal.consented import consented_moves, refusing_skips, was_paused
 from failover.journal.log import OperationJournal, claim, load_operations
 from failover.journal.noted_lacks import as_noted
 from failover.journal.silence import if_lost
@@ -312,7 +312,7 @@ async def move_again(log: OperationLog, intent: Intent, sites: Sites, hooks: Hoo
     move = replace(move, plan=replace(move.plan, freezing=freezing), consented=consented_moves(log, name))
     if not is_moved:  # or let run since by hand: what was done behind that fence is done behind the next one
         return await counted(replace(move, plan=refusing_skips(log, move.plan)), always=False)
-    move = replace(move, verified=verified_offsets(log).get(name))
+    move = replace(move, verified=verified_offsets(log).get(name), was_paused=was_paused(log, name))
     made = done_moves(log, OperationStep.MOVE_GROUPS)
     if name in made:
         # Of one that was verified since, applications may have been told that it stands.

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import pytest
 
-from deploy.cli.site_tables import print_plan, refuse, show_plan
+from deploy.cli.site_tables import print_plan, print_results, refuse, show_plan
 from deploy.cli.terminal import Output
 from failover.errors import GateRefused
 from failover.observing.contact import SiteFinding
 from failover.planning.plan import plan_failover
 from failover.planning.site_plan import plan_site
 from failover.running.steps import Operation
+from tests.deploy.cli.test_told_plans import as_result
+from tests.failover.planning.test_plan import source_gone
 from tests.failover.planning.test_site_plan import INTENT, LINKS, NAMES, OF_FLIGHTS, OF_ORDERS, moves, planned
 
 
@@ -58,3 +61,23 @@ def test_of_a_source_that_is_partly_there_for_one_link_all_that_is_needed_is_sai
         refuse(plan, Output.TABLE)
     assert "with --even-if-source-answers --even-if-source-partly-there" in str(refused.value.hint)
     assert "`farshore switchover --from east --to west`" in str(refused.value.hint)
+
+
+def test_a_pause_is_told_of_each_link_whose_source_is_gone(capsys: pytest.CaptureFixture[str]) -> None:
+    """It was told where the first link was paused."""
+    gone = [
+        replace(source_gone(one), link_state=state) for one, state in ((OF_FLIGHTS, "running"), (OF_ORDERS, "paused"))
+    ]
+    plans = [plan_failover(one, allow_data_loss=True, even_if_source_answers=False) for one in gone]
+    show_plan(plan_site(replace(INTENT, operation=Operation.FAILOVER), moves(*plans), {}, LINKS, NAMES))
+    told = " ".join(capsys.readouterr().err.split())
+    assert told.count("orders is paused: since then nothing was mirrored") == told.count("is paused") == 1
+    results = [
+        replace(as_result(one), was_paused=one.snapshot.is_behind_pause, link=one.snapshot.link) for one in plans
+    ]
+    print_results(INTENT, results, (), (), Output.TABLE)
+    told = " ".join(capsys.readouterr().err.split())
+    assert told.count("orders was paused: since then nothing was mirrored") == told.count("was paused") == 1
+    print_results(INTENT, results, (), (), Output.JSON)
+    documents = json.loads(capsys.readouterr().out)["links"]
+    assert [(one["was_paused"], "was paused" in one["summary"]) for one in documents] == [(False, False), (True, True)]

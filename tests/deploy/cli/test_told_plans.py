@@ -11,10 +11,12 @@ from pathlib import Path
 import pytest
 
 from broker.base.children import die_with_parent
-from deploy.cli.failover_tables import show_plan, show_result
+from deploy.cli.failover_tables import result_document, show_plan, show_result
 from deploy.cli.lines import WIDTH, next_line
 from deploy.cli.loss_lines import is_nothing_likely
 from failover.losses.statements import Certainty, LossTotal
+from failover.observing.contact import SiteFinding
+from failover.observing.snapshot import Snapshot
 from failover.planning.plan import OperationPlan, plan_failover, plan_switchover
 from failover.running.result import OperationResult
 from tests.deploy.cli.test_failover import ROOT, two_sites
@@ -72,13 +74,55 @@ def test_rows_of_a_loss_have_what_was_seen_to_be_missing_or_is_not_known(capsys:
     ]
 
 
+def with_look(seen: Snapshot) -> Snapshot:
+    """Its source is gone, and was seen to its end three seconds before."""
+    partitions = tuple(replace(view, seen_at_ms=NOW_MS - 3_000) for view in source_gone(seen).partitions)
+    return replace(source_gone(seen), partitions=partitions)
+
+
+WAS_SEEN = "and east was last seen at 2023-11-14T22:13:17.000Z, 3.0 s ago: what was written there after that is lost"
+
+
 @pytest.mark.parametrize("link_state", ["paused", "running"])
 def test_a_pause_is_said_to_hide_what_a_lost_source_wrote(capsys: pytest.CaptureFixture[str], link_state: str) -> None:
-    """50 records were written behind a pause, and the plan said that likely none was lost, and nothing of the pause."""
-    gone = replace(source_gone(MIRRORED_NOW), link_state=link_state)
+    """50 records were written behind a pause, and the plan said that likely none was lost, and nothing of the pause;
+    then the plan said it, and the result did not.
+    """
+    gone = replace(with_look(MIRRORED_NOW), link_state=link_state)
+    plan = plan_failover(gone, allow_data_loss=True, even_if_source_answers=False)
+    show_plan(plan)
+    is_paused = link_state == "paused"
+    assert (f"east-west is paused: since then nothing was mirrored, {WAS_SEEN}" in told(capsys)) is is_paused
+    result = replace(as_result(plan), was_paused=plan.snapshot.is_behind_pause)
+    show_result(result, plan)
+    said = f"east-west was paused: since then nothing was mirrored, {WAS_SEEN}"
+    assert told(capsys).count(said) == is_paused
+    assert result_document(result, ())["summary"].count(said) == is_paused
+    assert not result.has_findings
+
+
+def test_a_pause_of_a_source_that_tells_its_ends_hides_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    there = replace(MIRRORED_NOW, link_state="paused")
+    show_plan(plan_failover(there, allow_data_loss=True, even_if_source_answers=True))
+    assert "is paused" not in told(capsys)
+
+
+def test_of_a_source_that_nobody_ever_saw_no_age_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    never = replace(MIRRORED, seen_source_end=None, seen_at_ms=None)
+    gone = replace(source_gone(replace(SNAPSHOT, partitions=(never,))), link_state="paused")
     show_plan(plan_failover(gone, allow_data_loss=True, even_if_source_answers=False))
-    is_told = "is paused: since then nothing was mirrored, and nobody looked how far east went" in told(capsys)
-    assert is_told is (link_state == "paused")
+    assert "is paused: since then nothing was mirrored, and nobody has seen how far east went" in told(capsys)
+
+
+def test_of_a_source_that_is_there_in_part_the_age_is_of_what_does_not_answer(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """What answers tells its ends itself."""
+    view = replace(BEHIND, source_end=None, seen_at_ms=NOW_MS - 3_000)
+    partly = replace(SNAPSHOT, partitions=(MIRRORED, view), source_finding=SiteFinding.PARTLY_THERE)
+    plan = plan_failover(replace(partly, link_state="paused"), allow_data_loss=True, even_if_source_answers=False)
+    show_plan(plan)
+    assert "nothing was mirrored, and what of east does not answer was last seen at 2023" in told(capsys)
 
 
 def as_result(plan: OperationPlan) -> OperationResult:
