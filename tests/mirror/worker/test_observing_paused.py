@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import uuid
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from broker.base.clock import SystemClock
 from broker.client.cluster import Cluster
 from broker.client.offsets import log_end_offsets
 from broker.wire.vocabulary import TopicPartition
+from mirror.coordinator.current import Current
+from mirror.fleet.member import FleetCoordinator
+from mirror.fleet.settings import FleetSettings
 from mirror.heartbeat import HeartbeatWatch
 from mirror.link import Link
 from mirror.offsets.operations import pause_link, promote_link, resume_link
@@ -19,9 +25,13 @@ from mirror.offsets.source_ends import Observation, load_observation
 from mirror.offsets.state import read_entries
 from mirror.status import LinkCondition, link_status
 from mirror.worker.events import Event
+from mirror.worker.service import WorkerSettings, run_links
 from tests.broker.running import running_broker
+from tests.mirror.fleet.fake_etcd import FakeEtcd, FakeStore
+from tests.mirror.fleet.workers import offer_of, untold
 from tests.mirror.harness import (
     QUICK,
+    Told,
     eventually,
     link_between,
     make_topic,
@@ -144,3 +154,38 @@ async def test_a_promotion_of_a_paused_link_ends_the_looks(brokers: tuple[str, s
                 return await log_end_offsets(target, [at]) == ends and seen <= written
 
             await eventually(is_over, "the looks to end", 60)
+
+
+@asynccontextmanager
+async def of_fleet(etcd: FakeEtcd, name: str, link: Link) -> AsyncIterator[Told]:
+    """A worker of this name that shares the link with others."""
+    clock, told = SystemClock(), Told()
+    offer = Current(offer_of([link.name]))
+    place = FleetCoordinator(FakeStore(etcd), name, offer, clock, untold, FleetSettings(leave_seconds=0.1))
+    async with asyncio.TaskGroup() as tasks:
+        worker = tasks.create_task(run_links([link], WorkerSettings(LIMITS, clock, told.sink), place))
+        yield told
+        worker.cancel()
+
+
+async def test_in_a_fleet_who_has_the_paused_link_looks_and_whoever_has_it_next(
+    brokers: tuple[str, str], where: TopicPartition
+) -> None:
+    link, etcd = link_between(*brokers, [where.topic]), FakeEtcd(SystemClock())
+    async with Cluster(link.source) as source, Cluster(link.target) as target:
+        await make_topic(source, where.topic)
+        async with AsyncExitStack() as first:
+            told = await first.enter_async_context(of_fleet(etcd, "one", link))
+            await told.wait_for(Event.STARTED)
+            await pause_link(link, target, "pause-1")
+            await told.wait_for(Event.PAUSED)
+            async with of_fleet(etcd, "two", link) as other:
+                await write(source, where, some_records(0, 5))
+                await wait_until_seen(link, target, where, 5)
+                assert other.events == [], "it has no unit, and does nothing"
+                await first.aclose()
+                await other.wait_for(Event.PAUSED)
+                await write(source, where, some_records(5, 5))
+                await wait_until_seen(link, target, where, 10)
+                await resume_link(link, target, "resume-1")
+                await wait_for_records(target, where, 10)
