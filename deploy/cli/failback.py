@@ -9,8 +9,9 @@ from typing import NoReturn
 import click
 
 from deploy.cli.coming_back import coming_back, folder_of, look_at_one, refuse_other_files, told_end
+from deploy.cli.failback_plan import show
 from deploy.cli.failback_site import come_back_all
-from deploy.cli.failback_words import refuse, rest_of_site, show, tell_cut_short, tell_refusals
+from deploy.cli.failback_words import refuse, rest_of_site, tell_cut_short, tell_refusals
 from deploy.cli.failover_tables import tell_next
 from deploy.cli.moving import AGAIN
 from deploy.cli.parameters import Duration
@@ -30,6 +31,7 @@ from deploy.cli.terminal import (
     yes_option,
 )
 from failover.errors import OperationUnderWay
+from failover.failback.consented import is_as_shown
 from failover.failback.plan import FailbackPlan, FailbackRefusal
 from failover.journal.standing import intent_of
 from failover.journal.values import OperationLog
@@ -153,9 +155,11 @@ def come_back_by(
     refuse(app, link, plan, log)
     show(plan, log)
     confirm_plan(None, yes, question=f"Come back to {link.source.name}?")
-    is_as_shown = yes or run_async(look_at_one(app, link, folder, operation_id)) == (plan, log)
-    if not is_as_shown:  # a person has read it meanwhile
-        raise CommandRefused("the plan holds no more; nothing was changed", AGAIN, ExitCode.REFUSED)
+    if not yes:  # a person has read it meanwhile
+        shown = plan, log
+        plan, log = run_async(look_at_one(app, link, folder, operation_id))
+        if log != shown[1] or not is_as_shown(shown[0], plan):
+            raise CommandRefused("the plan holds no more; nothing was changed", AGAIN, ExitCode.REFUSED)
     coming = coming_back(app, link, plan, log, intent)
     try:
         run_async(coming.go())

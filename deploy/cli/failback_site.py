@@ -19,7 +19,8 @@ from broker.base.documents import to_document
 from broker.client.fanout import side_by_side
 from deploy.cli.both_sites import refuse_one_site
 from deploy.cli.coming_back import coming_back, folder_of, look_at, look_at_one, refuse_other_files, told_end
-from deploy.cli.failback_words import refuse, show, start_at, tell_cut_short
+from deploy.cli.failback_plan import show
+from deploy.cli.failback_words import refuse, start_at, tell_cut_short
 from deploy.cli.failover_tables import tell_next
 from deploy.cli.lines import filled
 from deploy.cli.moving import AGAIN, links_between
@@ -27,6 +28,7 @@ from deploy.cli.next_steps import NextStep, merged
 from deploy.cli.terminal import AppContext, CommandRefused, ExitCode, Output, confirm_plan, emit, run_async, told
 from deploy.cli.waits import told_calls
 from failover.errors import OperationUnderWay
+from failover.failback.consented import does_no_more
 from failover.failback.plan import FailbackPlan, FailbackRefusal
 from failover.journal.values import OperationLog
 from failover.observing.readers import Journals
@@ -266,7 +268,7 @@ def _come_back(
             click.echo(filled(f"link {link.name} is not away any more: somebody else let it run meanwhile"), err=True)
             return _result(link, Outcome.NOT_AWAY, ExitCode.DONE)
         refuse(app, link, plan, log)
-        if not yes and one.plan is not None and _consented(plan) != _consented(one.plan):
+        if not yes and one.plan is not None and not _is_consented(one.plan, plan):
             raise CommandRefused(f"the plan of {link.name} holds no more", AGAIN, ExitCode.REFUSED)
         coming = coming_back(app, link, plan, log, intent, away)
         operation_id = coming.operation_id
@@ -285,8 +287,12 @@ def _come_back(
     return {**result, **_result(link, ends.get(ExitCode(code), Outcome.NOT_VERIFIED), code, operation_id=operation_id)}
 
 
+def _is_consented(shown: FailbackPlan, now: FailbackPlan) -> bool:
+    return _consented(shown) == _consented(now) and does_no_more(shown, now)
+
+
 def _consented(plan: FailbackPlan) -> tuple[object, ...]:
-    """What a person has read, and said yes to."""
+    """What a person has read, and said yes to, beside what groups read again and skip."""
     records = (plan.tails, plan.left_records, plan.left_replayed)
     return (*records, plan.groups_back, plan.groups_gone, plan.reads_tail, plan.stays_paused)
 

@@ -8,14 +8,13 @@ from typing import Any
 
 import click
 
-from broker.base.documents import to_document
 from broker.client.site import Site
+from deploy.cli.failback_plan import NAMES_SHOWN, names_of, tell_left_at_target
 from deploy.cli.gate_words import reason_of
-from deploy.cli.left_range_lines import left_range_lines
 from deploy.cli.lines import filled, with_command
 from deploy.cli.links_to_add import name_back, table_back
 from deploy.cli.next_steps import NextStep, held_rights
-from deploy.cli.tables import counted, print_table
+from deploy.cli.tables import counted
 from deploy.cli.terminal import AppContext, CommandRefused, ExitCode
 from failover.failback.plan import FailbackPlan, FailbackRefusal, StandsStill
 from failover.failback.stranding import RoleInTheWay, count_in, open_starts, unshown_starts
@@ -25,7 +24,6 @@ from failover.observing.unshown import FEWER_IN_SYNC, TO_BE_SHOWN, told_unshown
 from failover.planning.staying import NONE_AWAY, Away
 from mirror.api import Link, SourceParting, StrandedTail
 
-NAMES_SHOWN = 10
 _WORDS = {
     FailbackRefusal.NOT_PROMOTED: "link {link} was not moved away from {source}, or it runs again",
     FailbackRefusal.NAMES_DIFFER: "link {link} has prefixed names: what is written at {target} is another topic",
@@ -91,8 +89,6 @@ _ROLES = {
     ),
 }
 
-TAIL_COLUMNS = ("topic", "partition", "first_offset", "end_offset", "records")
-
 
 def tell_end(link: Link, plan: FailbackPlan, result: Mapping[str, Any]) -> int:
     """What is left to be seen to -> the exit code."""
@@ -127,12 +123,6 @@ def tell_end(link: Link, plan: FailbackPlan, result: Mapping[str, Any]) -> int:
     return code
 
 
-def tell_left_at_target(plan: FailbackPlan, *, to_stderr: bool = True) -> None:
-    """What does not come, as was decided before."""
-    for line in left_range_lines(plan.left_at_target, plan.link_back, plan.target, plan.source):
-        click.echo(filled(line), err=to_stderr)
-
-
 def told_tails(tails: Sequence[StrandedTail]) -> str:
     records = count_in(tails)
     return "what is not counted yet, as not all can be read," if records is None else counted(records, "record")
@@ -163,10 +153,10 @@ def tell_refusals(app: AppContext, link: Link, plan: FailbackPlan, log: Operatio
 def _told_refusals(app: AppContext, link: Link, plan: FailbackPlan, log: OperationLog | None) -> list[tuple[str, str]]:
     failback = "" if log is None else log.operation_id
     named = {"link": link.name, "source": plan.source, "target": plan.target, "back": plan.link_back}
-    named |= {"doubted": _names(plan.foreseen.in_doubt), "not_movable": _names(plan.foreseen.not_movable)}
+    named |= {"doubted": names_of(plan.foreseen.in_doubt), "not_movable": names_of(plan.foreseen.not_movable)}
     named["open"] = told_starts(open_starts(plan.open_tails))
     named["unshown"] = told_unshown(unshown_starts(plan.open_tails))
-    named["gone"] = _names(plan.topics_gone)
+    named["gone"] = names_of(plan.topics_gone)
     named |= {"back_records": told_tails(plan.back_tails), "elsewhere": ", ".join(plan.active_elsewhere)}
     lacks, unknown = ([one for one in plan.source_lacks if one.is_known is known] for known in (True, False))
     named |= {"lacks": told_partings(lacks, plan.source), "not_compared": told_partings(unknown, plan.source)}
@@ -175,7 +165,7 @@ def _told_refusals(app: AppContext, link: Link, plan: FailbackPlan, log: Operati
     told_used = [reason_of(one, plan.target, plan.source)[0] for one in used[:NAMES_SHOWN]]
     told_used += [f"and {len(used) - NAMES_SHOWN} more"] if len(used) > NAMES_SHOWN else []
     named["in_use"] = "; ".join(told_used)
-    left_out = f"; not {_names(plan.not_carried)}" if plan.not_carried else ""
+    left_out = f"; not {names_of(plan.not_carried)}" if plan.not_carried else ""
     named |= {"backs": ", ".join(plan.links_back), "left_out": left_out}
     told = [one for one in plan.refusals if one in _WORDS]  # of another operation its journal says more
     named["under_way"] = plan.under_way
@@ -280,14 +270,14 @@ def rest_of_site(source: str, target: str, away: Away) -> tuple[NextStep, ...]:
 
 
 def told_away(away: Away) -> str:
-    groups = f", groups {_names(away.groups)} among it" if away.groups else ""
+    groups = f", groups {names_of(away.groups)} among it" if away.groups else ""
     return f"what reads or writes along {', '.join(one.link for one in away.links)}{groups}"
 
 
 def _resume_paused(link: Link, topics: Sequence[str]) -> NextStep:
     what = f"paused along link {link.name} by a person, so that nothing of them comes to {link.target.name}: "
     resume = f"farshore topic resume --link {link.name} --topic {shlex.quote(','.join(topics))}"
-    return NextStep(f"{what}{_names(topics)}; let them be mirrored again", resume)
+    return NextStep(f"{what}{names_of(topics)}; let them be mirrored again", resume)
 
 
 def told_partings(partings: Sequence[SourceParting], source: str) -> str:
@@ -334,65 +324,3 @@ def tell_cut_short(link: Link, operation_id: str, step: str) -> None:
         said = f"{operation_id} was cut short in its step {step}: `farshore failback --link {link.name}`, or from any"
         ways = f"machine `farshore operation resume {operation_id}`, goes on with it"
         click.echo(filled(f"{said} {ways}; `farshore operation abort {operation_id}` gives it up"), err=True)
-
-
-def show(plan: FailbackPlan, log: OperationLog | None, *, to_stderr: bool = True) -> None:
-    """`log`: of the failback that is gone on with. On stdout where it is what was asked for."""
-    along = f", along {plan.link_back}" if plan.link_back else ""
-    click.echo(filled(f"failback of {plan.link}: {plan.target} -> {plan.source}{along}"), err=to_stderr)
-    if log is not None:
-        click.echo(filled(f"goes on with {log.operation_id}, which was cut short"), err=to_stderr)
-    if plan.tails:
-        print_table(to_document(plan.tails), TAIL_COLUMNS, "", to_stderr=to_stderr)
-        records = counted(sum(tail.records or 0 for tail in plan.tails), "record")
-        text = f"{records} that {plan.source} alone has stay in its log, before what {plan.target} wrote"
-        click.echo(filled(f"{text}, and are saved to {plan.export_to}"), err=to_stderr)
-    if plan.left_records:
-        left = counted(plan.left_records, "record")
-        text = f"{left} that {plan.source} alone has stay in its log, too, as was decided before"
-        click.echo(filled(text), err=to_stderr)
-    if plan.left_replayed != 0:
-        click.echo(filled(_twice_line(plan)), err=to_stderr)
-    tell_left_at_target(plan, to_stderr=to_stderr)
-    if not plan.groups_known:
-        text = f"which groups went along {plan.link}, or came back, no journal tells: all are taken to have gone"
-        click.echo(filled(text), err=to_stderr)
-    if plan.groups_back:
-        click.echo(filled(f"come back to {plan.source}: {_names(plan.groups_back)}"), err=to_stderr)
-    if plan.groups_stay:
-        click.echo(
-            filled(f"were not moved to {plan.target}, and stay as they are: {_names(plan.groups_stay)}"), err=to_stderr
-        )
-    if plan.reads_tail:
-        groups = tuple(dict.fromkeys(one.group for one in plan.reads_tail))
-        text = f"stand before what {plan.source} alone has, and come to it: {_names(groups)}"
-        click.echo(filled(f"{text} (-o json has how many records of each partition)"), err=to_stderr)
-    if plan.foreseen.skips:
-        groups = tuple(dict.fromkeys(one.group for one in plan.foreseen.skips))
-        text = f"skip what {plan.source} has lost and {plan.target} has, as its retention took it: {_names(groups)}"
-        click.echo(filled(f"{text} (-o json has how many records of each partition)"), err=to_stderr)
-    if plan.groups_gone:
-        text = f"have no offset at {plan.target} any more; what they have at {plan.source} stays as it is"
-        click.echo(filled(f"{text}: {_names(plan.groups_gone)}"), err=to_stderr)
-    if plan.stays_paused:
-        click.echo(filled(f"paused along {plan.link}, and stay so: {_names(plan.stays_paused)}"), err=to_stderr)
-    steps = f"steps: {', '.join(plan.steps) or 'none is left'}"
-    if plan.refusals:
-        steps = f"refused; it would be: {', '.join(plan.steps)}" if plan.steps else "refused"
-    click.echo(filled(steps), err=to_stderr)
-
-
-def _twice_line(plan: FailbackPlan) -> str:
-    """Of what is left at the source, and comes from the target, too."""
-    if plan.left_replayed is None:
-        text = f"whether some of these were replayed at {plan.target} is not known: such come back, and {plan.source}"
-        return f"{text} has them twice"
-    return (
-        f"{plan.left_replayed} of these were replayed at {plan.target}, and come back with what it has: {plan.source} "
-        "has them twice, and groups that stand before both read them twice"
-    )
-
-
-def _names(groups: Sequence[str]) -> str:
-    more = f" and {len(groups) - NAMES_SHOWN} more" if len(groups) > NAMES_SHOWN else ""
-    return ", ".join(groups[:NAMES_SHOWN]) + more

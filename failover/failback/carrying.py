@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Container, Mapping, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from broker.client.cluster import Cluster
@@ -14,6 +13,7 @@ from broker.client.groups import committed_offsets_of_groups
 from broker.client.model import CommittedOffset
 from broker.wire.vocabulary import TopicPartition
 from failover.errors import NotDrained
+from failover.failback.foreseen import SetBack
 from failover.failback.stranding import Check
 from failover.limits import DRAIN_POLL_S
 from failover.observing.observe import observe
@@ -26,23 +26,7 @@ Report = Callable[[int, int], None]
 """Is told how many offsets are still to come, and how many there were."""
 
 
-Note = Callable[[Sequence["SetBack"]], Awaitable[None]]
-
-
-@dataclass(frozen=True, slots=True)
-class SetBack:
-    """A group of the old source, ahead of where it stands at the other site: by `records` at most."""
-
-    group: str
-    topic: str
-    partition: int
-    from_offset: int
-    to_offset: int
-
-    @property
-    def offsets(self) -> int:
-        """That it reads again, or for the first time."""
-        return self.from_offset - self.to_offset
+Note = Callable[[Sequence[SetBack]], Awaitable[None]]
 
 
 class SetGroups(NamedTuple):

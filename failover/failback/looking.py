@@ -11,7 +11,7 @@ from broker.client.fanout import both
 from broker.client.topics import list_topics
 from failover.errors import WorldChanged
 from failover.failback.copies import replayed_among
-from failover.failback.foreseen import foreseen
+from failover.failback.foreseen import foreseen, moves_back
 from failover.failback.plan import (
     BackLink,
     FailbackPlan,
@@ -33,6 +33,7 @@ from failover.observing.observe import observe
 from failover.observing.readers import Journals, Readers
 from failover.observing.sites import Sites
 from failover.observing.snapshot import Snapshot
+from failover.planning.moves import group_totals
 from mirror.api import (
     CarriedBack,
     HoldReason,
@@ -145,10 +146,13 @@ async def _look_along(
     at_source = await list_topics(source)
     topics = [name for name in at_target if back.selects_topic(name) and name != back.canary_topic]
     elsewhere = await look_elsewhere(back, links, topics, readers=readers)
-    snapshot = await observe(back, target, source, (), source.clock.now_ms(), readers=readers)
+    now_ms = source.clock.now_ms()
+    leaving = [tail.as_left(now_ms, "") for tail in found if not tail.left]
+    snapshot = await observe(back, target, source, (), now_ms, readers=readers, leaving=leaving)
     groups = _groups_to_come(snapshot, there, entries, operations)
     through = reads_through(found, snapshot.groups, groups.coming)
-    condition, ahead = condition_now(entries, heartbeat), foreseen(snapshot, groups)
+    condition = condition_now(entries, heartbeat)
+    moves = moves_back(snapshot, groups, is_back=_is_back(there, entries))
     sites = Sites(back, target, source, (), source.clock.now_ms, readers=readers)
     return BackLink(
         *(back.name, condition, entries.run, later, unfinished, tails, elsewhere, groups),
@@ -157,7 +161,8 @@ async def _look_along(
         tuple(_stands_still(back, entries, snapshot)),
         topics_gone=_gone(link, there, at_source, at_target),
         has_topics=bool(topics),
-        foreseen=ahead,
+        foreseen=foreseen(snapshot, groups, moves),
+        group_totals=group_totals(moves),
         left=await count_left(sites, snapshot.left_at_source),
     )
 
@@ -194,8 +199,7 @@ async def groups_to_come(link: Link, back: Link, snapshot: Snapshot, ends: tuple
 def _groups_to_come(snapshot: Snapshot, there: StateEntries, here: StateEntries, operations: Operations) -> GroupsBack:
     """`there`, `here`: what the states of the link and of the link back say."""
     back = here.link.name
-    came_later = is_back(there.run, BackLink(back, LinkCondition.RUNNING, here.run, is_later(here, there)))
-    came = partial(moved_along, back, here.run if came_later else None, operations.at_source)
+    came = partial(moved_along, back, here.run if _is_back(there, here) else None, operations.at_source)
     return groups_back(
         [group.group for group in snapshot.groups if any(at.source_offset is not None for at in group.partitions)],
         there.groups.names,
@@ -204,3 +208,9 @@ def _groups_to_come(snapshot: Snapshot, there: StateEntries, here: StateEntries,
         came(),
         [group.group for group in snapshot.groups if any(at.target_offset is not None for at in group.partitions)],
     )
+
+
+def _is_back(there: StateEntries, here: StateEntries) -> bool:
+    """Whether the old source is the active site again."""
+    back = BackLink(here.link.name, LinkCondition.RUNNING, here.run, is_later(here, there))
+    return is_back(there.run, back)

@@ -16,6 +16,7 @@ from failover.failback.stranding import Stranded
 from failover.failback.through import ReadsTail
 from failover.failback.waves import ALL_BACK, GroupsBack
 from failover.observing.snapshot import LeftRange
+from failover.planning.moves import GroupTotal
 from failover.planning.plan import Elsewhere
 from mirror.api import LinkCondition, LinkRun, RunState, SourceParting, StrandedTail
 
@@ -129,6 +130,8 @@ class BackLink:
     """Whether its source has any that it carries."""
     foreseen: Foreseen = NOTHING_FORESEEN
     """What a switchover along it would refuse."""
+    group_totals: tuple[GroupTotal, ...] = ()
+    """What the groups that come back read again, and skip."""
     left: tuple[LeftRange, ...] = ()
     """What it does not bring, as was decided before."""
 
@@ -204,6 +207,8 @@ class FailbackPlan:
     """What the switchover among the steps would refuse."""
     left_at_target: tuple[LeftRange, ...] = ()
     """What the link back does not bring to the source, as was decided after an earlier move along it."""
+    group_totals: tuple[GroupTotal, ...] = ()
+    """Of those that come back, by the offsets of the old source: what each reads again there, and skips."""
     left_replayed: int | None = 0
     """Of `left_records` those that were replayed at the target, and come back as copies; None: not known."""
 
@@ -229,8 +234,6 @@ def plan_failback(
     back = backs[0] if len(backs) == 1 else None
     if back is not None and not refusals:
         steps = _steps(run, back, has_tail=bool(tails))
-        if FailbackStep.CARRY in steps and back.condition in _NOT_SEEN_TO_RUN:
-            refusals.append(FailbackRefusal.LINK_BACK_SILENT)
         if FailbackStep.CARRY in steps:
             refusals += [*_brings_nothing(back), *_gone(back), *_foreseen(back.foreseen)]
         if FailbackStep.SWITCH_OVER in steps and back.foreseen.in_use and not back.is_unfinished:
@@ -268,12 +271,15 @@ def plan_failback(
         stands_still=back.still if back else (),
         foreseen=back.foreseen if back else NOTHING_FORESEEN,
         left_at_target=back.left if back else (),
+        group_totals=back.group_totals if back and FailbackStep.SWITCH_OVER in steps else (),
         seen=(LinkStands.of(found.link, run), *([LinkStands.of(back.name, back.run)] if back else [])),
     )
 
 
 def _brings_nothing(back: BackLink) -> Iterable[FailbackRefusal]:
     """What is missing would be waited for in vain."""
+    if back.condition in _NOT_SEEN_TO_RUN:
+        yield FailbackRefusal.LINK_BACK_SILENT
     if back.paused_topics:
         yield FailbackRefusal.LINK_BACK_TOPIC_PAUSED
     if back.still:

@@ -18,8 +18,9 @@ from broker.base.documents import to_document
 from broker.client.cluster import Cluster
 from broker.client.errors import ClientError
 from failover.errors import BackTailUndecided
-from failover.failback.carrying import SetBack, await_carried, fenced_commits, set_before, set_groups
+from failover.failback.carrying import await_carried, fenced_commits, set_before, set_groups
 from failover.failback.export import export_stranded, is_exported
+from failover.failback.foreseen import SetBack
 from failover.failback.looking import check_as_seen, groups_to_come
 from failover.failback.plan import FailbackPlan, FailbackStep
 from failover.failback.stranding import (

@@ -9,7 +9,7 @@ from dataclasses import replace
 from broker.client.cluster import Cluster
 from broker.client.errors import ClientError, KafkaError
 from broker.client.fanout import both
-from broker.client.groups import SHARE_TYPE, DescribedConsumerGroup, GroupOfOtherType
+from broker.client.groups import DescribedConsumerGroup, GroupOfOtherType
 from broker.client.model import Topic
 from broker.wire.vocabulary import TopicPartition
 from failover.observing.contact import SiteFinding
@@ -35,6 +35,7 @@ from failover.observing.looking import (
     went_back,
     why_unlisted,
 )
+from failover.observing.members import is_share, members, reads
 from failover.observing.places import Places, group_partitions, mirrored_partitions
 from failover.observing.readers import Readers
 from failover.observing.returned import Returned
@@ -44,6 +45,7 @@ from mirror.api import (
     Ceased,
     Checkpoint,
     End,
+    Gap,
     GroupMap,
     GroupSync,
     Link,
@@ -69,11 +71,12 @@ async def observe(
     with_pace: bool = False,
     readers: Readers | None = None,
     parted: frozenset[tuple[str, int]] = frozenset(),
+    leaving: Iterable[Gap] = (),
 ) -> Snapshot:
     """One look. `source` None: it does not answer; `in_part`: what of it does not answer is left out, which the finding
     says; `with_pace`: how fast it grew is told of a whole one, too. `target_in_part`: its partitions and groups that do
-    not answer are told, with the reason. `groups`: only these (empty: all that the link selects). `parted`: as in
-    `doubted`. Raises ClientError, MirrorError: with `in_part` only for what the target does.
+    not answer are told, with the reason. `groups`: only these (empty: all). `parted`: as in `doubted`; `leaving`: as in
+    `load_group_map`. Raises ClientError, MirrorError: with `in_part` only for what the target does.
     """
     of_source, of_target = Asking(in_part), TargetLook(target, target_in_part)
     keeping = _kept(link, target) if with_pace or source is None or in_part else _nothing_kept()
@@ -97,9 +100,9 @@ async def observe(
     in_doubt = await doubted(link, state, (source, target), logs, of_source, parted)
     known = kept if source is None or of_source.missed else None
     partitions = _partitions(link, state, known, logs, (at_target, target_ends), unmapped, in_doubt)
-    sites, seen = (group_source, target), (of_groups, groups_there)
     places = Places.of(link, mirrored_partitions(state) | unmapped)
-    seen_groups = await _groups(link, state, partitions, sites, wanted, listed, seen, of_source, places, in_doubt)
+    looked = ((group_source, target), wanted, listed, (of_groups, groups_there), of_source, places, in_doubt)
+    seen_groups = await _groups(link, state, partitions, *looked, tuple(leaving))
     return Snapshot(
         *(link.name, link.source.name, link.target.name, now_ms, _finding(source, loaded, of_source)),
         *(*_stands(state.entries.run), partitions, seen_groups),
@@ -301,6 +304,7 @@ async def _groups(
     asking: Asking,
     places: Places,
     in_doubt: Doubted,
+    leaving: Iterable[Gap],
 ) -> tuple[GroupView, ...]:
     """Every selected group with a committed offset in a mirrored topic, at either site, and those that read there at
     the source, or have one pending, or of which it does not tell that: `listed` are all that it has.
@@ -309,7 +313,8 @@ async def _groups(
     trusted = {(view.topic, view.partition) for view in views if view.trusted and not view.unanswered}
     offset_map = GroupMap(state.map)  # without a source there is nothing to translate
     if source:
-        mapped = await asking.ask(_mapped(link, state, (source, target), at_source, asking, in_doubt), None)
+        ends = (source, target)
+        mapped = await asking.ask(_mapped(link, state, ends, at_source, asking, in_doubt, leaving), None)
         if mapped is None:
             source, at_source = None, GroupsSeen()
         else:
@@ -328,21 +333,21 @@ async def _groups(
         here, there = at_source.described.get(name), at_target.described.get(name)
         is_untold = isinstance(here, KafkaError) and name in listed and not asking.in_part
         is_pending = bool(places.of_group(at_source.pending.get(name, ()), (), set()))
-        if not (partitions or is_untold or is_pending or _reads(link, here)) and unanswered is None:
+        if not (partitions or is_untold or is_pending or reads(link, here)) and unanswered is None:
             continue
         groups.append(
             GroupView(
                 name,
                 here.state.value if isinstance(here, DescribedConsumerGroup) else None,
                 there.state.value if isinstance(there, DescribedConsumerGroup) else None,
-                0 if source is None else _members(here),
-                _members(there),
+                0 if source is None else members(here),
+                members(there),
                 state.entries.groups.synced_at(name),
                 partitions,
                 "" if unanswered is None else str(unanswered),
                 is_pending,
                 here.group_type if isinstance(here, GroupOfOtherType) else "",
-                not any(_is_share(found) for found in (here, there)),
+                not any(is_share(found) for found in (here, there)),
                 places.others(told or {}),
             )
         )
@@ -363,35 +368,17 @@ async def _mapped(
     at_source: GroupsSeen,
     asking: Asking,
     in_doubt: Doubted,
+    leaving: Iterable[Gap],
 ) -> tuple[GroupMap, GroupsSeen]:
     """The map, and the groups' offsets at the source, which are no older than what a link back says of them there.
 
     A set-back at the target that it has carried to the source since then would look like a group that has read on.
     """
     while True:
-        offset_map = await load_group_map(link, state.map, in_doubt.offsets, clusters, {})
+        offset_map = await load_group_map(link, state.map, in_doubt.offsets, clusters, {}, leaving=leaving)
         if not link.reverse_links:
             return offset_map, at_source
         before, now = at_source.offsets, await look_at_offsets(clusters[0], at_source.offsets, asking)
         if not went_back(before, now):
             return offset_map, replace(at_source, offsets={group: before[group] for group in now})
         at_source = replace(at_source, offsets=now)
-
-
-def _is_share(group: DescribedConsumerGroup | KafkaError | None) -> bool:
-    if isinstance(group, GroupOfOtherType):
-        return group.group_type == SHARE_TYPE
-    return isinstance(group, DescribedConsumerGroup) and group.protocol_type == SHARE_TYPE
-
-
-def _members(group: DescribedConsumerGroup | KafkaError | None) -> int | None:
-    return len(group.members) if isinstance(group, DescribedConsumerGroup) else None
-
-
-def _reads(link: Link, group: DescribedConsumerGroup | KafkaError | None) -> bool:
-    """Whether a group that never committed reads what is mirrored, or may be about to: it rebalances."""
-    if not isinstance(group, DescribedConsumerGroup) or not group.members:
-        return False
-    assigned = {where.topic for member in group.members for where in member.assignment}
-    assigned.update(topic for member in group.members for topic in member.subscribed)
-    return not assigned or any(link.selects_topic(topic) for topic in assigned)

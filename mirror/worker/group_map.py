@@ -9,6 +9,7 @@ from broker.client.fanout import both
 from broker.client.topics import describe_topics
 from broker.wire.vocabulary import TopicPartition
 from mirror.link import Link
+from mirror.offsets.entries import Gap
 from mirror.offsets.group_entries import Written
 from mirror.offsets.limits import EXAMINED_ROUNDS
 from mirror.offsets.offset_map import OffsetMap, Where
@@ -24,6 +25,7 @@ async def load_group_map(
     clusters: tuple[Cluster, Cluster],
     examined: dict[TopicPartition, Examined],
     readers: StateReaders | None = None,
+    leaving: Iterable[Gap] = (),
 ) -> GroupMap:
     """The map with those of the reverse links, which are kept at this link's source; `clusters`: source and target.
 
@@ -31,6 +33,7 @@ async def load_group_map(
     where the reverse link's log cannot be read. What a reverse link says of a topic that is another one by now counts
     for nothing: the target's records are those that this link brought. `examined` is what earlier calls saw, and is
     added to; `readers` go on from where those had read. A map that is read too early only says an earlier offset.
+    `leaving`: entries of the reverse links' gap ledgers that are about to be written, and count as if they were.
     Raises ClientError, StateDamaged.
     """
     source, target = clusters
@@ -48,7 +51,7 @@ async def load_group_map(
         for name, entry in state.entries.groups.by_group.items():
             written_back[name] = {where: pair for where, pair in entry.written.items() if where not in others}
         doubted |= await in_doubt_now(back, state.entries, target, source) | state.unread.keys()
-        for gap in state.entries.left_at_source():
+        for gap in (*state.entries.left_at_source(), *leaving):
             at = TopicPartition(gap.topic, gap.partition)
             if at not in others:
                 left[at] = (*left.get(at, ()), range(gap.source_from, gap.source_to))

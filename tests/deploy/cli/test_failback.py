@@ -150,7 +150,7 @@ def come_back(operator: Operator) -> None:
         wait_for_worker(operator)
         plan = json.loads(operator.run("failback --link east-west --dry-run -o json").stdout)
         assert plan["steps"] == ["export", "leave", "carry", "set_groups", "switch_over", "resume"]
-        assert (plan["stranded_records"], plan["refusals"]) == (STRANDED, [])
+        assert (plan["stranded_records"], plan["refusals"], len(plan["group_totals"])) == (STRANDED, [], len(GROUPS))
         through = {(one["group"], one["records"]) for one in plan["reads_tail"]}
         assert through == {("behind", STRANDED), ("old", STRANDED)}, "they have not read all that both sites have"
         saved = operator.folder / "saved"

@@ -20,6 +20,7 @@ from failover.errors import OperationUnderWay
 from failover.failback.plan import FailbackPlan, FailbackRefusal
 from failover.journal.values import OperationLog
 from failover.observing.readers import Journals
+from failover.planning.moves import GroupTotal
 from failover.planning.staying import NONE_AWAY, Away, StayingLink
 from mirror.link import Link
 from tests.mirror.harness import link_between
@@ -131,6 +132,20 @@ def test_what_is_replayed_between_the_plan_and_the_yes_is_not_consented_to(
     came = failback_site._come_back(cast(AppContext, None), seen, 1.0, "", NONE_AWAY, yes=False)
     assert (came["outcome"], came["exit_code"]) == (Outcome.REFUSED, ExitCode.REFUSED)
     assert "the plan of east-west holds no more" in came["error"]
+
+
+def test_a_group_that_would_read_more_again_than_was_shown_is_not_consented_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown = replace(planned(), group_totals=(GroupTotal("a", 0, 0),))
+
+    async def look(app: AppContext, link: Link, folder: Path, operation_id: str) -> tuple[FailbackPlan, None]:
+        return replace(shown, group_totals=(GroupTotal("a", 14, 0),)), None
+
+    monkeypatch.setattr(failback_site, "look_at_one", look)
+    seen = LinkBack(LINK, tmp_path, shown, None, None)
+    came = failback_site._come_back(cast(AppContext, None), seen, 1.0, "", NONE_AWAY, yes=False)
+    assert (came["outcome"], came["exit_code"]) == (Outcome.REFUSED, ExitCode.REFUSED)
 
 
 def test_a_link_of_which_nothing_was_begun_is_refused_and_the_next_is_looked_at(

@@ -10,15 +10,18 @@ from typing import Any
 import pytest
 
 from broker.client.site import Site
-from deploy.cli.failback_words import refuse, show, steps_at_end
+from deploy.cli.failback_plan import show
+from deploy.cli.failback_words import refuse, steps_at_end
 from deploy.cli.terminal import CommandRefused
 from deploy.cli.way_back import Coming, is_taken_up
 from deploy.config import FileContext
 from failover.errors import JournalDamaged
+from failover.failback.foreseen import Foreseen, SetBack
 from failover.failback.operation import Beginning
 from failover.failback.plan import BackLink, StandsStill, nothing_left, plan_failback
 from failover.failback.stranding import Stranded
 from failover.journal.values import GENESIS_HASH, Event, JournalEntry, OperationLog
+from failover.planning.moves import GroupTotal
 from mirror.api import LinkCondition, LinkRun, RunState
 from mirror.link import Link
 from tests.deploy.cli.test_failover import CONFIG
@@ -85,6 +88,29 @@ def test_a_plan_tells_the_topics_that_stay_paused(capsys: pytest.CaptureFixture[
     plan = replace(nothing_left(Stranded("east-west", "east", "west", 0, ()), ["back"]), stays_paused=("a",))
     show(plan, None)
     assert "paused along east-west, and stay so: a" in " ".join(capsys.readouterr().err.split())
+
+
+def test_a_plan_says_what_each_group_reads_again_and_skips_and_of_which_that_is_not_known_yet(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Only the result told it, of groups that were set back."""
+    foreseen = Foreseen(set_back=(SetBack("ahead", "flights", 0, 53, 39),), to_be_brought=("late",))
+    totals = (GroupTotal("ahead", 14, 0), GroupTotal("late", None, None), GroupTotal("plain", 0, 0))
+    back = BackLink("back", LinkCondition.RUNNING, None, foreseen=foreseen, group_totals=totals)
+    found, run = Stranded("east-west", "east", "west", 0, ()), LinkRun(RunState.PROMOTED, "op", 1)
+    plan = plan_failback(found, run, (back,), "folder", same_names=True)
+    assert plan.group_totals == totals
+    show(plan, None, to_stderr=False)
+    told = capsys.readouterr().out
+    assert "ahead: at most 14 records read again, 0 records skipped\n" in told
+    assert "plain: 0 records read again, 0 records skipped\n" in told
+    words = " ".join(told.split())
+    assert "late: an unknown number of records read again, an unknown number of records skipped" in words
+    assert "stand further at east than at west, and are set back to where they go on: ahead (-o json" in words
+    assert "is not known before back has brought what they read at west: late" in words
+    assert "does not count as skipped" not in words, "east alone has nothing"
+    show(replace(plan, left_records=3), None, to_stderr=False)
+    assert "what east alone has does not count as skipped" in " ".join(capsys.readouterr().out.split())
 
 
 @pytest.mark.parametrize("intent", [None, 7, "x", ["x"]])
