@@ -10,18 +10,26 @@ from typing import Final
 from broker.base.time_limits import timeout
 from broker.client.cluster import Cluster
 from broker.client.connection import Connection
+from broker.client.described_groups import (
+    NOWHERE,
+    SHARE_TYPE,
+    STREAMS_TYPE,
+    DescribedConsumerGroup,
+    described_classic,
+    described_newer,
+    described_shared,
+    described_streams,
+    state_of,
+)
 from broker.client.errors import ClientError, KafkaError, RequestTimedOut
 from broker.client.fanout import ask_coordinator, ask_each_group, ask_group_coordinators
 from broker.client.model import CommittedOffset
 from broker.client.offset_fetch import GroupOffsets, fetch_offsets
 from broker.wire.api import ApiKey
-from broker.wire.codec import decode
-from broker.wire.errors import ErrorCode, WireError
-from broker.wire.messages import consumer_group_describe, share_group_describe
+from broker.wire.errors import ErrorCode
 from broker.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
-from broker.wire.messages.consumer_protocol import ConsumerProtocolAssignment
 from broker.wire.messages.delete_groups import DeleteGroupsRequest
-from broker.wire.messages.describe_groups import DescribedGroup, DescribeGroupsRequest
+from broker.wire.messages.describe_groups import DescribeGroupsRequest
 from broker.wire.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 from broker.wire.messages.offset_commit import (
     OffsetCommitRequest,
@@ -29,14 +37,11 @@ from broker.wire.messages.offset_commit import (
     OffsetCommitRequestTopic,
 )
 from broker.wire.messages.share_group_describe import ShareGroupDescribeRequest
+from broker.wire.messages.streams_group_describe import StreamsGroupDescribeRequest
 from broker.wire.vocabulary import NO_GENERATION, GroupState, TopicPartition
 
 _TYPES_LISTED_SINCE: Final = 5
 """The version of ListGroups: no broker before it has groups that are neither classic nor of the consumer protocol."""
-
-
-SHARE_TYPE: Final = "share"
-"""Of the groups of KIP-932: they commit no offsets."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,38 +53,14 @@ class ListedGroup:
     state: GroupState
 
 
-@dataclass(frozen=True, slots=True)
-class GroupMember:
-    """A member and what it is assigned (empty when its assignment is not a consumer's)."""
-
-    member_id: str
-    client_id: str
-    client_host: str
-    group_instance_id: str | None
-    assignment: tuple[TopicPartition, ...]
-    subscribed: tuple[str, ...] = ()
-    """Topics that it reads, whatever it is assigned: told of share groups."""
-
-
 class GroupOfOtherType(KafkaError):
-    """A group with members of a protocol of which nobody tells what they read: Kafka Streams' own, for instance."""
+    """A group with members of a protocol of which nobody tells what they read: it is newer than this client, say."""
 
     def __init__(self, group: str, site: str, group_type: str, state: str) -> None:
         self.group_type = group_type
         text = f"it is of type {group_type}, in state {state}, and its members are not told"
         super().__init__(ErrorCode.UNSUPPORTED_VERSION, f"group {group} at {site}", text)
         self.hint = "stop its application, where it must be known that nobody reads with it"
-
-
-@dataclass(frozen=True, slots=True)
-class DescribedConsumerGroup:
-    """A group with its members."""
-
-    group_id: str
-    state: GroupState
-    protocol_type: str
-    protocol: str
-    members: tuple[GroupMember, ...]
 
 
 async def list_groups(cluster: Cluster) -> dict[str, ListedGroup]:
@@ -135,7 +116,7 @@ async def _list_groups_once(
             failures[node_id] = RequestTimedOut(f"node {node_id} of {cluster.site.name} does not list its groups")
             return
         for group in response.groups:
-            found[group.group_id] = ListedGroup(group.group_id, group.protocol_type, _state(group.group_state))
+            found[group.group_id] = ListedGroup(group.group_id, group.protocol_type, state_of(group.group_state))
 
     async with asyncio.TaskGroup() as tasks:
         for node_id in cluster.nodes:
@@ -151,8 +132,8 @@ async def describe_groups(cluster: Cluster, groups: Iterable[str]) -> dict[str, 
     """Groups with their members, by id, or why one cannot be described. A group that is not there is in state DEAD.
 
     DescribeGroups does not know those of the consumer protocol (KIP-848): what it does not find is asked for as such.
-    Share groups (KIP-932) are asked for as such, too; of others, Kafka Streams' for instance (KIP-1071), it is known
-    whether they have members, not which.
+    Share groups (KIP-932) and those of Kafka Streams' own protocol (KIP-1071) are asked for as such, too, where the
+    broker offers that; of others it is known whether they have members, not which.
     Raises ClientError when a coordinator does not answer.
     """
     found: dict[str, DescribedConsumerGroup | KafkaError] = {}
@@ -176,10 +157,10 @@ async def describe_each_group(
         found: dict[str, DescribedConsumerGroup | KafkaError] = {
             group.group_id: KafkaError(group.error_code, f"group {group.group_id} at {cluster.site.name}")
             if group.error_code not in (0, ErrorCode.GROUP_ID_NOT_FOUND)
-            else _described(group)
+            else described_classic(group)
             for group in response.groups
         }
-        dead = [name for name, group in found.items() if not isinstance(group, KafkaError) and group.state in _NOWHERE]
+        dead = [name for name, group in found.items() if not isinstance(group, KafkaError) and group.state in NOWHERE]
         if dead and connection.supports(ApiKey.CONSUMER_GROUP_DESCRIBE):
             newer = await connection.request(ConsumerGroupDescribeRequest(dead))
             for group in newer.groups:
@@ -188,7 +169,7 @@ async def describe_each_group(
                         group.error_code, f"group {group.group_id} at {cluster.site.name}"
                     )
                 elif not group.error_code:
-                    found[group.group_id] = _described_newer(group)
+                    found[group.group_id] = described_newer(group)
                     dead.remove(group.group_id)
         if dead and connection.offers(ApiKey.LIST_GROUPS, _TYPES_LISTED_SINCE):
             found |= await _of_other_types(connection, dead, cluster)
@@ -200,16 +181,16 @@ async def describe_each_group(
 async def _of_other_types(
     connection: Connection, groups: Iterable[str], cluster: Cluster
 ) -> dict[str, DescribedConsumerGroup | KafkaError]:
-    """Those of `groups` that their coordinator lists all the same: share groups in full, of others one without members
-    as such, else an error.
+    """Those of `groups` that their coordinator lists all the same: share groups and those of Kafka Streams in full, of
+    others one without members as such, else an error.
     """
     response: ListGroupsResponse = await connection.request(ListGroupsRequest())
     if response.error_code:
         raise KafkaError(response.error_code, f"groups at {cluster.site.name}")
     found: dict[str, DescribedConsumerGroup | KafkaError] = {}
-    wanted, shared = set(groups), []
+    wanted, shared, streams = set(groups), list[str](), list[str]()
     for listed in response.groups:
-        name, state = listed.group_id, _state(listed.group_state)
+        name, state = listed.group_id, state_of(listed.group_state)
         if name not in wanted or state is GroupState.DEAD:
             continue
         if state is GroupState.EMPTY:
@@ -217,9 +198,13 @@ async def _of_other_types(
             continue
         found[name] = GroupOfOtherType(name, cluster.site.name, listed.group_type, listed.group_state)
         shared += [name] if listed.group_type == SHARE_TYPE else []
+        streams += [name] if listed.group_type == STREAMS_TYPE else []
     if shared and connection.supports(ApiKey.SHARE_GROUP_DESCRIBE):
-        described = await connection.request(ShareGroupDescribeRequest(shared))
-        found |= {group.group_id: _described_shared(group) for group in described.groups if not group.error_code}
+        of_share = await connection.request(ShareGroupDescribeRequest(shared))
+        found |= {group.group_id: described_shared(group) for group in of_share.groups if not group.error_code}
+    if streams and connection.supports(ApiKey.STREAMS_GROUP_DESCRIBE):
+        of_streams = await connection.request(StreamsGroupDescribeRequest(streams))
+        found |= {group.group_id: described_streams(group) for group in of_streams.groups if not group.error_code}
     return found
 
 
@@ -321,77 +306,3 @@ async def delete_groups(cluster: Cluster, groups: Iterable[str]) -> dict[str, Ka
 
     answers = await ask_group_coordinators(cluster, list(groups), ask)
     return {group: answer for group, answer in answers.items() if isinstance(answer, KafkaError)}
-
-
-def _described(group: DescribedGroup) -> DescribedConsumerGroup:
-    is_consumer = group.protocol_type == "consumer"
-    members = tuple(
-        GroupMember(
-            member.member_id,
-            member.client_id,
-            member.client_host,
-            member.group_instance_id,
-            _assignment(member.member_assignment) if is_consumer else (),
-        )
-        for member in group.members
-    )
-    return DescribedConsumerGroup(
-        group.group_id, _state(group.group_state), group.protocol_type, group.protocol_data, members
-    )
-
-
-def _described_newer(group: consumer_group_describe.DescribedConsumerGroup) -> DescribedConsumerGroup:
-    members = tuple(
-        GroupMember(
-            member.member_id,
-            member.client_id,
-            member.client_host,
-            member.instance_id,
-            _partitions(member.assignment),
-        )
-        for member in group.members
-    )
-    return DescribedConsumerGroup(group.group_id, _state(group.group_state), "consumer", group.assignor_name, members)
-
-
-def _described_shared(group: share_group_describe.DescribedShareGroup) -> DescribedConsumerGroup:
-    members = tuple(
-        GroupMember(
-            member.member_id,
-            member.client_id,
-            member.client_host,
-            None,
-            _partitions(member.assignment),
-            tuple(member.subscribed_topic_names),
-        )
-        for member in group.members
-    )
-    return DescribedConsumerGroup(group.group_id, _state(group.group_state), SHARE_TYPE, group.assignor_name, members)
-
-
-def _partitions(assignment: consumer_group_describe.Assignment) -> tuple[TopicPartition, ...]:
-    return tuple(
-        TopicPartition(topic.topic_name, partition)
-        for topic in assignment.topic_partitions
-        for partition in topic.partitions
-    )
-
-
-def _assignment(data: bytes) -> tuple[TopicPartition, ...]:
-    """A member's partitions; empty for bytes that are no consumer assignment (a client may put anything there)."""
-    if len(data) < 2:
-        return ()
-    version = min(int.from_bytes(data[:2], "big"), ConsumerProtocolAssignment.VERSIONS[1])
-    try:
-        assignment, _ = decode(ConsumerProtocolAssignment, version, data, 2)
-    except WireError:
-        return ()
-    return tuple(TopicPartition(t.topic, p) for t in assignment.assigned_partitions for p in t.partitions)
-
-
-def _state(text: str) -> GroupState:
-    return _STATES.get(text, GroupState.UNKNOWN)
-
-
-_NOWHERE = (GroupState.DEAD, GroupState.UNKNOWN)
-_STATES = {state.value: state for state in GroupState}

@@ -84,6 +84,7 @@ from broker.wire.messages.sasl_authenticate import SaslAuthenticateRequest, Sasl
 from broker.wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from broker.wire.messages.share_group_describe import ShareGroupDescribeRequest, ShareGroupDescribeResponse
 from broker.wire.messages.stop_replica import StopReplicaRequest, StopReplicaResponse
+from broker.wire.messages.streams_group_describe import StreamsGroupDescribeRequest, StreamsGroupDescribeResponse
 from broker.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from broker.wire.messages.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitResponse
 from broker.wire.messages.update_metadata import UpdateMetadataRequest, UpdateMetadataResponse
@@ -149,6 +150,7 @@ class ApiKey(IntEnum):
     CONSUMER_GROUP_DESCRIBE = 69
     DESCRIBE_TOPIC_PARTITIONS = 75
     SHARE_GROUP_DESCRIBE = 77
+    STREAMS_GROUP_DESCRIBE = 89
 
 
 PRODUCE_ADVERTISED_MIN_VERSION: Final = 0
@@ -235,6 +237,7 @@ _ROWS: Final = (
     _api(ApiKey.CONSUMER_GROUP_DESCRIBE, ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse),
     _api(ApiKey.DESCRIBE_TOPIC_PARTITIONS, DescribeTopicPartitionsRequest, DescribeTopicPartitionsResponse),
     _api(ApiKey.SHARE_GROUP_DESCRIBE, ShareGroupDescribeRequest, ShareGroupDescribeResponse),
+    _api(ApiKey.STREAMS_GROUP_DESCRIBE, StreamsGroupDescribeRequest, StreamsGroupDescribeResponse),
 )
 
 API: Final[Mapping[int, Api]] = MappingProxyType({int(api.key): api for api in _ROWS})

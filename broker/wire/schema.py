@@ -39,6 +39,7 @@ class Kind(Enum):
 
     INT8 = "b"
     INT16 = "h"
+    UINT16 = "H"
     INT32 = "i"
     INT64 = "q"
     FLOAT64 = "d"
@@ -54,6 +55,7 @@ class Kind(Enum):
 FIXED_WIDTH_BYTES: dict[Kind, int] = {
     Kind.INT8: 1,
     Kind.INT16: 2,
+    Kind.UINT16: 2,
     Kind.INT32: 4,
     Kind.INT64: 8,
     Kind.FLOAT64: 8,
@@ -138,6 +140,10 @@ def int8(*, default: int = 0, since: int = 0, until: int = NEWEST, tag: int | No
 
 def int16(*, default: int = 0, since: int = 0, until: int = NEWEST, tag: int | None = None) -> Any:
     return FieldSpec(Kind.INT16, default, since, until, tag=tag)
+
+
+def uint16() -> Any:
+    return FieldSpec(Kind.UINT16, 0)
 
 
 def int32(*, default: int = 0, since: int = 0, until: int = NEWEST, tag: int | None = None) -> Any:

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from broker.client.cluster import Cluster
+from broker.client.described_groups import DescribedConsumerGroup
 from broker.client.errors import ClientError, KafkaError
 from broker.client.fanout import both, split_failures
 from broker.client.first_offsets import NOT_KNOWN, OpenOffsets, open_offsets, with_first_offsets
 from broker.client.groups import (
-    DescribedConsumerGroup,
     committed_offsets_of_groups,
     describe_each_group,
     describe_groups,

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from broker.client.described_groups import SHARE_TYPE, DescribedConsumerGroup
 from broker.client.errors import KafkaError
-from broker.client.groups import SHARE_TYPE, DescribedConsumerGroup, GroupOfOtherType
+from broker.client.groups import GroupOfOtherType
 from mirror.api import Link
 
 

@@ -7,9 +7,10 @@ from collections.abc import Set as AbstractSet
 from dataclasses import replace
 
 from broker.client.cluster import Cluster
+from broker.client.described_groups import DescribedConsumerGroup
 from broker.client.errors import ClientError, KafkaError
 from broker.client.fanout import both
-from broker.client.groups import DescribedConsumerGroup, GroupOfOtherType
+from broker.client.groups import GroupOfOtherType
 from broker.client.model import Topic
 from broker.wire.vocabulary import TopicPartition
 from failover.observing.contact import SiteFinding

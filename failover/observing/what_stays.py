@@ -11,8 +11,9 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from broker.client.cluster import Cluster
+from broker.client.described_groups import SHARE_TYPE
 from broker.client.errors import ClientError
-from broker.client.groups import SHARE_TYPE, ListedGroup, list_groups
+from broker.client.groups import ListedGroup, list_groups
 from failover.limits import SOURCE_ROLE_S
 from failover.observing.looking import Asking, look_at_offsets
 from failover.observing.sites import Sites

@@ -15,7 +15,8 @@ from kio.serial import entity_reader, entity_writer
 from kio.static.primitive import i32
 
 from broker.client.cluster import Cluster
-from broker.client.groups import SHARE_TYPE, DescribedConsumerGroup, committed_offsets, describe_groups
+from broker.client.described_groups import SHARE_TYPE, DescribedConsumerGroup
+from broker.client.groups import committed_offsets, describe_groups
 from broker.wire.vocabulary import TopicPartition
 from failover.observing.observe import observe
 from failover.observing.what_stays import other_groups, what_stays

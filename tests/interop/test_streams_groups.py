@@ -17,8 +17,8 @@ from kio.serial import entity_reader, entity_writer
 from kio.static.primitive import i32, i32Timedelta
 
 from broker.client.cluster import Cluster
-from broker.client.errors import KafkaError
-from broker.client.groups import DescribedConsumerGroup, commit_offsets, committed_offsets, describe_groups
+from broker.client.described_groups import DescribedConsumerGroup
+from broker.client.groups import commit_offsets, committed_offsets, describe_groups
 from broker.client.model import CommittedOffset
 from broker.wire.vocabulary import GroupState, TopicPartition
 from failover.observing.observe import observe
@@ -108,7 +108,8 @@ async def test_a_streams_group_is_carried_over_and_gated_as_others_are(
             app = Streamer(group, topic)
             await app.join(source)
             described = (await describe_groups(source, [group]))[group]
-            assert isinstance(described, KafkaError), "it has a member, and nobody says which"
+            assert isinstance(described, DescribedConsumerGroup), "it has a member, and nobody said which"
+            assert [(member.member_id, member.subscribed) for member in described.members] == [(app.member, (topic,))]
             await app.leave(source)
             described = (await describe_groups(source, [group]))[group]
             assert isinstance(described, DescribedConsumerGroup)
@@ -132,6 +133,6 @@ async def test_a_streams_group_is_carried_over_and_gated_as_others_are(
                 await eventually(waits, "the group to be left alone where it has a member")
             await app.join(source)
             (seen,) = (await observe(link, source, target, (), 0)).groups
-            assert (seen.source_members, seen.target_members) == (None, None)
-            assert [refusal.reason for refusal in active_at_source([seen])] == [RefusalReason.GROUP_OF_OTHER_TYPE]
+            assert (seen.source_members, seen.target_members) == (1, 1)
+            assert [refusal.reason for refusal in active_at_source([seen])] == [RefusalReason.GROUP_ACTIVE_AT_SOURCE]
             await app.leave(source)

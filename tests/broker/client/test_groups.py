@@ -8,15 +8,10 @@ from uuid import uuid4
 import pytest
 
 from broker.client.cluster import Cluster
+from broker.client.described_groups import DescribedConsumerGroup
 from broker.client.errors import ClientError, ConnectionLost, KafkaError, RequestTimedOut
 from broker.client.group_commits import commit_offsets_of_groups
-from broker.client.groups import (
-    DescribedConsumerGroup,
-    GroupOfOtherType,
-    committed_offsets_of_groups,
-    describe_groups,
-    list_groups,
-)
+from broker.client.groups import GroupOfOtherType, committed_offsets_of_groups, describe_groups, list_groups
 from broker.client.limits import COMMITTED_AT_ONCE, ClientLimits
 from broker.client.model import CommittedOffset
 from broker.client.site import Site
@@ -192,13 +187,13 @@ async def test_members_of_the_consumer_protocol_are_seen(tmp_path: Path) -> None
 
 
 async def test_a_group_of_a_type_that_cannot_be_described_is_not_said_to_have_no_members() -> None:
-    """Kafka Streams' groups (KIP-1071) are not there for either request: a gate that asks for members let them pass."""
-    site = GroupSite(OFFSETS, types=dict.fromkeys(("g1", "g2"), "streams"), states={"g1": "Stable"})
+    """Groups of a newer protocol are not there for any request: a gate that asks for members let them pass."""
+    site = GroupSite(OFFSETS, types=dict.fromkeys(("g1", "g2"), "queue"), states={"g1": "Stable"})
     async with serving(site, "east") as at, Cluster(at) as cluster:
         found = await describe_groups(cluster, ["g0", "g1", "g2"])
     assert isinstance(found["g1"], GroupOfOtherType)
-    assert found["g1"].group_type == "streams"
-    assert "type streams" in str(found["g1"])
+    assert found["g1"].group_type == "queue"
+    assert "type queue" in str(found["g1"])
     assert isinstance(found["g2"], DescribedConsumerGroup)
-    assert (found["g2"].state, found["g2"].protocol_type, found["g2"].members) == (GroupState.EMPTY, "streams", ())
+    assert (found["g2"].state, found["g2"].protocol_type, found["g2"].members) == (GroupState.EMPTY, "queue", ())
     assert isinstance(found["g0"], DescribedConsumerGroup)

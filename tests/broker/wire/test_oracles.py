@@ -74,7 +74,7 @@ def test_kafka_python_lacks_only_the_newest_messages() -> None:
     }
     assert lacking == {
         f"{what}{kind}"
-        for what in ("ConsumerGroupHeartbeat", "ConsumerGroupDescribe", "ShareGroupDescribe")
+        for what in ("ConsumerGroupHeartbeat", "ConsumerGroupDescribe", "ShareGroupDescribe", "StreamsGroupDescribe")
         for kind in ("Request", "Response")
     }
 
