@@ -71,6 +71,8 @@ DRILL_GROUP_SYNC_MAX_AGE_MS: Final = 60_000
 """Or a group was last seen to be equal longer ago; the mirror looks at it every five seconds."""
 DRILL_PENDING_S: Final = 2.0
 """Or a group's offsets are in a transaction that has not ended in each look for so long."""
+DRILL_STRANDED_S: Final = 3.0
+"""How long is read what the source of a link that was moved has alone."""
 PLANNED_AGAIN_S: Final = 30.0
 """How long the plan of a switchover is made again where a broker of the source just died: its session with ZooKeeper
 ends after 18 s, then others are elected, and the link's worker compares their logs with what it mirrored.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import click
 
@@ -18,10 +18,12 @@ from deploy.cli.late_lines import pending_line
 from deploy.cli.lines import filled, next_line
 from deploy.cli.loss_lines import is_nothing_likely
 from deploy.cli.stay_lines import tell_stays
+from deploy.cli.stranded import in_words, unshown_lines
 from deploy.cli.terminal import AppContext, ExitCode, Output, audit_directory, emit, output_option, run_async
 from deploy.cli.waits import told_calls
 from failover.drilling.drill import AuditNote, LinkDrill
 from failover.drilling.looks import drill_link
+from failover.limits import DRILL_STRANDED_S
 from failover.losses.statements import LossTotal, sum_losses, total_loss, with_unasked
 from failover.observing.contact import CLIENT_ID
 from failover.observing.readers import Journals
@@ -151,7 +153,8 @@ def _show(drills: Sequence[LinkDrill], stays: Sequence[Stay] | None, output: str
                 {**to_document(group), "waiting": ", ".join(f"{n} {why}" for why, n in sorted(group.waiting.items()))}
                 for group in found.groups
             ]
-            emit(rows, output, columns=GROUP_COLUMNS, title=f"groups of {found.link}, if {found.source} died now")
+            when = f", if {found.source} died now" if found.moved is None else ""
+            emit(rows, output, columns=GROUP_COLUMNS, title=f"groups of {found.link}{when}")
         if found.pending_groups:
             click.echo(filled(pending_line(found.source, found.pending_groups, "they are carried when these do")))
         if found.findings:
@@ -160,6 +163,10 @@ def _show(drills: Sequence[LinkDrill], stays: Sequence[Stay] | None, output: str
             click.echo(f"{found.link}, if {found.source} died now:")
             tell_left(found, to_stderr=False)
             tell_loss(found.loss, found.source, is_left=bool(found.left_at_source), to_stderr=False)
+        for line in moved_lines(found):
+            click.echo(filled(line))
+        if found.moved is not None:
+            tell_left(found, to_stderr=False)
         if stays is None:
             tell_stays(to_document(found.stays), found.source, to_stderr=False)
     if quiet:
@@ -167,19 +174,43 @@ def _show(drills: Sequence[LinkDrill], stays: Sequence[Stay] | None, output: str
         text = "if the source died now, likely 0 offsets, and none was seen to be missing (-o json has each statement)"
         click.echo(filled(f"{names}: {text}"))
     if stays is not None and drills:
-        if len(drills) > 1:
+        if len(drills) > 1 and (total := _total(drills)) is not None:
             click.echo(f"all links, if {drills[0].source} died now:")
             is_left = any(found.left_at_source for found in drills)
-            tell_loss(_total(drills), drills[0].source, is_left=is_left, to_stderr=False)
-            if unseen := [found.link for found in drills if found.loss is None]:
+            tell_loss(total, drills[0].source, is_left=is_left, to_stderr=False)
+            if unseen := [found.link for found in drills if found.loss is None and found.moved is None]:
                 click.echo(filled(f"not looked at, and not among it: {', '.join(unseen)}"))
+            if moved := [found.link for found in drills if found.moved is not None]:
+                click.echo(filled(f"moved before, and not among it: {', '.join(moved)}"))
         tell_stays(to_document(stays), drills[0].source, to_stderr=False)
     for found in drills:
         for step in dict.fromkeys(finding.next_step for finding in found.findings if finding.next_step):
             click.echo(next_line(step))
 
 
-def _total(drills: Sequence[LinkDrill]) -> LossTotal:
-    """At the least, where some could not be looked at."""
-    losses = [found.loss for found in drills if found.loss is not None]
-    return with_unasked(sum_losses(losses) if losses else total_loss([]), len(drills) - len(losses))
+def moved_lines(found: LinkDrill) -> Iterable[str]:
+    """Of a link that was moved, what its source's death would take along it; none of another."""
+    if (moved := found.moved) is None:
+        return
+    stranded = moved.stranded
+    if stranded is None:
+        alone = f"what {found.source} alone has is not known ({moved.why_not_known})"
+    else:
+        alone = in_words(stranded)
+    yield (
+        f"{found.link} was moved, and brings nothing more: with {found.source} nothing is lost along it but what is "
+        f"there alone already: {alone}. `farshore stranded list --link {found.link}` has it"
+    )
+    if stranded is not None:
+        if stranded.cut:
+            yield f"not all was read in the {DRILL_STRANDED_S:g} s of a drill: that command reads for longer"
+        yield from unshown_lines(stranded)
+
+
+def _total(drills: Sequence[LinkDrill]) -> LossTotal | None:
+    """At the least, where some could not be looked at; None where all were moved, and none can lose anything more."""
+    mirroring = [found for found in drills if found.moved is None]
+    losses = [found.loss for found in mirroring if found.loss is not None]
+    if not mirroring:
+        return None
+    return with_unasked(sum_losses(losses) if losses else total_loss([]), len(mirroring) - len(losses))

@@ -60,4 +60,6 @@ async def _drill(context: AppContext, heartbeats: HeartbeatWatch, journals: Jour
         None if found.loss is None else found.loss.seen_seconds,
         None if found.ends_age_ms is None else found.ends_age_ms / 1000,
         None if found.loss is None else found.loss.unclear_offsets,
+        is_moved=found.moved is not None,
+        stranded_records=None if found.moved is None else found.moved.stranded_records,
     )

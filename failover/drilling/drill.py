@@ -15,6 +15,7 @@ from broker.base.durations import human_seconds
 from broker.base.errors import FarshoreError
 from failover.drilling.findings import DrillFinding, age_words, is_old_age
 from failover.drilling.groups import GroupDrill, drilled_groups, of_groups, of_pending, of_unseen_groups
+from failover.drilling.moved import MovedLink
 from failover.freezing.choice import UNFROZEN, Freezing
 from failover.limits import DRILL_ENDS_MAX_AGE_MS
 from failover.losses.statements import LossTotal
@@ -59,7 +60,9 @@ class LinkDrill:
     the source has and the target has not, None while it does not answer. `ends_age_ms`: since the source's ends were
     last seen. `pending_groups`: with offsets in open transactions at the source, not carried before these end; one that
     stays is a finding. `stays`: what it would leave of groups. `left_at_source`: what somebody left there before, which
-    is not among the loss.
+    is not among the loss. `moved`: of a link that is promoted, of which no `loss` is stated: it brings nothing that
+    the source's death could end, and what that would take along is at the source alone already. Without either the
+    link could not be looked at.
     """
 
     link: str
@@ -84,6 +87,7 @@ class LinkDrill:
     findings: tuple[DrillFinding, ...]
     stays: tuple[Stay, ...] = ()
     left_at_source: tuple[LeftRange, ...] = ()
+    moved: MovedLink | None = None
 
     @property
     def lacks_at_target(self) -> bool:
@@ -148,18 +152,17 @@ def judge_drill(
     *,
     returns_active: Sequence[int] = (),
     pending: PendingOffsets = NONE_PENDING,
+    moved: MovedLink | None = None,
 ) -> LinkDrill:
     """`blind`: both sites as they would be seen with the source dead, None where the target does not tell.
-
-    `live`: as they are, None where the source does not tell. `trouble`: what a look, or a part, failed with.
-    `returns_active`: brokers of the source that would take writes as soon as they are back.
+    `live`: as they are, None where the source does not tell, and `moved`: what it told of a promoted link. `trouble`:
+    what a look, or a part, failed with. `returns_active`: its brokers that would take writes as soon as they are back.
     """
     plan = None if blind is None else _plan(blind, gates)
     groups = () if plan is None else tuple(drilled_groups(plan, syncs, now_ms))
     not_mirrored = _not_mirrored(blind, live)
     ends_age_ms = None if blind is None or blind.last_look is None else now_ms - blind.last_look.at_ms
     findings = [
-        *(DrillFinding(f.kind.value, _where(f.topic, f.partition), f.detail, f.next_step) for f in status.findings),
         *_of_looks(status, blind, live, trouble),
         *_of_operations(gates.under_way, status.link),
         *(() if plan is None else _of_plan(plan)),
@@ -185,7 +188,7 @@ def judge_drill(
         ends_age_ms=ends_age_ms,
         lag_records=status.lag_records,
         lag_seconds=status.lag_seconds,
-        loss=None if plan is None else plan.loss,
+        loss=None if plan is None or plan.snapshot.is_promoted else plan.loss,
         groups=groups,
         pending_groups=tuple(sorted(pending.groups.union(live.pending_groups if live is not None else ()))),
         partitions_not_mirrored=not_mirrored,
@@ -194,7 +197,14 @@ def judge_drill(
         audit_age_ms=None if audit.at_ms is None else max(0, now_ms - audit.at_ms),
         audit_coverage_percent=audit.coverage_percent,
         findings=tuple(findings),
+        moved=_moved(status, blind, moved, trouble),
     )
+
+
+def _moved(status: LinkStatus, blind: Snapshot | None, told: MovedLink | None, trouble: str) -> MovedLink | None:
+    if blind is None or not blind.is_promoted:
+        return None
+    return told or MovedLink(why_not_known=trouble or f"{status.source} does not answer")
 
 
 def _plan(blind: Snapshot, gates: TargetGates) -> OperationPlan:
@@ -216,7 +226,11 @@ def _where(topic: str | None, partition: int | None) -> str:
 def _of_looks(
     status: LinkStatus, blind: Snapshot | None, live: Snapshot | None, trouble: str
 ) -> Iterable[DrillFinding]:
-    """What nobody looked at is not known to be ready, unless the site is lost, which is found already."""
+    """What the status finds; and what nobody looked at is not known to be ready, unless the site is lost, which is
+    found already.
+    """
+    for one in status.findings:
+        yield DrillFinding(one.kind.value, _where(one.topic, one.partition), one.detail, one.next_step)
     because = f": {trouble}" if trouble else ""
     if blind is None and status.target_answers:
         text = f"{status.target} could not be looked at, so nothing of a failover is known"

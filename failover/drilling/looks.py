@@ -23,6 +23,7 @@ from failover.drilling.foreseen import (
     of_switchover,
     of_way_back,
 )
+from failover.drilling.moved import MovedLink, look_at_moved
 from failover.drilling.own_topics import look_for_few_replicas, of_few_replicas
 from failover.errors import FreezeNotAllowed, NewerVersion, OperationUnderWay
 from failover.freezing.acl_rights import refuse_first_acls
@@ -74,7 +75,7 @@ async def drill_link(
     readers = Readers.among(journals if journals is not None else {}, link.target.name)
     status, looks = await both(link_status(link, heartbeats), _looks(link, links, now_ms, readers))
     seen = (looks.blind, looks.live, looks.syncs, audit, now_ms(), looks.trouble, looks.gates)
-    drill = judge_drill(status, *seen, returns_active=looks.returns_active, pending=looks.pending)
+    drill = judge_drill(status, *seen, returns_active=looks.returns_active, pending=looks.pending, moved=looks.moved)
     told = {(one.kind, one.subject) for one in drill.findings}
     more = (
         *(of_seen_by_worker(link) if looks.is_seen_by_worker else ()),
@@ -108,6 +109,7 @@ class _Looks:
     freezing: Freezing = UNFROZEN
     no_freeze: FreezeNotAllowed | None = None
     back: CarriedBack = field(default_factory=CarriedBack)
+    moved: MovedLink | None = None
     held: frozenset[str] = frozenset()
     """Groups at the target in transactions that do not end."""
 
@@ -171,9 +173,10 @@ async def _at_source(seen: _Looks, sites: Sites) -> _Looks:
     pending = await told(_pending(source, live), PendingOffsets(frozenset(live.pending_groups)))
     freezing = await told(read_roles(link, source, target), seen.freezing)
     no_freeze = None if live.is_promoted else await told(_no_freeze(source, freezing, live), None)
+    moved = await look_at_moved(link, source, target) if live.is_promoted else None
     gates, trouble = replace(seen.gates, lacks=lacks), "; ".join(dict.fromkeys(untold))
     seen = replace(seen, live=live, gates=gates, returns_active=active, pending=pending, others=others)
-    return replace(seen, freezing=freezing, no_freeze=no_freeze, trouble=trouble)
+    return replace(seen, freezing=freezing, no_freeze=no_freeze, moved=moved, trouble=trouble)
 
 
 async def _no_freeze(source: Cluster, freezing: Freezing, live: Snapshot) -> FreezeNotAllowed | None:

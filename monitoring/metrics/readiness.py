@@ -18,7 +18,8 @@ from monitoring import limits
 class Readiness:
     """One drill of one link. `findings` by kind; `loss_offsets` are those that a failover would state at least,
     `unclear_offsets` those more of which it could not say whether the target has them, and `likely_offsets` all of them
-    at most, None where that cannot be said. `at_ms` is in milliseconds since 1970.
+    at most, None where that cannot be said. `at_ms` is in milliseconds since 1970. Of a link that `is_moved` no loss is
+    stated: `stranded_records` are those that its source alone has, None where they are not known.
     """
 
     link: str
@@ -29,6 +30,8 @@ class Readiness:
     loss_seconds: float | None = None
     ends_age_seconds: float | None = None
     unclear_offsets: int | None = None
+    is_moved: bool = False
+    stranded_records: int | None = None
 
 
 Drill = Callable[[Link], Awaitable[Readiness]]
@@ -86,6 +89,11 @@ class ReadinessCollector(Collector):
         findings = GaugeMetricFamily(
             "farshore_drill_findings", "Findings of the last drill, by kind.", labels=["link", "kind"]
         )
+        moved = GaugeMetricFamily(
+            "farshore_drill_moved",
+            "1 when the link was moved: its source's death loses no more along it than is at the source alone.",
+            labels=["link"],
+        )
         at = GaugeMetricFamily("farshore_drill_timestamp_seconds", "When the last drill was made.", labels=["link"])
         gauges = [
             (GaugeMetricFamily(f"farshore_drill_{name}", text, labels=["link"]), value) for name, text, value in _VALUES
@@ -93,6 +101,7 @@ class ReadinessCollector(Collector):
         now_ms = self._clock_ms()
         for found in self._board.all():
             ready.add_metric([found.link], int(not found.findings))
+            moved.add_metric([found.link], int(found.is_moved))
             at.add_metric([found.link], found.at_ms / 1000)
             for kind, count in sorted(found.findings.items()):
                 findings.add_metric([found.link, kind], count)
@@ -100,10 +109,15 @@ class ReadinessCollector(Collector):
                 amount = value(found, max(0, now_ms - found.at_ms) / 1000)
                 if amount is not None:
                     family.add_metric([found.link], amount)
-        yield from (ready, findings, at, *(family for family, _ in gauges))
+        yield from (ready, findings, moved, at, *(family for family, _ in gauges))
 
 
 _VALUES: tuple[tuple[str, str, Callable[[Readiness, float], float | None]], ...] = (
+    (
+        "stranded_records",
+        "Records that the source of a link that was moved has alone, and nobody decided about.",
+        lambda found, _: found.stranded_records,
+    ),
     (
         "loss_offsets",
         "Source offsets that a failover would state as lost, at least.",

@@ -9,8 +9,11 @@ import pytest
 
 from deploy.cli.drill import _show
 from failover.drilling.drill import LinkDrill
+from failover.drilling.moved import MovedLink
+from failover.failback.stranding import Stranded
 from failover.losses.statements import Certainty, LossTotal
 from failover.observing.snapshot import LeftRange
+from mirror.api import StrandedTail
 
 LOSS = LossTotal(12, None, 1, Certainty.AT_LEAST, 1_000, 0, 2_000)
 SEEN = LinkDrill(
@@ -47,3 +50,36 @@ def test_a_link_that_could_not_be_looked_at_is_named_beside_what_the_others_lose
     text = told(capsys).partition("all links, if east died now:")[2]
     assert f"at least {12 * len(seen)} offsets" in text
     assert "not looked at, and not among it: orders" in text
+
+
+TAIL = StrandedTail("flights", 0, "flights", 3, 8, 5, None, None, False, False, 3)
+ALONE = Stranded("trips", "east", "west", 5, (TAIL,))
+MOVED = replace(SEEN, link="trips", loss=None, moved=MovedLink(5, ALONE))
+
+
+def test_of_a_link_that_was_moved_no_loss_is_told_but_what_stands_at_its_source_alone(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Its target was told to lose, "if east died now", what nothing brings any more."""
+    _show([MOVED], None, "table")
+    text = told(capsys)
+    assert "if east died now" not in text
+    assert "trips was moved, and brings nothing more: with east nothing is lost along it but what is there" in text
+    assert "alone already: east alone has 5 records in 1 range" in text
+    assert "farshore stranded list --link trips" in text
+    unread = replace(MOVED, moved=MovedLink(None, None, "east does not answer"))
+    _show([unread], None, "table")
+    assert "what east alone has is not known (east does not answer)" in told(capsys)
+
+
+def test_a_link_that_was_moved_is_neither_among_the_loss_nor_not_asked(capsys: pytest.CaptureFixture[str]) -> None:
+    _show([SEEN, MOVED], [], "json")
+    found = json.loads(capsys.readouterr().out)
+    assert (found["loss"]["offsets"], found["loss"]["unasked_links"]) == (12, 0)
+    assert [one["moved"] and one["moved"]["stranded_records"] for one in found["items"]] == [None, 5]
+    _show([SEEN, MOVED], [], "table")
+    text = told(capsys)
+    assert "not looked at" not in text
+    assert "moved before, and not among it: trips" in text
+    _show([MOVED], [], "json")
+    assert json.loads(capsys.readouterr().out)["loss"] is None
