@@ -31,6 +31,10 @@ _UNSHOWN: Final = (
     "nobody was shown what came to {source} after the fence: `farshore stranded list --link {link}` says what it is"
 )
 """Instead, where of what is stranded nobody can say that it is only there."""
+_READERS_UNSEEN: Final = (
+    "{source} ceased to answer before it could be seen who read on there after the fence; what came there was told"
+)
+"""Instead, where the source told that much."""
 
 
 def found_in(result: Mapping[str, Any]) -> Iterable[str]:
@@ -41,6 +45,8 @@ def found_in(result: Mapping[str, Any]) -> Iterable[str]:
             told = found if not isinstance(found, list) else ", ".join(dict.fromkeys(map(_named, found)))
             is_unshown = name == "stranded" and not any(one.get("is_shown", True) for one in found)
             words = _UNSHOWN if is_unshown else words
+            if name == "is_unwatched" and result.get("are_late_records_known"):
+                words = _READERS_UNSEEN
             yield words.format(found=told, **{end: result.get(end, end) for end in ("link", "source", "target")})
 
 

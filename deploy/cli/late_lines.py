@@ -51,10 +51,10 @@ def _is_open(stranded: StrandedRange) -> bool:
 
 def unwatched_line(result: OperationResult) -> str:
     """What nobody could see any more, in one line."""
-    return (
-        f"{result.source} ceased to answer before it could be seen whether records came there after the fence, or who "
-        "read on there: that is not known"
-    )
+    unseen = "whether records came there after the fence, or who read on there"
+    if result.are_late_records_known:
+        unseen = "who read on there after the fence"
+    return f"{result.source} ceased to answer before it could be seen {unseen}: that is not known"
 
 
 def open_line(result: OperationResult) -> str:

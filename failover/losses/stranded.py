@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from broker.base.time_limits import timeout
 from broker.client.cluster import Cluster
 from broker.client.errors import ClientError
 from broker.client.limits import UNSHOWN_WAIT_S
@@ -16,7 +15,7 @@ from broker.client.topics import list_topics
 from broker.client.unshown import LogEnd, log_ends
 from broker.wire.errors import WireError
 from broker.wire.vocabulary import IsolationLevel, TopicPartition
-from failover.limits import COUNT_MS
+from failover.losses.counting import counting_until, half_way
 from failover.observing.snapshot import Snapshot
 from mirror.api import CarriedCounter, GapStatus, Link, MirrorError, read_entries
 
@@ -53,13 +52,16 @@ async def stranded_ranges(
     target: Cluster,
     fenced: Snapshot,
     is_closed: Callable[[str], bool] = lambda _topic: False,
+    until_s: float | None = None,
 ) -> tuple[StrandedRange, ...]:
     """What the source has beyond what was mirrored at the fence, in partitions that were born since, too; all of a
     topic that was made anew.
 
     Records that came from the target, by a link back say, do not count: it has them. Nor do those of which somebody
     said that they stay there. What nobody is shown, though it has had the time for it, is a range of its own; but for a
-    topic that `is_closed` to every client since before the fence, as only a link back writes there. Raises ClientError.
+    topic that `is_closed` to every client since before the fence, as only a link back writes there. Who has time until
+    `until_s`, by the clock of the running loop, is not told how many records they are where counting takes half of it.
+    Raises ClientError.
     """
     mirrored = {
         TopicPartition(view.topic, view.partition): view.mirrored_source_next or 0 for view in fenced.partitions
@@ -93,7 +95,7 @@ async def stranded_ranges(
             unshown.append(replace(one, may_be_brought=where in brought))
     if grown and counter is None:
         counter = await carried_counter(link, source, target)
-    counted = await _counted(counter, grown, stable) if grown else []
+    counted = await _counted(counter, grown, stable, half_way(until_s)) if grown else []
     found = [stranded for stranded in counted if stranded.records != 0]
     return tuple(sorted([*found, *unshown], key=lambda one: (one.topic, one.partition, one.first_offset)))
 
@@ -135,7 +137,10 @@ async def carried_counter(link: Link, source: Cluster, target: Cluster) -> Carri
 
 
 async def _counted(
-    counter: CarriedCounter | None, grown: Iterable[StrandedRange], stable: Mapping[TopicPartition, int]
+    counter: CarriedCounter | None,
+    grown: Iterable[StrandedRange],
+    stable: Mapping[TopicPartition, int],
+    until_s: float | None,
 ) -> list[StrandedRange]:
     """Markers are no records; what is in an open transaction may become some."""
     counted = []
@@ -143,7 +148,7 @@ async def _counted(
         where, records = TopicPartition(stranded.topic, stranded.partition), None
         if counter is not None and stable.get(where, 0) >= stranded.end_offset:
             with suppress(ClientError, MirrorError, WireError, TimeoutError):
-                async with timeout(COUNT_MS / 1000):
+                async with counting_until(until_s):
                     records = await counter.count(where, stranded.first_offset, stranded.end_offset)
         begins = stable.get(where, stranded.end_offset)
         open_from = max(begins, stranded.first_offset) if begins < stranded.end_offset else None

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any, Final
 
 from broker.base.errors import FarshoreError
-from broker.base.time_limits import timeout
+from broker.base.time_limits import timeout, timeout_at
 from broker.client.fanout import both
 from broker.wire.vocabulary import TopicPartition
 from failover.errors import GroupsRead, NotMovable, OperationUnderWay, ReadsMore, SkipsMore, TakenOver
@@ -109,6 +109,8 @@ class LinkRun:
         """What nobody is shown there, where a link back may be bringing it."""
         self.late_commits: tuple[LateCommit, ...] = ()
         self._is_late_look_lost = False
+        self.are_late_records_known = False
+        """Of a switchover: whether its source told what came behind the fence."""
         self.read_on: tuple[ReadOn, ...] = ()
         self.source_readers: tuple[SourceReader, ...] = ()
         self.not_compared: tuple[str, ...] = ()
@@ -335,18 +337,23 @@ class LinkRun:
         await asyncio.sleep(max(0.0, left_s))
         clusters = (source, self.sites.target)
         named = (self.sites.link, clusters, self.sites.groups, self._moves_as_asked(), plan.left_groups)
+        self._is_late_look_lost = True
         if plan.operation is Operation.FAILOVER:  # what it wrote on is in the loss
-            self._is_late_look_lost = True
             with suppress(FarshoreError, TimeoutError):  # it is left because it may go
                 async with timeout(LATE_LOOK_S):
                     self.late_commits = await late_commits(*named)
                 self._is_late_look_lost = False
             return
-        ends = (self.sites.link, source, self.sites.target, self.snapshot)
-        found = await patiently(partial(stranded_ranges, *ends, self._is_closed))
-        self.stranded = tuple(one for one in found if not one.may_be_brought)
-        self.unshown = tuple(one for one in found if one.may_be_brought)
-        self.late_commits = await patiently(partial(late_commits, *named))
+        until_s = asyncio.get_running_loop().time() + LATE_LOOK_S
+        with suppress(TimeoutError):  # all is moved and verified: clients wait for no source that hangs
+            async with timeout_at(until_s):
+                ends = (self.sites.link, source, self.sites.target, self.snapshot)
+                found = await patiently(partial(stranded_ranges, *ends, self._is_closed, until_s))
+                self.stranded = tuple(one for one in found if not one.may_be_brought)
+                self.unshown = tuple(one for one in found if one.may_be_brought)
+                self.are_late_records_known = True
+                self.late_commits = await patiently(partial(late_commits, *named))
+            self._is_late_look_lost = False
 
     def _is_closed(self, topic: str) -> bool:
         """Whether every client is refused there by the source's role, as it has told before it was drained."""

@@ -63,6 +63,7 @@ def result_of(operation_id: str, link: LinkRun, seconds: float, at_source: Sourc
         unshown=link.unshown,
         silent_at_fence=link.silent_at_fence,
         is_unwatched=link.is_unwatched,
+        are_late_records_known=link.are_late_records_known,
         late_commits=link.late_commits,
         source_finding=link.snapshot.source_finding,
         source_readers=link.source_readers,

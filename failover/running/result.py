@@ -72,6 +72,10 @@ class OperationResult:
     at a site by retention or compaction, or where it lies is not known exactly, and the target has others' behind it.
     """
     is_unwatched: bool = False
+    are_late_records_known: bool = False
+    """Of a switchover that `is_unwatched`: what came behind its fence (`stranded`, `unshown`) was told all the same,
+    and only who read on was not.
+    """
     source_role: SiteStanding | None = None
     hook_error: str = ""
     takes_writes: bool = False

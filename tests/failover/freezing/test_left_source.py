@@ -12,15 +12,18 @@ from pathlib import Path
 
 import pytest
 
+from broker.base.documents import to_document
 from broker.client.cluster import Cluster
 from broker.client.site_role import set_site_role, site_standing
 from broker.wire.errors import ErrorCode
 from broker.wire.site_role import SiteRole
 from broker.wire.vocabulary import TopicPartition
+from deploy.cli.failover_tables import summary
+from deploy.cli.found_lines import found_in
 from failover.freezing.choice import UNFROZEN, Freezing, read_roles
 from failover.losses.statements import Certainty
 from failover.observing.sites import Sites
-from failover.planning.plan import OperationPlan, plan_failover
+from failover.planning.plan import OperationPlan, plan_failover, plan_switchover
 from failover.running.groups_stand import GroupsStand, Tell, tell_nobody
 from failover.running.late_commits import LateCommit, SourceReader
 from failover.running.link_run import LinkRun
@@ -28,6 +31,7 @@ from failover.running.result import OperationResult
 from failover.running.steps import OperationStep
 from tests.broker.faults import Faults, injected
 from tests.failover.freezing.test_taken_up_frozen import without_roles
+from tests.failover.machines import quick
 from tests.failover.observing.test_leaderless_source import IMPATIENT
 from tests.failover.stage import GROUP, PARTITIONS, RECORDS, TOPIC, Stage, commit_group, mirrored, reading, two_sites
 from tests.mirror.harness import make_topic, some_records, write
@@ -126,6 +130,29 @@ async def test_a_source_that_does_not_say_any_more_who_reads_on_is_one(
             result = await failed_over(stage, stage.sites, cut)
     assert (result.verified, result.is_source_open) == (True, False)
     assert (result.is_unwatched, result.has_findings) == (True, True)
+
+
+async def test_a_switchovers_source_that_tells_its_records_and_not_who_reads_on_is_said_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was asked for a minute, before the after_hook ran, and the operation was cut short then."""
+    quick(monkeypatch)
+    monkeypatch.setattr("failover.running.link_run.LATE_LOOK_S", 1.0)
+    async with two_sites(tmp_path) as stage, mirrored(stage):
+        east = Faults()
+
+        def cut(_stand: GroupsStand) -> None:
+            east.listing = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+
+        with injected(monkeypatch, {stage.brokers[0]: east}):
+            result = await stage.run(plan_switchover(await stage.sites.look()), stage.sites, tell=cut)
+    assert (result.verified, result.is_unwatched, result.has_findings) == (True, True, True)
+    assert (result.stranded, result.are_late_records_known) == ((), True)
+    told = summary(result)
+    assert "before it could be seen who read on there" in told
+    assert "whether records came" not in told
+    (line,) = found_in(to_document(result))
+    assert "before it could be seen who read on there" in line
 
 
 async def test_a_loss_that_nobody_consented_to_is_one(tmp_path: Path) -> None:
