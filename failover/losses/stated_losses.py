@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from broker.base.time_limits import timeout_at
 from broker.client.errors import ClientError
+from broker.client.fanout import both
 from broker.client.offsets import log_spans
 from broker.wire.vocabulary import IsolationLevel, TopicPartition
 from failover.limits import BORN_ROUNDS
@@ -29,7 +30,8 @@ async def stated_losses(sites: Sites, snapshot: Snapshot, until_s: float | None 
     partitions that were born there since the snapshot, too; and what it lost of its own. What is not told until
     `until_s`, by the clock of the running loop, makes it a lower bound.
     """
-    return with_lacked(await _of_source(sites, snapshot, until_s), snapshot.lacked)
+    born = await _born(sites, snapshot, until_s)
+    return with_lacked(await _of_source(sites, snapshot, born, until_s), snapshot.lacked)
 
 
 def losses_at_least(snapshot: Snapshot) -> tuple[PartitionLoss, ...]:
@@ -46,10 +48,13 @@ async def losses_by_now(sites: Sites, snapshot: Snapshot, until_s: float | None 
     if sites.source is None or not told:
         return await stated_losses(sites, snapshot, until_s)
     now_ms = sites.now_ms()
-    ends = await ends_told(sites.source, sorted(told), IsolationLevel.READ_UNCOMMITTED, until_s)
+    ends, born = await both(
+        ends_told(sites.source, sorted(told), IsolationLevel.READ_UNCOMMITTED, until_s), _born(sites, snapshot, until_s)
+    )
     views = tuple(_with_end(view, ends.get(TopicPartition(view.topic, view.partition))) for view in snapshot.partitions)
     taken_at_ms = now_ms if ends.keys() == told else snapshot.taken_at_ms
-    return await stated_losses(sites, replace(snapshot, partitions=views, taken_at_ms=taken_at_ms), until_s)
+    by_now = replace(snapshot, partitions=views, taken_at_ms=taken_at_ms)
+    return with_lacked(await _of_source(sites, by_now, born, until_s), snapshot.lacked)
 
 
 def _with_end(view: PartitionView, end: int | None) -> PartitionView:
@@ -59,16 +64,21 @@ def _with_end(view: PartitionView, end: int | None) -> PartitionView:
     return replace(view, source_end=max(view.source_end, end))
 
 
-async def _of_source(sites: Sites, snapshot: Snapshot, until_s: float | None) -> tuple[PartitionLoss, ...]:
-    """What was not mirrored."""
+async def _of_source(
+    sites: Sites, snapshot: Snapshot, born: Sequence[PartitionLoss], until_s: float | None
+) -> tuple[PartitionLoss, ...]:
+    """What was not mirrored, with the `born`, of which it is not known whether a link back writes there."""
     gone, losses = _stated(snapshot)
     if sites.source is None:
         return (*gone, *losses)
+    new = {TopicPartition(loss.topic, loss.partition) for loss in born}
+    gone = [loss for loss in gone if TopicPartition(loss.topic, loss.partition) not in new]
     returned = {TopicPartition(view.topic, view.partition): view.returned_at_most for view in snapshot.partitions}
+    returned |= dict.fromkeys(new)
     carried = _Carried(sites, until_s).look
-    counted = await count_losses(sites.source, losses, _shared(snapshot), carried, until_s)
+    counted = await count_losses(sites.source, (*losses, *born), _shared(snapshot) | new, carried, until_s)
     counted = tuple(with_returns(loss, returned[TopicPartition(loss.topic, loss.partition)]) for loss in counted)
-    counted = await _with_born(sites, counted, gone, until_s)
+    counted = await _with_later(sites, counted, gone, until_s)
     dated = [loss for loss in counted if loss.records != 0 and loss.certainty is Certainty.EXACT]
     edges = {(loss.topic, loss.partition): loss for loss in await with_edges(sites.source, dated, until_s)}
     return tuple(edges.get((loss.topic, loss.partition), loss) for loss in counted)
@@ -151,11 +161,27 @@ class _Carried:
         return None
 
 
-async def _with_born(
+async def _born(sites: Sites, snapshot: Snapshot, until_s: float | None) -> list[PartitionLoss]:
+    """What the source has that the snapshot has not, or had as gone, asked for beside all else; none where it does not
+    say what it has: what that is will be a bound then.
+    """
+    source = sites.source
+    if source is None:
+        return []
+    known = {TopicPartition(loss.topic, loss.partition) for loss in _stated(snapshot)[1]}
+    with suppress(ClientError, TimeoutError):
+        async with counting_until(until_s):
+            born = [at for at in await source_partitions(sites.link, source) if at not in known]
+        return await _stated_born(sites, born, until_s) if born else []
+    return []
+
+
+async def _with_later(
     sites: Sites, counted: Sequence[PartitionLoss], gone: Sequence[PartitionLoss], until_s: float | None
 ) -> tuple[PartitionLoss, ...]:
-    """What was born is found behind the count of all else, so that nothing can come in between unseen; so is what was
-    `gone`, and made anew. Where the source does not say what it has, nothing is exact.
+    """What was born since is found behind the count of all else, so that nothing can come in between unseen; so is what
+    was `gone`, and made anew. What it holds may have come behind the time as of which all else is stated: only of what
+    is empty that is exact. Where the source does not say what it has, nothing is.
     """
     source, found = sites.source, list(counted)
     for _ in range(BORN_ROUNDS):
@@ -172,7 +198,8 @@ async def _with_born(
             return (*gone, *found)
         stated = await _stated_born(sites, born, until_s)
         carried = _Carried(sites, until_s).look
-        found += (with_returns(loss, None) for loss in await count_losses(source, stated, born, carried, until_s))
+        later = [with_returns(loss, None) for loss in await count_losses(source, stated, born, carried, until_s)]
+        found += (with_end(loss, None) if loss.offsets else loss for loss in later)
     return tuple(with_end(loss, None) for loss in (*gone, *found))  # they come faster than they are counted
 
 
