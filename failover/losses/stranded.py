@@ -28,7 +28,8 @@ class StrandedRange:
     `open_from_offset`: where such a transaction begins, which may still be committed; None: there is none. Not
     `is_shown`: the leader has them, and not all replicas in sync, or fewer than min.insync.replicas: what they are
     nobody is shown, though who wrote them with acks=1 was told that they are kept. `may_be_brought`: of such, they may
-    be what a link back is writing, which the target has; then nobody can say that anything is stranded.
+    all be what a link back is writing, which the target has; then nobody can say that anything is stranded. Of more
+    than it has still to bring there some are not.
     """
 
     topic: str
@@ -78,9 +79,9 @@ async def stranded_ranges(
     wanted = _selected(link, topics)
     ends = await log_ends(source, wanted, UNSHOWN_WAIT_S)
     unshown_there = {at: end for at, end in ends.items() if isinstance(end, LogEnd) and end.has_unshown}
-    counter, brought = None, frozenset(unshown_there)
+    counter, brought = None, None
     if unshown_there and (counter := await carried_counter(link, source, target)) is not None:
-        brought = await counter.may_be_brought(unshown_there.keys())
+        brought = await counter.on_their_way(unshown_there.keys())
         ends |= await _still_unshown(source, unshown_there)
     stable = await log_end_offsets(source, wanted, IsolationLevel.READ_COMMITTED)
     grown, unshown = [], []
@@ -92,7 +93,8 @@ async def stranded_ranges(
             grown.append(StrandedRange(*where, begins, end.shown, None))
         if end.appended is not None and end.appended > max(begins, end.shown) and not is_closed(where.topic):
             one = StrandedRange(*where, max(begins, end.shown), end.appended, None, is_shown=False)
-            unshown.append(replace(one, may_be_brought=where in brought))
+            may_be = brought is None or brought.may_be(where, one.end_offset - one.first_offset)
+            unshown.append(replace(one, may_be_brought=may_be))
     if grown and counter is None:
         counter = await carried_counter(link, source, target)
     counted = await _counted(counter, grown, stable, half_way(until_s)) if grown else []

@@ -11,7 +11,7 @@ from broker.wire.vocabulary import IsolationLevel, TopicPartition
 from mirror.link import Link
 from mirror.offsets.state import read_entries
 from mirror.origins import Verdict
-from mirror.worker.on_their_way import may_be_brought
+from mirror.worker.on_their_way import OnTheirWay, on_their_way
 from mirror.worker.origins import Passage
 
 
@@ -30,9 +30,9 @@ class CarriedCounter:
         await passage.look(target, (await read_entries(link, target)).left_to())
         return cls(passage, source, target)
 
-    async def may_be_brought(self, unshown: Collection[TopicPartition]) -> frozenset[TopicPartition]:
-        """Those of these, of which the leader has what nobody is shown, where it may come from the target."""
-        return await may_be_brought(self._passage, self._source, self._target, unshown)
+    async def on_their_way(self, unshown: Collection[TopicPartition]) -> OnTheirWay:
+        """Of these, of which the leader has what nobody is shown: where that may come from the target, and how much."""
+        return await on_their_way(self._passage, self._source, self._target, unshown)
 
     async def count(self, where: TopicPartition, start: int, end: int) -> int | None:
         """Committed records in [start, end) that the link would bring to its target; None where nobody can say from

@@ -36,7 +36,7 @@ from mirror.offsets.fenced_logs import FencedLog
 from mirror.offsets.promotions import is_later, promotion_of
 from mirror.offsets.state import LinkState, load_link_state, read_entries
 from mirror.origins import Verdict
-from mirror.worker.on_their_way import may_be_brought
+from mirror.worker.on_their_way import OnTheirWay, on_their_way
 from mirror.worker.origins import Passage
 from mirror.worker.parted import PartingKind, SourceParting, partings_by
 from mirror.worker.stranded_tail import StrandedTail
@@ -61,7 +61,7 @@ class TailReader:
         self._parted: dict[TopicPartition, SourceParting] = {}
         self._unshown: dict[TopicPartition, int] = {}
         """Where the source's log ends with what nobody is shown."""
-        self._in_doubt: frozenset[TopicPartition] = frozenset()
+        self._on_their_way = OnTheirWay({})
         self.may_be_brought: tuple[StrandedTail, ...] = ()
         """Of that: what may come from the target, by a link back, so that it is no tail."""
         self.untold_ends: tuple[TopicPartition, ...] = ()
@@ -149,7 +149,8 @@ class TailReader:
                 wrote = await self._target_wrote(where, unshown.mirrored_target_next)
                 is_known = active_from is not None
                 unshown = replace(unshown, target_wrote=wrote, is_end_known=is_known, is_shown=False)
-                (brought if where in self._in_doubt else found).append(unshown)
+                is_brought = self._on_their_way.may_be(where, end - span.end)
+                (brought if is_brought else found).append(unshown)
             done += span.end - span.start
             report(done, there)
         self.may_be_brought = tuple(brought)
@@ -165,12 +166,12 @@ class TailReader:
             if self.link.selects_topic(name) and name != self.link.canary_topic
             for partition in topic.partitions
         ]
-        spans, self._unshown, self._in_doubt = {}, {}, frozenset()
+        spans, self._unshown, self._on_their_way = {}, {}, OnTheirWay({})
         ends = await log_ends(self._source, wanted, _wait_s(until_s)) if self._is_promoted else {}
         untold = (at for at, end in ends.items() if not isinstance(end, ClientError) and end.appended is None)
         self.untold_ends = tuple(sorted(untold))
         if unshown := [at for at, end in ends.items() if not isinstance(end, ClientError) and end.has_unshown]:
-            self._in_doubt = await may_be_brought(self._passage, self._source, self._target, unshown)
+            self._on_their_way = await on_their_way(self._passage, self._source, self._target, unshown)
         for where, span in (await log_spans(self._source, wanted)).items():
             if not isinstance(span, LogSpan):
                 raise span

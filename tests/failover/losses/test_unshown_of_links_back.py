@@ -33,7 +33,7 @@ from mirror.offsets.state import load_link_state, read_entries
 from tests.failover.failback.stage import Lost, lost_and_back
 from tests.failover.freezing.test_left_source import roles_of
 from tests.failover.on_its_way import append, replicate
-from tests.failover.stage import PARTITIONS, RECORDS, Stage, mirrored, two_sites
+from tests.failover.stage import PARTITIONS, RECORDS, TOPIC, Stage, mirrored, two_sites
 from tests.mirror.harness import eventually, running, some_records, wait_for_records, write
 
 FIRST = PARTITIONS[0]
@@ -131,10 +131,45 @@ async def test_behind_a_link_back_that_has_brought_all_it_is_somebody_elses(tmp_
         ranges = await stranded_ranges(lost.there, stage.source, stage.target, seen)
         assert ranges == (StrandedRange(*FIRST, end, end + 1, None, is_shown=False),)
 
+
+async def test_of_more_than_a_link_back_has_still_to_bring_some_is_somebody_elses(tmp_path: Path) -> None:
+    """What it cannot be bringing was said to be what it may bring, with exit code 0, until it had brought all: of so
+    many offsets one at the least is not its own.
+    """
+    async with _caught_up(tmp_path) as lost:
+        stage, end = lost.stage, await _shown(lost.stage)
+        await append(stage.brokers[0])
         await write(stage.target, FIRST, some_records(9_000, MORE))
         await _has(stage.source, end + 1 + MORE)
         found = await look_for_stranded(lost.there, stage.source, stage.target)
-        assert (found.tails, [one.first_offset for one in found.may_be_brought]) == ((), [end])
+        assert found.may_be_brought == ()
+        assert [(one.first_offset, one.end_offset, one.is_shown) for one in found.tails] == [
+            (end, end + 1 + MORE, False)
+        ]
+        seen = await stage.sites.look()
+        ranges = await stranded_ranges(lost.there, stage.source, stage.target, seen)
+        assert ranges == (StrandedRange(*FIRST, end, end + 1 + MORE, None, is_shown=False),)
+
+
+@pytest.mark.parametrize("selects", [(TOPIC,), ("trips",)])
+async def test_what_is_in_no_range_of_a_link_back_is_not_excused_by_what_that_has_to_bring_elsewhere(
+    tmp_path: Path, selects: tuple[str, ...]
+) -> None:
+    """It is behind in another partition, or carries another topic, and the record is none of these."""
+    async with lost_and_back(tmp_path, 1, (0, 0), (0, 0)) as lost:
+        stage = lost.stage
+        async with running(lost.back):
+            pass
+        await write(stage.target, PARTITIONS[1] if TOPIC in selects else FIRST, some_records(9_000, MORE))
+        there = replace(lost.there, reverse_links=(replace(lost.back, topics=selects),))
+        _hang_followers(stage)
+        await append(stage.brokers[0])
+        found = await look_for_stranded(there, stage.source, stage.target)
+        seen = await stage.sites.look()
+        ranges = await stranded_ranges(there, stage.source, stage.target, seen)
+        replicate(_leader(stage))
+    assert ([one.where for one in found.tails], found.may_be_brought) == ([FIRST], ())
+    assert [(one.is_shown, one.may_be_brought) for one in ranges] == [(False, False)]
 
 
 @pytest.mark.parametrize("is_by_role", [True, False])
