@@ -81,8 +81,8 @@ def list_command(context: AppContext, link_name: str | None, timeout_ms: int, ou
 
     Transactions' markers, aborted records and what came from the target do not count. Of a link that is not promoted it
     has what was left before: what else its source has is lag. Exit code 4 where it is not known
-    whether there are more, as the logs could not be compared, and where the target lacks records of its own that the
-    source has from it, and no link brings.
+    whether there are more: the logs could not be compared, or nobody is shown what a leader has, or told whether it has
+    any; and where the target lacks records of its own that the source has from it, and no link brings.
     """
     link = context.link(link_name)
     found = with_lacks(link, look(link, timeout_ms / 1000))
@@ -100,8 +100,13 @@ def list_command(context: AppContext, link_name: str | None, timeout_ms: int, ou
         for line in (*parting_lines(found), *cut_lines(found), *unshown_lines(found)):
             click.echo(filled(line))
         tell_next(steps)
-    if found.not_compared or found.target_lacks:
-        raise SystemExit(ExitCode.FINDINGS)
+    raise SystemExit(exit_code_of(found))
+
+
+def exit_code_of(found: Stranded) -> ExitCode:
+    """Of a list: that there are some is what was asked for, and no finding."""
+    is_more_unknown = found.not_compared or found.untold_ends or unshown_starts(found.undecided)
+    return ExitCode.FINDINGS if is_more_unknown or found.target_lacks else ExitCode.DONE
 
 
 @stranded_group.command("export")

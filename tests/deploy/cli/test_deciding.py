@@ -9,6 +9,8 @@ import pytest
 
 from broker.client.site import Site
 from deploy.cli.deciding import steps_behind_resume, steps_to_decide
+from deploy.cli.stranded import exit_code_of
+from deploy.cli.terminal import ExitCode
 from failover.failback.stranding import Stranded
 from mirror.api import StrandedTail
 from mirror.link import Link
@@ -128,3 +130,12 @@ def test_a_link_that_runs_again_leads_to_both_links_right_and_applications_at_on
     assert behind(True, BACK, back=LinkCondition.PAUSED)[0] == "link resume --link back"
     assert behind(False, BACK) == [see, "switchover --link there"], "clients are at its source"
     assert behind(None, BACK) == [], "it was paused, say"
+
+
+def test_a_list_that_cannot_say_whether_there_is_more_is_no_done() -> None:
+    """What nobody is shown was listed with exit code 0, though what it is, and whether it stays, is not known."""
+    unshown = replace(TAIL, first_offset=9, records=None, is_shown=False)
+    assert exit_code_of(SPLIT) is ExitCode.DONE, "all of it is counted"
+    assert exit_code_of(replace(SPLIT, tails=(*SPLIT.tails, unshown))) is ExitCode.FINDINGS
+    assert exit_code_of(replace(SPLIT, untold_ends=(TAIL.where,))) is ExitCode.FINDINGS
+    assert exit_code_of(replace(SPLIT, may_be_brought=(unshown,))) is ExitCode.DONE, "as a move: nobody alone has it"
