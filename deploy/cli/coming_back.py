@@ -9,9 +9,10 @@ from typing import Any
 from broker.base.documents import to_document
 from broker.client.cluster import Cluster
 from deploy.cli.both_sites import with_both_sites
-from deploy.cli.failback_words import steps_at_end, tell_end
+from deploy.cli.failback_end import go_on, tell_end
+from deploy.cli.failback_words import steps_at_end
 from deploy.cli.moving import now_ms
-from deploy.cli.next_steps import closed_at_both, closed_for_third
+from deploy.cli.next_steps import closed_at_both, closed_for_third, hook_by_hand
 from deploy.cli.stranded import no_answer
 from deploy.cli.terminal import AppContext, CommandRefused, ExitCode, run_async
 from deploy.cli.waits import tell_watch, told_calls
@@ -26,6 +27,7 @@ from failover.observing.sites import Sites
 from failover.planning.intent import Intent
 from failover.planning.links import this_process
 from failover.planning.staying import NONE_AWAY, Away
+from failover.running.result import only_hook_failed
 from mirror.api import Link
 
 
@@ -110,6 +112,10 @@ def told_end(app: AppContext, link: Link, plan: FailbackPlan, coming: Coming) ->
         paused, away = plan.stays_paused, coming.away
         steps = steps_at_end(link, stands, back, is_run=is_run, stays_paused=paused, away=away)
         result |= {"link_is_run": is_run, "stands_still": stands, "next": steps}
+    else:
+        result["next"] = (go_on(link),)
+    if only_hook_failed(result.get("switchover", {})):
+        result["next"] = (hook_by_hand(link.source.name), *result["next"])
     at_both = closed_at_both(result["closed_at_both"], link.source.name, link.target.name)
     for_third = closed_for_third(result["closed_for_third"], link.source.name)
     result["next"] = (*result["next"], *at_both, *for_third)

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import click
 
 from broker.client.site import Site
-from deploy.cli.failback_plan import NAMES_SHOWN, names_of, tell_left_at_target
+from deploy.cli.failback_plan import NAMES_SHOWN, names_of
 from deploy.cli.gate_words import reason_of
-from deploy.cli.lines import filled, with_command
+from deploy.cli.lines import filled
 from deploy.cli.links_to_add import name_back, table_back
 from deploy.cli.next_steps import NextStep, held_rights
 from deploy.cli.tables import counted
 from deploy.cli.terminal import AppContext, CommandRefused, ExitCode
 from failover.failback.plan import FailbackPlan, FailbackRefusal, StandsStill
-from failover.failback.stranding import RoleInTheWay, count_in, open_starts, unshown_starts
+from failover.failback.stranding import count_in, open_starts, unshown_starts
 from failover.journal.values import OperationLog
 from failover.observing.transaction_ends import how_they_end, told_starts
 from failover.observing.unshown import FEWER_IN_SYNC, TO_BE_SHOWN, told_unshown
@@ -71,56 +70,15 @@ _HINTS = {
     FailbackRefusal.NOTHING_TO_BRING: "make at {target} what is to be carried (farshore topic create --site {target}), "
     "or have {source} go on without it: `farshore site role`, then farshore link resume --link {link}",
     FailbackRefusal.OFFSETS_IN_DOUBT: _STANDS_STILL,
-    FailbackRefusal.GROUP_NOT_MOVABLE: _STANDS_STILL,
+    FailbackRefusal.GROUP_NOT_MOVABLE: "`farshore group describe --link {back} --group GROUP` says of each what of it "
+    "is not known, and why. Does its offset mean no record of {target}: set it to one that does, or delete the group "
+    "there; then type the same again",
     FailbackRefusal.GROUPS_IN_USE: "stop what is in these groups, then type the same again; `farshore group describe` "
     "with --site {target}, and with --site {source}, shows their members",
     FailbackRefusal.ACTIVE_ELSEWHERE: "`farshore site role`; move from there first, as `farshore switchover --from "
     "{elsewhere} --to {target}` does, where a link goes that way",
     FailbackRefusal.OPERATION_UNDER_WAY: "`farshore operation show {under_way}`",
 }
-_ROLES = {
-    RoleInTheWay.SOURCE_CLOSED: (
-        "{source} refuses writes to topics of it",
-        "`farshore site role`; if {source} is to be the active site: farshore site thaw --site {source}",
-    ),
-    RoleInTheWay.BOTH_OPEN: (
-        "{target} takes writes, too",
-        "`farshore site role`; have one of them active: farshore site standby --site {target}",
-    ),
-}
-
-
-def tell_end(link: Link, plan: FailbackPlan, result: Mapping[str, Any]) -> int:
-    """What is left to be seen to -> the exit code."""
-    code: int = result["switchover_exit_code"]
-    if (moved := result.get("switchover")) and (operation_id := moved.get("operation_id")):
-        show_it = f"farshore operation show {operation_id}"
-        click.echo(with_command(f"moved along {plan.link_back} by one operation", show_it), err=True)
-    tell_left_at_target(plan)
-    again = f"farshore failback --link {link.name}"
-    if code != ExitCode.DONE:
-        what = "has a finding" if code == ExitCode.FINDINGS else "was not verified"
-        click.echo(filled(f"link {link.name} stays promoted: the switchover along {plan.link_back} {what}"), err=True)
-        look = "stranded list --link " + plan.link_back if code == ExitCode.FINDINGS else "operation list"
-        click.echo(filled(f"hint: farshore {look}; when that is seen to, {again} goes on"), err=True)
-        return code
-    if result["stranded_since"]:
-        text = f"came to {link.source.name} meanwhile: link {link.name} stays promoted"
-        click.echo(filled(f"{told_tails(result['stranded_since'])} {text}"), err=True)
-        click.echo(filled(f"hint: {again} saves that, and lets the link run"), err=True)
-        code = ExitCode.FINDINGS
-    if role := result["role_in_the_way"]:
-        named = {"source": link.source.name, "target": link.target.name}
-        what, hint = (text.format(**named) for text in _ROLES[role])
-        click.echo(filled(f"{what}: link {link.name} stays promoted"), err=True)
-        click.echo(filled(f"hint: {hint}; then {again}"), err=True)
-        code = ExitCode.FINDINGS
-    if tails := result["stranded_at_target"]:
-        text = f"{link.target.name} alone has {told_tails(tails)}: it came behind the fence of {plan.link_back}"
-        click.echo(filled(text), err=True)
-        click.echo(filled(f"hint: farshore stranded list --link {plan.link_back}"), err=True)
-        code = ExitCode.FINDINGS
-    return code
 
 
 def told_tails(tails: Sequence[StrandedTail]) -> str:

@@ -283,11 +283,12 @@ async def _look(app: AppContext, intent: Intent, sites: Sequence[Sites], *, coun
     """`counting`: the records of a loss are counted; who goes on counts them when it is known how it ended, but where
     offsets would say too much.
     """
+    hooks = app.hooks().of_step() if sites[0].within else app.hooks()
     if not intent.is_site:
-        move = await plan_or_refuse(intent, sites[0], app.hooks())
+        move = await plan_or_refuse(intent, sites[0], hooks)
         found = [await counted(move, always=counting)]
         return LookedAtLink(found, found, intent)
-    moves, failed = await plan_links(intent, sites, app.hooks())
+    moves, failed = await plan_links(intent, sites, hooks)
     moves = await side_by_side(counted(move, always=counting) for move in moves)
     plan = plan_site(intent, moves, failed, app.links(), await source_names(sites[0].source))
     going = [move for move in moves if move.sites.link.name in plan.moving]

@@ -159,7 +159,7 @@ def _starting(result: OperationResult, link: Link, staying: Sequence[str], *, is
         yield NextStep(closing_open_topics(result), f"farshore site standby --site {here} {named}")
     yield from (NextStep(what, f"farshore stranded list --link {link.name}") for what in until_counted(result))
     if result.hook_error:
-        yield NextStep(f"do by hand what the after_hook was to do, or run it again: {there} is there for its clients")
+        yield hook_by_hand(there)
     if result.source_readers:
         yield NextStep(f"stop what reads at {here}")
     if result.late_commits:
@@ -174,6 +174,11 @@ def _starting(result: OperationResult, link: Link, staying: Sequence[str], *, is
     yield from _groups_behind(result, link)
     yield from closed_at_both(result.closed_at_both, there, here)
     yield from closed_for_third(result.closed_for_third, there)
+
+
+def hook_by_hand(there: str) -> NextStep:
+    """Behind an after_hook that failed; `there`: where the clients went."""
+    return NextStep(f"do by hand what the after_hook was to do, or run it again: {there} is there for its clients")
 
 
 def closed_at_both(topics: Sequence[str], target: str, source: str) -> Iterable[NextStep]:

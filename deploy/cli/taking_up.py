@@ -45,7 +45,8 @@ async def take_up(context: AppContext, log: OperationLog, within_id: str = "") -
         sites = [replace(one, within=of_failback) for one in await enter_again(stack, context, log)]
         with drain_bars() as tell_drain:
             sites = [replace(one, tell_drain=tell_drain) for one in sites]
-            results = await resume(log, sites, context.hooks(), this_process(), tell_groups_stand)
+            hooks = context.hooks().of_step() if of_failback else context.hooks()
+            results = await resume(log, sites, hooks, this_process(), tell_groups_stand)
         return _ended(log, await _given_up(sites[0].target, log), results)
 
 

@@ -17,13 +17,14 @@ from deploy.cli.moving import LinkMoved, Step, link_moved, move_link, now_ms
 from deploy.cli.stranded import no_answer
 from deploy.cli.taking_up import take_up
 from deploy.cli.terminal import AppContext, CommandRefused, ExitCode, exit_code_of, progress
-from failover.errors import BackTailUndecided, OperationTakenUp
+from failover.errors import BackTailUndecided, HookFailed, OperationTakenUp
 from failover.failback.foreseen import SkipsLost
 from failover.failback.looking import groups_to_come
 from failover.failback.operation import Beginning, come_back, open_switchover
 from failover.failback.plan import FailbackPlan
 from failover.failback.stranding import Report
 from failover.failback.way_back import CameBack, Hands, SwitchoverEnd, WayBack
+from failover.freezing.hooks import hook_environment, run_hook
 from failover.journal.log import OperationJournal, load_operations
 from failover.journal.standing import intent_of
 from failover.journal.values import OperationLog
@@ -31,6 +32,7 @@ from failover.observing.observe import observe
 from failover.observing.sites import Sites
 from failover.planning.intent import Intent
 from failover.planning.staying import Away, away_of
+from failover.running.result import only_hook_failed
 from failover.running.steps import Operation
 from mirror.api import STATUS_LIMITS, Link, Pulse, SourceParting, judge_heartbeat, read_entries
 from mirror.worker.parted import source_partings
@@ -97,6 +99,7 @@ class Coming:
                 self._patience_s,
                 _bar(bars, f"read at {link.source.name}"),
                 _left(_bar(bars, f"offsets brought to {link.source.name}")),
+                self._before,
             )
             self._way = WayBack(link, back, (source, target), self._plan, hands)
             try:
@@ -107,8 +110,19 @@ class Coming:
             except BackTailUndecided as error:
                 hint = hint_of_back(back.name, self._beginning.operation_id)
                 raise CommandRefused(str(error), hint, ExitCode.REFUSED) from error
+            except HookFailed as error:
+                if self._beginning.log is None or self.step:
+                    raise
+                text = f"{self.operation_id} cannot go on: the before_hook {error.problem}; nothing more was changed"
+                raise CommandRefused(text, error.hint, ExitCode.REFUSED) from error
             if (before := self._way.came_back.switched_over_before) is not None:
                 self._exit_code, self._switchover = ExitCode.FINDINGS, before
+
+    async def _before(self) -> None:
+        """Of the clients' move, which the failback is about. Raises HookFailed."""
+        if command := self._app.hooks().before:
+            told = hook_environment(self.operation_id, Operation.FAILBACK, self._back, self._back.name)
+            await run_hook("before_hook", command, told)
 
     async def _switch_over(self, bars: Progress, journal: OperationJournal) -> SwitchoverEnd:
         """As the same command of a person, consented to by this one's plan."""
@@ -122,6 +136,8 @@ class Coming:
         self._exit_code, self._switchover = moved.exit_code, moved.document
         if moved.refused is not None:
             raise moved.refused
+        if moved.exit_code is ExitCode.FINDINGS and only_hook_failed(moved.document):
+            return SwitchoverEnd.HOOK_FAILED
         return _ENDS.get(moved.exit_code, SwitchoverEnd.NOT_VERIFIED)
 
     def result(self) -> dict[str, Any]:

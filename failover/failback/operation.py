@@ -36,6 +36,7 @@ from failover.journal.values import Event, OperationLog
 from failover.observing.sites import Sites
 from failover.planning.declared import check_declared, declared
 from failover.planning.staying import NONE_AWAY, Away
+from failover.running.steps import OperationStep
 from failover.running.taking_up import begun_steps, still, until_unheard, who_begins
 from mirror.api import Link
 
@@ -198,13 +199,14 @@ async def _carry_out(
     said = {**beginning.detail, "declared": {link.name: declared(link) for link in (sites.link, back)}}
     async with journal.kept((Event.PLANNED, said) if log is None else taken_up):
         try:
+            await way.ask_before(journal, log)
             await refuse_moves_back(sites, back, beginning.operation_id)
             await way.check_as_seen()
             if log is not None and (found := await _switched_over(sites, beginning.operation_id)) is not None:
                 way.note_before(found)
             await way.go(journal)
         except BaseException as error:  # whatever it is, it goes on when it is told
-            is_begun = bool(way.step) or (log is not None and bool(begun_steps(log)))
+            is_begun = bool(way.step) or (log is not None and bool(begun_steps(log) - {OperationStep.BEFORE_HOOK}))
             await to_its_end(_end_early(journal, error, way.step, is_begun=is_begun))
             raise
 

@@ -37,6 +37,8 @@ from failover.journal.log import OperationJournal
 from failover.journal.values import Event, OperationLog
 from failover.limits import DRAIN_POLL_S, SET_TRIES_MAX
 from failover.observing.observe import observe
+from failover.running.result import only_hook_failed
+from failover.running.steps import OperationStep
 from mirror.api import Link, StrandedTail
 
 SET_BACK: Final = "groups_set_back"
@@ -47,6 +49,8 @@ class SwitchoverEnd(StrEnum):
     """How the switchover along the link back ended."""
 
     VERIFIED = "verified"
+    HOOK_FAILED = "hook_failed"
+    """Its after_hook, and that is all that is to be seen to: the clients may be told by hand, and the link may run."""
     FINDINGS = "findings"
     NOT_VERIFIED = "not_verified"
 
@@ -55,17 +59,22 @@ def tell_nobody(_done: int, _there: int) -> None:
     """Whoever waits for the end."""
 
 
+async def ask_nobody() -> None:
+    """Where no hook has a say."""
+
+
 @dataclass(frozen=True, slots=True)
 class Hands:
     """What the steps leave to who runs them. `switch_over` moves along the link back, as a step of the operation whose
-    journal it is given; it raises GateRefused where that is refused. `told_read`, `told_carried`: offsets, and of how
-    many.
+    journal it is given; it raises GateRefused where that is refused. `before` raises HookFailed where it says no.
+    `told_read`, `told_carried`: offsets, and of how many.
     """
 
     switch_over: Callable[[OperationJournal], Awaitable[SwitchoverEnd]]
     patience_s: float
     told_read: Report = tell_nobody
     told_carried: Report = tell_nobody
+    before: Callable[[], Awaitable[None]] = ask_nobody
 
 
 @dataclass(slots=True)
@@ -84,15 +93,16 @@ class CameBack:
     @property
     def is_stopped(self) -> bool:
         """Whether something is to be seen to before the link may run."""
-        return bool(
-            self.switchover is not SwitchoverEnd.VERIFIED or self.stranded_since or self.role_in_the_way is not None
-        )
+        is_done = self.switchover in (SwitchoverEnd.VERIFIED, SwitchoverEnd.HOOK_FAILED)
+        return bool(not is_done or self.stranded_since or self.role_in_the_way is not None)
 
     def end(self) -> dict[str, Any]:
         """As the journal has it."""
         return {
             "verified": self.switchover is not SwitchoverEnd.NOT_VERIFIED,
-            "has_findings": self.is_stopped or bool(self.stranded_at_target),
+            "has_findings": self.switchover is not SwitchoverEnd.VERIFIED
+            or self.is_stopped
+            or bool(self.stranded_at_target),
             "results": [],
         }
 
@@ -113,6 +123,17 @@ class WayBack:
         """The one that was begun last."""
         self.came_back = CameBack()
 
+    async def ask_before(self, journal: OperationJournal, log: OperationLog | None) -> None:
+        """The before_hook, ahead of the first step and once for all machines: where it says no, nothing was changed.
+        Raises HookFailed.
+        """
+        step = {"step": OperationStep.BEFORE_HOOK.value}
+        asked = () if log is None else [entry.detail for entry in log.entries if entry.event == Event.DONE]
+        if self._plan.steps and step not in asked:
+            await journal.record(Event.STARTED, step)
+            await self._hands.before()
+            await journal.record(Event.DONE, step)
+
     async def check_as_seen(self) -> None:
         """Raises WorldChanged where the plan was made from what is not so any more, and no step was taken by it."""
         if self._plan.steps and not self.step:
@@ -121,7 +142,8 @@ class WayBack:
     def note_before(self, switched_over: Mapping[str, Any]) -> None:
         """Of a failback that is taken up: it had ended its switchover with findings, and ends with them here."""
         if FailbackStep.SWITCH_OVER not in self._plan.steps:
-            self.came_back.switchover = SwitchoverEnd.FINDINGS
+            is_hook = only_hook_failed(switched_over)
+            self.came_back.switchover = SwitchoverEnd.HOOK_FAILED if is_hook else SwitchoverEnd.FINDINGS
             self.came_back.switched_over_before = switched_over
 
     async def go(self, journal: OperationJournal) -> None:

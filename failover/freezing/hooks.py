@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 from asyncio.subprocess import PIPE, STDOUT
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from broker.base.children import start_child, stop_group
 from broker.base.time_limits import timeout
 from failover.errors import HookFailed
 from failover.limits import HOOK_END_S, HOOK_OUTPUT_CHARACTERS, HOOK_S
+from failover.running.steps import Operation
+from mirror.api import Link
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +26,27 @@ class Hooks:
     thaw: tuple[str, ...] = ()
     before: tuple[str, ...] = ()
     after: tuple[str, ...] = ()
+
+    def of_step(self) -> Hooks:
+        """Of a move that is a step of a failback, which has asked `before` when it began."""
+        return replace(self, before=())
+
+
+def hook_environment(operation_id: str, operation: Operation, ends: Link, links: str) -> dict[str, str]:
+    """What a hook is told. `ends`: a link of the move, whose source the clients leave for its target; `links`: the
+    names of all that go.
+    """
+    source, target = ends.source, ends.target
+    return {
+        "FARSHORE_OPERATION": operation_id,
+        "FARSHORE_VERB": operation.value,
+        "FARSHORE_LINK": links,
+        "FARSHORE_SOURCE": source.name,
+        "FARSHORE_SOURCE_BOOTSTRAP_SERVERS": source.bootstrap_servers,
+        "FARSHORE_TARGET": target.name,
+        "FARSHORE_TARGET_BOOTSTRAP_SERVERS": target.bootstrap_servers,
+        "FARSHORE_VERIFIED": "",
+    }
 
 
 async def run_hook(name: str, command: tuple[str, ...], told: Mapping[str, str]) -> None:

@@ -29,7 +29,7 @@ from failover.errors import (
 )
 from failover.freezing.choice import joined
 from failover.freezing.freeze import Freeze
-from failover.freezing.hooks import run_hook
+from failover.freezing.hooks import hook_environment, run_hook
 from failover.journal.log import OperationJournal
 from failover.journal.silence import cut_short_hint, silent_of, told_who_went_on
 from failover.journal.values import Event
@@ -364,17 +364,9 @@ class _Run:
             self._hook_error = f"the after_hook {error.problem}"
 
     async def _run_hook(self, name: str, command: tuple[str, ...]) -> None:
-        source, target = self._named.source, self._named.target
-        told = {
-            "FARSHORE_OPERATION": self._journal.operation_id,
-            "FARSHORE_VERB": self._operation.value,
-            "FARSHORE_LINK": ",".join(link.sites.link.name for link in self._live),
-            "FARSHORE_SOURCE": source.name,
-            "FARSHORE_SOURCE_BOOTSTRAP_SERVERS": source.bootstrap_servers,
-            "FARSHORE_TARGET": target.name,
-            "FARSHORE_TARGET_BOOTSTRAP_SERVERS": target.bootstrap_servers,
-            "FARSHORE_VERIFIED": "" if name == "before_hook" else str(self._is_verified).lower(),
-        }
+        links = ",".join(link.sites.link.name for link in self._live)
+        told = hook_environment(self._journal.operation_id, self._operation, self._named, links)
+        told |= {} if name == "before_hook" else {"FARSHORE_VERIFIED": str(self._is_verified).lower()}
         await run_hook(name, command, told)
 
     @property

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any, Final
 
 from broker.wire.site_role import SiteStanding
 from failover.losses.statements import LossTotal, PartitionLoss
@@ -20,6 +22,19 @@ from failover.running.read_on import ReadOn
 from failover.running.steps import Operation
 from failover.running.verification import VerificationDifference
 from mirror.api import SourceParting
+
+HOOK_ERROR: Final = "hook_error"
+FINDINGS: Final = (
+    *("stranded", "is_unwatched", "is_source_open", "late_commits", "source_readers", "closing_addresses"),
+    *("open_topics", "left_partitions", "unanswered_groups", "is_loss_unconsented", "unplanned_skips"),
+    *("unplanned_read_again", HOOK_ERROR),
+)
+"""The fields that make a result one with findings."""
+
+
+def only_hook_failed(document: Mapping[str, Any]) -> bool:
+    """Of a result as a journal has it: whether the after_hook is all that is to be seen to."""
+    return [name for name in FINDINGS if document.get(name)] == [HOOK_ERROR]
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,11 +142,4 @@ class OperationResult:
 
     @property
     def has_findings(self) -> bool:
-        return any(
-            (
-                *(self.stranded, self.is_unwatched, self.is_source_open, self.late_commits, self.source_readers),
-                *(self.closing_addresses, self.open_topics),
-                *(self.left_partitions, self.unanswered_groups),
-                *(self.is_loss_unconsented, self.unplanned_skips, self.unplanned_read_again, self.hook_error),
-            )
-        )
+        return any(getattr(self, name) for name in FINDINGS)

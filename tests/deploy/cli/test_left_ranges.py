@@ -10,7 +10,7 @@ import pytest
 
 from broker.client.cluster import Cluster
 from broker.client.site import Site
-from deploy.cli.failback_words import tell_end
+from deploy.cli.failback_end import tell_end
 from deploy.cli.failover_tables import show_plan, show_result, summary
 from deploy.cli.terminal import ExitCode
 from failover.failback.plan import BackLink, plan_failback
