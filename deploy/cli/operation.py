@@ -206,12 +206,17 @@ def abort_command(context: AppContext, operation_id: str, dry_run: bool, yes: bo
             title = f"an abort of {operation_id} would find" if dry_run else f"{operation_id} is aborted"
             emit(list(findings), output, columns=FINDING_COLUMNS, title=title)
             stays = [finding for finding in findings if finding.stays]
-            named = ", ".join(f"{finding.kind.replace('_', ' ')} {finding.subject}" for finding in stays)
+            named = ", ".join(_left(finding) for finding in stays)
             left, none = ("would be left", "would stay") if dry_run else ("left", "stays")
             click.echo(filled(f"{left} as it is: {named}" if stays else f"nothing {none} changed"), err=True)
             return ExitCode.FINDINGS if stays else ExitCode.DONE
 
     raise SystemExit(run_async(main()))
+
+
+def _left(finding: AbortFinding) -> str:
+    why = f" ({finding.why})" if finding.why else ""
+    return f"{finding.kind.replace('_', ' ')} {finding.subject}{why}"
 
 
 def _link_back(context: AppContext, log: OperationLog) -> Link | None:

@@ -16,7 +16,7 @@ from broker.base.errors import FarshoreError
 from broker.client.errors import ClientError
 from broker.client.site_role import site_standing
 from broker.client.topics import list_topics
-from failover.errors import JournalUnanswered, NotAborted, SwitchoverOpen
+from failover.errors import FreezeNotAllowed, JournalUnanswered, NotAborted, SwitchoverOpen
 from failover.failback.operation import link_back_of
 from failover.failback.plan import FailbackStep
 from failover.freezing.denials import topic_options
@@ -24,7 +24,7 @@ from failover.journal.log import OperationJournal, claim, load_operations
 from failover.journal.standing import OPEN_STATES, intent_of, standing_of, within
 from failover.journal.values import Event, OperationLog
 from failover.observing.sites import Sites
-from failover.running.aborting import AbortFinding, AbortKind, is_denied
+from failover.running.aborting import AbortFinding, AbortKind, is_denied, unseen_denials
 from failover.running.taking_up import begun_steps, still, until_unheard
 from mirror.api import Link, LinkRun, MirrorError, RunState, fence_groups, read_entries, refuse_promotion
 
@@ -130,9 +130,15 @@ async def _switchovers(log: OperationLog, sites: Sites, back: str) -> Sequence[A
 async def _frozen(sites: Sites) -> Sequence[AbortFinding]:
     """The site that the switchover leaves, where it refuses writes: with the other one gone none takes them."""
     standing, link, name = await site_standing(sites.target), sites.link, sites.link.target.name
-    denied, open_topics = await is_denied(sites.target, [link])
     names = [*filter(link.selects_topic, await list_topics(sites.target)), *link.named_topics]
     by = () if standing is None else standing.refusing(names)
+    try:
+        denied, open_topics = await is_denied(sites.target, [link])
+    except FreezeNotAllowed as error:
+        if not by:
+            look_first = f"farshore site role --site {name}"
+            return [replace(_stays(AbortKind.SOURCE_UNKNOWN, name, look_first), why=unseen_denials(error))]
+        denied, open_topics = False, ()
     if denied is False and not by:
         return []
     by = link.topics if denied is not False else by

@@ -22,6 +22,10 @@ BY_HOOK: Final = "in a move a freeze_hook can do it otherwise (docs/configuratio
 TOPICS_SHOWN: Final = 10
 
 
+class NoAuthorizer(FreezeNotAllowed):
+    """No ACL does anything at a site, and none of a freeze is there."""
+
+
 class FirstAcl(FreezeNotAllowed):
     """No ACL is about topics that everybody may use by that: the freeze's would take every right on them from all."""
 
@@ -103,14 +107,14 @@ async def may_make_acls(cluster: Cluster) -> frozenset[AclOperation]:
 
 
 async def look(cluster: Cluster, behind: Collection[WriteDenial] = ()) -> Denials:
-    """`behind`: as those brokers say that go by these, and so by all that was made before. Raises FreezeNotAllowed,
-    ClientError.
+    """`behind`: as those brokers say that go by these, and so by all that was made before. Raises FreezeNotAllowed
+    (NoAuthorizer where there are no ACLs), ClientError.
     """
     try:
         return read_denials(await known_denials(cluster, behind))
     except KafkaError as error:
         if error.code is ErrorCode.SECURITY_DISABLED:
-            raise FreezeNotAllowed(
+            raise NoAuthorizer(
                 f"{cluster.site.name} has no authorizer, so that no ACL keeps anybody from writing there",
                 hint=f"take freeze_principals out of [sites.{cluster.site.name}]; {BY_HOOK}",
             ) from error

@@ -25,7 +25,7 @@ from failover.errors import (
     PromotedMeanwhile,
     StillFrozen,
 )
-from failover.freezing.acl_rights import look, shown_and_hidden
+from failover.freezing.acl_rights import NoAuthorizer, look, shown_and_hidden
 from failover.freezing.choice import read_roles
 from failover.freezing.denials import topic_options
 from failover.freezing.freeze import Freeze, refuse_late_changes
@@ -61,7 +61,7 @@ class AbortKind(StrEnum):
     SOURCE_TAKES_WRITES = "source_takes_writes"
     """Behind the fence: what comes is carried nowhere."""
     SOURCE_UNKNOWN = "source_unknown"
-    """Whether it still refuses writes is not known: it does not answer, or only the hooks know."""
+    """Whether it still refuses writes is not known: it does not answer or show its ACLs, or only the hooks know."""
     DENIALS_MAY_COME = "denials_may_come"
     """ACLs of the freeze may have been asked for that nobody was told of: if one comes yet, it denies writes."""
     TAIL_LEFT = "tail_left"
@@ -149,7 +149,12 @@ async def _role_finding(log: OperationLog, each: Sequence[Sites], *, is_behind: 
     except ClientError as error:
         return replace(_stays(AbortKind.SOURCE_UNKNOWN, name, look_first), why=str(error))
     if is_behind:
-        is_closed, open_topics = await is_denied(sites.source, links, known)
+        try:
+            is_closed, open_topics = await is_denied(sites.source, links, known)
+        except (ClientError, FreezeNotAllowed) as error:
+            if not by:
+                return replace(_stays(AbortKind.SOURCE_UNKNOWN, name, look_first), why=unseen_denials(error))
+            is_closed, open_topics = False, ()  # its role refuses them, whatever its ACLs do
         if is_closed:
             return _stays(AbortKind.SOURCE_REFUSES_WRITES, name, thaw)
         if is_closed is None:
@@ -196,17 +201,31 @@ async def _may_be_elsewhere(each: Sequence[Sites]) -> bool:
 async def is_denied(
     source: Cluster, links: Sequence[Link], mirrored: Collection[str] = ()
 ) -> tuple[bool | None, tuple[str, ...]]:
-    """Whether ACLs of a freeze keep clients from writing to what the links carry, as far as the site tells; None: in
-    part, and then which topics take writes, or may, as the site hides them: of those that were `mirrored`, and those
-    that a link names one by one, it says so.
+    """Whether ACLs of a freeze keep clients from writing to what the links carry; None: in part, and then which topics
+    take writes, or may, as the site hides them: of those that were `mirrored`, and those that a link names one by one,
+    it says so. Raises FreezeNotAllowed where the ACLs of a site that is frozen by them are not shown, ClientError.
     """
-    with suppress(ClientError, FreezeNotAllowed):
-        found, principals = await look(source), source.site.freeze_principals
-        asked = {*mirrored}.union(*(link.named_topics for link in links))
-        shown, hidden = await shown_and_hidden(source, asked)
-        carried = [*(name for name in shown if any(link.selects_topic(name) for link in links)), *hidden]
-        return found.closes(carried, principals), found.open_of(carried, principals)
-    return False, ()
+    principals = source.site.freeze_principals
+    try:
+        found = await look(source)
+    except NoAuthorizer:
+        return False, ()
+    except FreezeNotAllowed:
+        if principals:
+            raise
+        return False, ()
+    asked = {*mirrored}.union(*(link.named_topics for link in links))
+    shown, hidden = await shown_and_hidden(source, asked)
+    carried = [*(name for name in shown if any(link.selects_topic(name) for link in links)), *hidden]
+    return found.closes(carried, principals), found.open_of(carried, principals)
+
+
+def unseen_denials(error: FarshoreError) -> str:
+    """What is not known where `is_denied` raised this, and what shows it. Pure."""
+    told = f"{error}, so that whether ACLs of the freeze still deny writes there is not known"
+    if isinstance(error, FreezeNotAllowed):
+        told += "; give it Describe on the cluster (`kafka-acls --add --cluster --operation Describe`), and look again"
+    return told
 
 
 def _stays(kind: AbortKind, subject: str, command: str) -> AbortFinding:

@@ -9,6 +9,7 @@ import pytest
 
 from broker.client.site_role import set_site_role, site_standing
 from broker.wire.site_role import SiteRole
+from broker.wire.vocabulary import EVERYBODY
 from deploy.cli.site_roles import changed
 from failover.errors import GateRefused, NotAborted, OperationEnded, SwitchoverOpen
 from failover.failback.aborting import abort_failback, plan_failback_abort
@@ -19,6 +20,7 @@ from failover.journal.values import Event
 from failover.running.aborting import AbortKind, abort, plan_abort
 from mirror.api import read_entries
 from mirror.offsets.operations import pause_link
+from tests.failover.acl_site import OWN, Authorizer, authorized
 from tests.failover.failback.returning import (
     ID,
     INNER,
@@ -154,6 +156,23 @@ async def test_where_the_source_is_gone_behind_the_hand_over_the_command_that_is
             await changed(lost.there.target, SiteRole.ACTIVE, "", dry_run=False, yes=True, links=[silent])
         row = await changed(lost.there.target, SiteRole.ACTIVE, "", dry_run=False, yes=True, topics=["flights"])
         assert (row.role, row.topics) == (SiteRole.STANDBY, ("hotels",))
+
+
+async def test_where_the_source_is_gone_and_the_acls_of_the_other_site_are_not_shown_that_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing was said of it, as if no site were closed."""
+    async with ready(tmp_path, monkeypatch) as lost:
+        await die_in_step(lost, tmp_path, monkeypatch, "move_groups")
+        target = replace(lost.there.target, freeze_principals=(EVERYBODY,))
+        unseen = Authorizer(operations={OWN: frozenset()})
+        with authorized(monkeypatch, {lost.stage.brokers[1]: unseen}):
+            async with machine(HEIR, replace(lost.there, target=target)) as (sites,):
+                planned = await plan_failback_abort(await log_of(lost), replace(sites, source=None), lost.back)
+        told = planned[-1]
+        assert (told.kind, told.subject) == (AbortKind.SOURCE_UNKNOWN, "west")
+        assert told.command == "farshore site role --site west"
+        assert "may not see ACLs at west" in told.why
 
 
 async def test_where_the_source_is_gone_and_the_other_site_takes_writes_that_is_not_listed(

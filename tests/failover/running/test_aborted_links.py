@@ -11,12 +11,14 @@ from broker.client.cluster import Cluster
 from broker.client.site import Site
 from broker.client.site_role import set_site_role, site_standing
 from broker.wire.site_role import SiteRole
+from broker.wire.vocabulary import CLUSTER_OPERATIONS, AclOperation
 from failover.freezing.hooks import Hooks
-from failover.running.aborting import AbortKind, abort, plan_abort
+from failover.running.aborting import AbortKind, abort, is_denied, plan_abort
 from mirror.api import promote_link
 from mirror.link import Link
 from mirror.offsets.operations import pause_link
 from tests.broker.running import running_server
+from tests.failover.acl_site import OWN
 from tests.failover.freezing.test_acl_freeze import BEFORE, die_at, locked
 from tests.failover.freezing.test_acl_freeze import ID as BY_ACLS
 from tests.failover.machines import HEIR, machine, quick
@@ -139,6 +141,35 @@ async def test_aborted_behind_the_fence_a_source_that_is_closed_in_part_is_told_
         (told,) = [one for one in found if one.subject == "east"]
         assert (told.kind, told.command) == (AbortKind.SOURCE_UNKNOWN, "farshore site role --site east")
         assert told.open_topics == ("trips",)
+
+
+async def test_aborted_behind_the_fence_by_who_may_not_see_acls_the_source_is_not_told_as_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """ACLs that nobody could look at counted as taken back."""
+    async with locked(tmp_path, monkeypatch) as site:
+        await die_at(site.stage, monkeypatch, "move_groups", 1, answered=True)
+        site.east.operations = {OWN: CLUSTER_OPERATIONS - {AclOperation.DESCRIBE}}
+        async with machine(HEIR, site.stage.link) as sites:
+            log = await site.stage.log(BY_ACLS)
+            planned = await plan_abort(log, sites)
+            found = await abort(log, sites, planned, Hooks(), "an heir")
+        assert found == planned
+        told = next(one for one in found if one.subject == "east")
+        assert (told.kind, told.command) == (AbortKind.SOURCE_UNKNOWN, "farshore site role --site east")
+        assert "farshore, as which nobody logs in (User:ANONYMOUS) may not see ACLs at east" in told.why
+        assert "whether ACLs of the freeze still deny writes there is not known" in told.why
+        assert "kafka-acls --add --cluster --operation Describe" in told.why
+
+
+async def test_a_source_that_is_not_frozen_by_acls_is_told_without_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with locked(tmp_path, monkeypatch) as site:
+        site.east.operations = {OWN: CLUSTER_OPERATIONS - {AclOperation.DESCRIBE}}
+        hooked = replace(site.stage.link, source=replace(site.stage.link.source, freeze_principals=()))
+        async with Cluster(hooked.source, client_id=HEIR) as source:
+            assert await is_denied(source, [hooked]) == (False, ())
 
 
 async def test_a_source_that_is_closed_to_other_topics_alone_is_told_to_take_writes(
