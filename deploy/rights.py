@@ -66,9 +66,10 @@ _LEFT_BEFORE: Final = (
 _AUDIT: Final = (
     _source(Thing.TOPICS, READ, DESCRIBE_CONFIGS),
     _source(Thing.GROUPS, DESCRIBE),
-    _source(Thing.PRODUCERS, READ),
+    _source(Thing.PRODUCERS, READ, DESCRIBE_CONFIGS),
+    _source(Thing.STATES_BACK, READ),
     _target(Thing.TOPICS, READ, DESCRIBE_CONFIGS),
-    _target(Thing.CANARY, DESCRIBE),
+    _target(Thing.CANARY, READ),
     _target(Thing.GROUPS, DESCRIBE),
     _target(Thing.STATE, READ),
     _target(Thing.PRODUCERS, READ),
@@ -125,12 +126,14 @@ _BY_COMMAND: Final[Mapping[str, tuple[Need, ...]]] = {
         _source(Thing.TOPICS, READ, DESCRIBE_CONFIGS),
         _source(Thing.CANARY, READ, DESCRIBE_CONFIGS),
         _source(Thing.GROUPS, DESCRIBE),
-        _source(Thing.PRODUCERS, READ),
+        _source(Thing.PRODUCERS, READ, DESCRIBE_CONFIGS),
+        _source(Thing.STATES_BACK, READ),
         _target(Thing.TOPICS, CREATE, READ, WRITE, ALTER, ALTER_CONFIGS),
         _target(Thing.CANARY, CREATE, READ, WRITE, DESCRIBE_CONFIGS),
         _target(Thing.GROUPS, READ),
         _target(Thing.STATE, CREATE, READ, WRITE, DESCRIBE_CONFIGS),
         _target(Thing.ENDS, CREATE, WRITE),
+        _target(Thing.ENDS_TO_COME_BACK, READ),  # what it kept before of what the link back may have brought
         _target(Thing.PRODUCERS, CREATE, READ, WRITE, DESCRIBE_CONFIGS),
         _target(Thing.OFFSETS, DESCRIBE),
         _target(Thing.FENCES, WRITE),
@@ -184,16 +187,7 @@ _BY_COMMAND: Final[Mapping[str, tuple[Need, ...]]] = {
     ),
     "audit run": _AUDIT,
     "audit freeze": _AUDIT,
-    "audit repair": (
-        _source(Thing.TOPICS, READ, DESCRIBE_CONFIGS),
-        _source(Thing.PRODUCERS, READ),
-        _source(Thing.GROUPS, DESCRIBE),
-        _target(Thing.TOPICS, READ, DELETE, DESCRIBE_CONFIGS),
-        _target(Thing.CANARY, DESCRIBE),
-        _target(Thing.GROUPS, DESCRIBE),
-        _target(Thing.STATE, READ, WRITE),
-        _target(Thing.PRODUCERS, READ),
-    ),
+    "audit repair": (*_AUDIT, _target(Thing.TOPICS, DELETE), _target(Thing.STATE, WRITE)),
     "audit digest": (_source(Thing.TOPICS, READ), _target(Thing.TOPICS, READ)),
     "audit compare": (_source(Thing.TOPICS, READ), _target(Thing.TOPICS, READ)),
     "link pause": (*_LINK_STATE,),
@@ -254,8 +248,9 @@ _BY_COMMAND: Final[Mapping[str, tuple[Need, ...]]] = {
     "group list": tuple(
         Need(at, thing, (DESCRIBE,)) for at in (At.SOURCE, At.TARGET) for thing in (Thing.GROUPS, Thing.TOPICS)
     ),
-    "group describe": tuple(
-        Need(at, thing, (DESCRIBE,)) for at in (At.SOURCE, At.TARGET) for thing in (Thing.GROUPS, Thing.TOPICS)
+    "group describe": (
+        *(Need(at, thing, (DESCRIBE,)) for at in (At.SOURCE, At.TARGET) for thing in (Thing.GROUPS, Thing.TOPICS)),
+        _target(Thing.STATE, READ),
     ),
     "site role": tuple(Need(at, Thing.CLUSTER, (DESCRIBE_CONFIGS,)) for at in (At.SOURCE, At.TARGET)),
     "cluster describe": _BROKERS,
@@ -276,7 +271,11 @@ _BY_COMMAND: Final[Mapping[str, tuple[Need, ...]]] = {
     ),
     "site standby": tuple(Need(at, Thing.CLUSTER, (ALTER_CONFIGS,)) for at in (At.SOURCE, At.TARGET)),
     "site freeze": (_source(Thing.CLUSTER, ALTER_CONFIGS),),
-    "site thaw": (_source(Thing.CLUSTER, ALTER_CONFIGS), _target(Thing.STATE, READ)),
+    "site thaw": (
+        _source(Thing.CLUSTER, ALTER_CONFIGS),
+        _target(Thing.STATE, READ),
+        _target(Thing.CLUSTER, DESCRIBE_CONFIGS),  # whether it takes writes, before a standby site does
+    ),
 }
 
 

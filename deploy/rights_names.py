@@ -42,6 +42,7 @@ class Thing(enum.Enum):
     GROUPS = "the groups that it carries"
     STATE = "its offset map and gaps"
     ENDS = "where the source's logs were seen to end"
+    ENDS_TO_COME_BACK = "what is kept there of a link back"
     PRODUCERS = "the producers of mirrors"
     PRODUCERS_BACK = "the same, where a link goes back"
     OFFSETS = "the cluster's topic of group offsets"
@@ -109,6 +110,8 @@ def patterns_of(link: Link, at: At, thing: Thing) -> list[Pattern]:
             return exactly(topic, link.state_topic)
         case Thing.ENDS:
             return exactly(topic, link.ends_topic)
+        case Thing.ENDS_TO_COME_BACK:
+            return exactly(topic, link.ends_topic) if link.reverse_links else []
         case Thing.PRODUCERS:
             return exactly(topic, PRODUCERS_TOPIC)
         case Thing.PRODUCERS_BACK:

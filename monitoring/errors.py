@@ -4,6 +4,7 @@ MonitoringError
 ├── AuditError
 │   ├── SparkMissing          pyspark or Java is not installed
 │   ├── SparkFailed           Spark started, and a job of it failed
+│   ├── ReadRefused           a site did not let Spark read
 │   ├── SiteLost              a site stopped to answer while it was read
 │   ├── DigestsUnusable       a site's digests are missing, incomplete, or not of this run's plan
 │   ├── NothingToCompare      no partition of the link could be compared: never the same as "equal"
@@ -35,6 +36,10 @@ class SparkFailed(AuditError):
     """A Spark job failed, for example because a broker went away while it was read."""
 
     retriable = True
+
+
+class ReadRefused(AuditError):
+    """A right to read went while Spark read. Java does not say at which site."""
 
 
 class SiteLost(AuditError):

@@ -22,6 +22,7 @@ from mirror.link import Link
 from mirror.offsets.entries import Checkpoint, decode_entry, decode_key
 from mirror.offsets.returns import FROM_THE_START, Returning, ReturnsSeen
 from mirror.offsets.source_ends import load_observation
+from mirror.worker.events import Event, changed_only
 from mirror.worker.limits import PARTITIONS_AT_ONCE
 from mirror.worker.observing import WRITTEN_MAX_BYTES_PER_S, entries_batch
 from mirror.worker.session import Session
@@ -80,7 +81,7 @@ async def run_returns(session: Session) -> None:
     link, limits, clock = session.link, session.limits, session.target.clock
     backs = [BackPositions(back, session.source) for back in link.reverse_links]
     others = [*link.side_links, *link.round_links]
-    seen, is_begun = ReturnsSeen(link.state_partition), False
+    seen, is_begun, tell = ReturnsSeen(link.state_partition), False, changed_only(session.tell)
     while limits.observe_interval_ms and (backs or others):
         size_bytes = 0
         try:
@@ -91,8 +92,9 @@ async def run_returns(session: Session) -> None:
                 await back.read_on()
             await _see(session, backs, others, seen)
             size_bytes = await _write(link, session.target, seen)
-        except (ClientError, AddressInvalid):
+        except (ClientError, AddressInvalid) as error:
             seen.write_all()
+            tell(Event.ENDS_NOT_KEPT, link.ends_topic, str(error))
         pause_ms = max(limits.returns_interval_ms, 1_000 * size_bytes / WRITTEN_MAX_BYTES_PER_S)
         await clock.sleep(pause_ms / 1000)
 

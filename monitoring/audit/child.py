@@ -44,11 +44,12 @@ from monitoring.audit.protocol import (
     Progress,
     failed,
 )
+from monitoring.audit.refusals import named_refusal
 from monitoring.audit.report import as_html
 from monitoring.audit.session import SparkSettings, forget_what_is_done, require_connector, spark_session
 from monitoring.audit.store import is_newest, write_document, write_report, write_summary
 from monitoring.audit.tables import write_result, write_tables
-from monitoring.errors import AuditError
+from monitoring.errors import AuditError, ReadRefused
 
 
 def main() -> None:
@@ -67,10 +68,22 @@ def main() -> None:
                     spark = sessions.enter_context(spark_session(_settings(request)))
                     require_connector(spark)
                 _tell(events, carry_out(spark, request, report))
+            except ReadRefused as error:
+                _tell(events, failed(_named(request, error)))
+                return
             except (AuditError, OSError) as error:
                 _tell(events, failed(error))
                 return
             forget_what_is_done(spark)
+
+
+def _named(request: ChildRequest, error: ReadRefused) -> AuditError:
+    apart = request.apart
+    sides = tuple(Side) if apart is None or apart.side is None else (apart.side,)
+    try:
+        return asyncio.run(named_refusal(request.frozen, sides, error))
+    except AuditError as lost:
+        return lost
 
 
 def _settings(request: ChildRequest) -> SparkSettings:

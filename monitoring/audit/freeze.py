@@ -100,7 +100,7 @@ def _refused_to_look(link: Link, state: LinkState, known: Iterable[MissingRight]
     told = {right.name for right in known}
     unread = {link.target_topic(topic): error for (topic, _), error in state.unread.items()}
     answers = {name: error for name, error in unread.items() if name not in told}
-    return refused(link.target.name, AclOperation.DESCRIBE, AclResource.TOPIC, answers)
+    return refused(link.target.name, AclOperation.READ, AclResource.TOPIC, answers)
 
 
 def _frozen_site(site: Site, cluster_id: str | None) -> FrozenSite:

@@ -17,6 +17,7 @@ from pyspark.sql import functions as F
 from monitoring import limits
 from monitoring.audit import diff
 from monitoring.audit.compacted import compare_compacted, read_to_end
+from monitoring.audit.missing_rights import HINT_TO_GIVE
 from monitoring.audit.model import AuditVerdict, ComparablePartition, FrozenLink, Kind, NotCompared, Place, Side
 from monitoring.audit.outcome import AuditResult, PlotBar, RangeResult, RecordDifference
 from monitoring.audit.phases import Sites, compare_sites, open_ranges, suspects_of
@@ -25,10 +26,10 @@ from monitoring.audit.reasons import Reason
 from monitoring.audit.results import partition_results
 from monitoring.audit.rounds import LogStarts, Round, read_until_settled
 from monitoring.audit.sample import Chosen, Sample, choose, not_sampled, sampled
-from monitoring.audit.session import cause_of
+from monitoring.audit.session import cause_of, is_refusal
 from monitoring.audit.tables import Tables
 from monitoring.audit.unopened import digest_both
-from monitoring.errors import SparkFailed
+from monitoring.errors import ReadRefused, SparkFailed
 
 # Says which step begins: shown as progress by a command, collected by a test.
 Report = Callable[[str], None]
@@ -273,10 +274,18 @@ def _fingerprint(row: Any, side: Side) -> str:
 
 @contextmanager
 def spark_errors(frozen: FrozenLink) -> Iterator[None]:
-    """Java's stack traces become one line with the cause; the log file keeps the rest."""
+    """Java's stack traces become one line with the cause; the log file keeps the rest. Raises ReadRefused, and
+    SparkFailed for all else.
+    """
     try:
         yield
     except (PySparkException, Py4JError) as error:
+        if is_refusal(str(error)):
+            raise ReadRefused(
+                f"Spark may not read topics of link {frozen.link} (TOPIC_AUTHORIZATION_FAILED): a right went while it "
+                f"read, at {frozen.source.name} or {frozen.target.name}, and now farshore may read there",
+                f"run the audit again; if it comes again: {HINT_TO_GIVE}",
+            ) from error
         sites = f"{frozen.source.bootstrap_servers} and {frozen.target.bootstrap_servers}"
         raise SparkFailed(
             f"Spark failed while it read both sites: {cause_of(error)}",

@@ -38,7 +38,7 @@ async def log_starts(
 
 
 async def _starts(frozen: FrozenLink, side: Side, wanted: set[TopicPartition]) -> dict[TopicPartition, int]:
-    async with _reached(frozen, side) as cluster:
+    async with reached(frozen, side) as cluster:
         found, _ = split_failures(await list_each_offset(cluster, dict.fromkeys(wanted, EARLIEST)))
     return {where: at.offset for where, at in found.items()}
 
@@ -47,7 +47,7 @@ async def require_clusters(frozen: FrozenLink, sides: Sequence[Side]) -> None:
     """Raise AuditError where a site is another cluster than the one that was frozen, and SiteLost."""
     for side in sides:
         site = frozen.source if side is Side.SOURCE else frozen.target
-        async with _reached(frozen, side) as cluster:
+        async with reached(frozen, side) as cluster:
             found = cluster.cluster_id
         if None not in (site.cluster_id, found) and found != site.cluster_id:
             raise AuditError(
@@ -58,7 +58,8 @@ async def require_clusters(frozen: FrozenLink, sides: Sequence[Side]) -> None:
 
 
 @asynccontextmanager
-async def _reached(frozen: FrozenLink, side: Side) -> AsyncIterator[Cluster]:
+async def reached(frozen: FrozenLink, side: Side) -> AsyncIterator[Cluster]:
+    """A site as the audit's child comes to it. Raises SiteLost."""
     site = frozen.source if side is Side.SOURCE else frozen.target
     try:
         async with Cluster(site.site(), client_id=CLIENT_ID) as cluster:

@@ -10,7 +10,12 @@ from broker.client.errors import KafkaError
 from broker.wire.errors import ErrorCode
 from broker.wire.vocabulary import AclOperation, AclResource
 
-HINT_TO_GIVE: Final = "give it: `farshore link rights --command 'audit run'` prints all that are needed"
+
+def hint_to_give(command: str) -> str:
+    return f"give it: `farshore link rights --command '{command}'` prints all that are needed"
+
+
+HINT_TO_GIVE: Final = hint_to_give("audit run")
 NAMED_IN_A_LINE: Final = 5
 
 

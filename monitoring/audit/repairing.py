@@ -35,6 +35,7 @@ from mirror.api import (
 )
 from monitoring import limits
 from monitoring.audit.model import Place, Span
+from monitoring.audit.refusals import own_topics_named
 from monitoring.audit.repair import (
     Consents,
     Found,
@@ -85,8 +86,9 @@ async def look(
     ClientError, StateDamaged, AuditResultDamaged.
     """
     found = request.found()
-    link = await complete_link(request.link, source, target)
-    state = await load_partial_state(link, target)
+    async with own_topics_named(request.link, source, target, "audit repair"):
+        link = await complete_link(request.link, source, target)
+        state = await load_partial_state(link, target)
     here = [TopicPartition(*item.place) for item in found]
     there = {where: TopicPartition(link.target_topic(where.topic), where.partition) for where in here}
     at_source, unclear = await describe_each_topic(source, {where.topic for where in here})

@@ -32,6 +32,7 @@ from monitoring.audit.plans import Plan, write_plan
 from monitoring.audit.proof import LinkProof, read_proof
 from monitoring.audit.protocol import ChildRequest, Compared
 from monitoring.audit.ranges import plan as plan_of
+from monitoring.audit.refusals import own_topics_named
 from monitoring.audit.sample import Sample
 from monitoring.audit.spark_child import Comparing, run_child
 from monitoring.errors import AuditError, SparkFailed, SparkMissing
@@ -142,7 +143,11 @@ def outcome_of(compared: Compared, started_s: float, frozen: FrozenLink) -> Audi
 
 
 async def _freeze(link: Link, scope: Scope, report: Callable[[str], None]) -> FrozenLink:
-    async with Cluster(link.source, client_id=CLIENT_ID) as source, Cluster(link.target, client_id=CLIENT_ID) as target:
+    async with (
+        Cluster(link.source, client_id=CLIENT_ID) as source,
+        Cluster(link.target, client_id=CLIENT_ID) as target,
+        own_topics_named(link, source, target, "audit run"),
+    ):
         frozen = await freeze_link(link, source, target, _now_ms, scope)
         plan_of(frozen)  # before anything slow begins: the child says the same after a wait
         report("asking both sites where groups stand")

@@ -219,3 +219,8 @@ def cause_of(error: BaseException) -> str:
         return told
     python = takewhile(lambda line: not line.startswith("\tat "), lines[named[-1] + 1 :])
     return [told, *[line for line in python if not line.startswith(" ")]][-1]
+
+
+def is_refusal(told: str) -> bool:
+    """Whether Kafka did not let Java read a topic, as an error of Spark has it: not all of these name the topic."""
+    return ".TopicAuthorizationException: " in told

@@ -18,7 +18,7 @@ from broker.wire.vocabulary import CLUSTER_NAME, AclOperation, TopicPartition
 from deploy.config import load, parse
 from deploy.rights import rights_of
 from failover.losses.replayed import REPLAYS
-from mirror.link import Link
+from mirror.link import PRODUCERS_TOPIC, Link
 from mirror.worker.events import Event
 from tests.chaos_runs.warm_commands import Said
 from tests.deploy.cli.rights_stage import LIMITED, OURS, PAIRS, Right, RightsStage, names, rights_stage
@@ -77,10 +77,12 @@ HIDES = {
 OF_TAILS = {("link resume", "west", CANARY), ("link resume", "east", REPLAYS.topic), ("drill", "west", REPLAYS.topic)}
 """What a command asks for only of a link whose source has something alone."""
 OF_PROMOTED = {
+    ("site thaw", "west", CLUSTER_NAME),
+    ("group describe", "west", "__farshore-offsets-east-west"),  # asked with a link, not with a site
     *(("status", site, name) for site in ("east", "west") for name in ("__farshore-producers", CLUSTER_NAME)),
     ("status", "west", "__farshore-ends-east-west"),
 }
-"""Asked for of a link whose target took over alone."""
+"""Asked for of a link whose target took over alone, or where no site is named."""
 
 
 @pytest.fixture(params=PAIRS)
@@ -159,6 +161,8 @@ def prepared(stage: RightsStage, link: str, number: int) -> Link:
 
     async def at_source(cluster: Cluster) -> None:
         await make_topic(cluster, f"__farshore-canary-{link}")
+        if PRODUCERS_TOPIC not in await list_topics(cluster):  # as of a link that goes on or back from here
+            await make_topic(cluster, PRODUCERS_TOPIC, cleanup_policy="compact")
         await write(cluster, TopicPartition(f"__farshore-canary-{link}", 0), some_records(0, 3))
 
     async def at_target(cluster: Cluster) -> None:

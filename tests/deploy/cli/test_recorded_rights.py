@@ -25,10 +25,11 @@ from mirror.link import Link
 from mirror.offsets.hold_entries import Hold, HoldReason
 from mirror.offsets.state import read_entries
 from mirror.offsets.taking_over import claim_link
+from mirror.worker.events import Event
 from tests.deploy.cli.commands import leaves
 from tests.deploy.cli.recorded_rights import WHO, RecordedSites, binding_of, is_of, recorded_sites
-from tests.deploy.cli.rights_stage import Right, printed_rights
-from tests.mirror.harness import eventually, make_topic, running, some_records, wait_for_records, write
+from tests.deploy.cli.rights_stage import LIMITED, Right, printed_rights
+from tests.mirror.harness import Told, eventually, make_topic, running, some_records, wait_for_records, write
 
 TOPIC, GROUP, RECORDS = "flights", "analysts", 20
 WHERE = TopicPartition(TOPIC, 0)
@@ -143,7 +144,55 @@ def test_commands_ask_for_what_is_printed_for_them(sites: RecordedSites) -> None
     """One after the other: each changes more of it."""
     commands_of_a_running_link(sites)
     operations_and_the_way_back(sites)
+    audits_name_what_they_lack(sites)
+    a_mirror_with_a_way_back_asks_for_what_is_printed(sites)
     commands_behind_a_failover(sites)
+
+
+def audits_name_what_they_lack(sites: RecordedSites) -> None:
+    """Of a link with a way back, whose own topics were refused without a word of what for."""
+    freeze = f"audit freeze --full --link east-west --output-dir {sites.folder}/audits --run-id frozen"
+    asks(sites, "audit freeze", freeze)
+    rights = sites.printed("east-west", "audit freeze")
+    for missing in rights:
+        sites.give(right for right in rights if right != missing)
+        kind = missing.resource.name.lower()
+        lacks = f"user {LIMITED} at {missing.site} lacks {missing.operation.word} on the {kind} {missing.name}"
+        assert lacks in " ".join(sites.run(freeze).output.split()), missing
+
+
+def a_mirror_with_a_way_back_asks_for_what_is_printed(sites: RecordedSites) -> None:
+    """It stopped at the registry of its source, which had come with the link back."""
+    told, link = Told(), load(sites.config).link("east-west")
+    sites.give(sites.printed("east-west", "mirror run"))
+
+    async def runs() -> None:
+        async with running(link, told=told), Cluster(sites.links["east-west"].target) as west:
+            before_ms = (await read_entries(sites.links[link.name], west)).groups.looked_at_ms
+
+            async def has_looked() -> bool:
+                return (await read_entries(sites.links[link.name], west)).groups.looked_at_ms != before_ms
+
+            await told.wait_for(Event.STARTED)
+            await eventually(has_looked, "a pass of the groups")
+
+    sites.do(runs())
+    assert {str(right) for right in sites.refused} == set(), told.events
+    ends = f"west: READ TOPIC {link.ends_topic}"
+    sites.give(right for right in sites.printed("east-west", "mirror run") if str(right) != ends)
+
+    async def says() -> None:
+        async with running(link, told=told):
+            (said,) = await told.wait_for(Event.ENDS_NOT_KEPT)
+            assert f"{link.ends_topic}-0 at west: TOPIC_AUTHORIZATION_FAILED" in str(said)
+
+    sites.do(says())
+    of_group = [f"--site {site} --group analysts" for site in ("east", "west")]
+    asks(
+        sites,
+        "group describe",
+        *(f"group describe {which}" for which in (*of_group, "--link east-west --group analysts")),
+    )
 
 
 def commands_of_a_running_link(sites: RecordedSites) -> None:

@@ -15,6 +15,7 @@ from monitoring.audit.missing_rights import MissingRight, in_a_line, in_words, m
 from monitoring.audit.model import FrozenLink, FrozenSite
 from monitoring.audit.ranges import plan
 from monitoring.audit.report import as_html
+from monitoring.audit.session import is_refusal
 from monitoring.errors import NothingToCompare
 from tests.monitoring.audit.test_report import EQUAL
 
@@ -50,6 +51,12 @@ def test_who_may_describe_a_topic_may_not_read_it_for_that(
     operations: dict[int, set[tuple[str, AclOperation]]], expected: set[str]
 ) -> None:
     assert may_not_read(["t"], operations) == expected
+
+
+@pytest.mark.parametrize("told", ["Not authorized to access topics: [a, b]", "Topic authorization failed."])
+def test_that_java_was_refused_is_known_from_what_it_says(told: str) -> None:
+    assert is_refusal(f"Caused by: org.apache.kafka.common.errors.TopicAuthorizationException: {told}")
+    assert not is_refusal("org.apache.kafka.common.errors.TimeoutException: a-0")
 
 
 def frozen(*missing: MissingRight) -> FrozenLink:
