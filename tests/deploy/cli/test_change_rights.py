@@ -15,9 +15,11 @@ from broker.client.topics import delete_topics, list_topics
 from broker.wire.messages.create_acls import CreateAclsRequest
 from broker.wire.vocabulary import CLUSTER_NAME, AclOperation, AclPattern, AclResource, TopicPartition
 from chaos.names import LINK_PREFIX, OWN_PREFIXES, topic_of
+from deploy.config import load
 from tests.chaos_runs.warm_commands import Said
 from tests.deploy.cli.rights_stage import PAIRS, Pair, Right, RightsStage, names, rights_stage
 from tests.deploy.cli.test_link_rights import CANARY, GROUP, TOPIC
+from tests.deploy.cli.test_recorded_rights import hold
 from tests.interop.locked import USER, AuthorizingKafkaServer
 from tests.interop.servers import wait_until
 from tests.mirror.harness import make_topic, some_records, write
@@ -92,6 +94,7 @@ def test_commands_that_change_a_link_say_which_right_is_missing(pair: Pair, tmp_
             stage.await_mirrored()
             operations_say_it(stage)
         opened(stage)
+        retries_say_it(stage)
         cuts_say_it(stage)
         acls_say_it(stage)
         if not isinstance(stage.east, AuthorizingKafkaServer):  # which has no roles
@@ -139,6 +142,16 @@ def operations_say_it(stage: RightsStage) -> None:
     expected = [f"east: DESCRIBE TOPIC {TOPIC}", *(of_roles if isinstance(stage.east, AuthorizingKafkaServer) else ())]
     assert told == expected, "\n".join(untold)
     assert untold_of(stage, "operation wait", f"operation wait {operation}", lambda _: None, code=3) == ([], [])
+
+
+def retries_say_it(stage: RightsStage) -> None:
+    """Of a partition that is held, anew each time."""
+    link = load(stage.files[USER]).link(None)
+
+    def holds(_: Right | None) -> None:
+        stage.at("west", lambda west: hold(link, west))
+
+    assert untold_of(stage, "link retry", "link retry --link east-west --yes", holds) == ([], [])
 
 
 def cuts_say_it(stage: RightsStage) -> None:
