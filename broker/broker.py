@@ -187,7 +187,7 @@ class Broker:
         if self.config.sasl_enabled_mechanisms:
             self.users.secret = await self._store.secret()
         if self.config.site_start_frozen:
-            await self.broker_configs.freeze_where_nobody_was()
+            await self.broker_configs.freeze_where_nobody_was(self.peers.hear, self.clock)
         # Before any controller can know of this life of ours: one that was followed may not have noticed yet.
         self.replicas.follow_controller(await self._store.controller_epoch())
         await self._store.register_broker(registration)

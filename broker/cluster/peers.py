@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Final
 
 from broker.base.address import Address, mapped_address
+from broker.base.time_limits import timeout
 from broker.client.connection import Connection, connect
-from broker.client.errors import ConnectionLost
+from broker.client.errors import ConnectionLost, RequestTimedOut
 from broker.client.limits import ClientLimits
 from broker.client.security.settings import PLAINTEXT, Access, Security
 from broker.cluster.metadata import INTER_BROKER_LISTENER, BrokerRegistration
 from broker.cluster.view import ClusterView
+from broker.wire.errors import WireError
+from broker.wire.messages.metadata import MetadataRequest
+
+HEARD_S: Final = 5.0
+"""Who is asked whether it lives has this long, login and all."""
 
 
 class Peers:
@@ -47,3 +54,21 @@ class Peers:
         address = mapped_address(Address(endpoint.host, endpoint.port), self._address_map)
         access = Access(f"broker {broker.node_id}", endpoint.host, self._security)
         return await connect(address, client_id=client_id or self._client_id, limits=self.limits, access=access)
+
+    async def hear(self, broker: BrokerRegistration, cluster_id: str) -> None:
+        """Returns when one of this cluster answers there: it is registered then, in the life that it has, as it takes
+        no connection of brokers before. Raises ClientError.
+        """
+        try:
+            async with timeout(HEARD_S):
+                connection = await self.connect_to(broker)
+                try:
+                    answer = await connection.request(MetadataRequest([]))
+                finally:
+                    await connection.close()
+        except TimeoutError:
+            raise RequestTimedOut(f"broker {broker.node_id} did not answer in {HEARD_S:g} s") from None
+        except WireError as error:
+            raise ConnectionLost(f"where broker {broker.node_id} was, what answers is none: {error}") from error
+        if answer.cluster_id != cluster_id:
+            raise ConnectionLost(f"where broker {broker.node_id} was, one of cluster {answer.cluster_id} answers")

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import Final
 from weakref import WeakValueDictionary
 
-from broker.cluster.metadata import DEFAULT_ENTITY, ChangeKind, ConfigResource, Configs
+from broker.base.clock import Clock
+from broker.base.waiting import WAITING
+from broker.client.errors import ClientError
+from broker.cluster.metadata import DEFAULT_ENTITY, BrokerRegistration, ChangeKind, ConfigResource, Configs
 from broker.cluster.metadata_store import MetadataConflict, MetadataStore
 from broker.cluster.view import ClusterView
 from broker.errors import BrokerError
@@ -23,6 +26,10 @@ from broker.wire.vocabulary import ConfigSource
 log = logging.getLogger(__name__)
 
 NOBODY_WAS_THERE: Final = "it was started, and no broker of it was there (site_start_frozen)"
+HEARD_AGAIN_S: Final = 0.5
+
+Hear = Callable[[BrokerRegistration, str], Awaitable[None]]
+"""Returns when a broker of the cluster with this id answers there, and is registered. Raises ClientError."""
 
 
 class BrokerConfigs:
@@ -69,10 +76,27 @@ class BrokerConfigs:
                 await self._store.set_configs(resource, Configs(configs, known.version))
             await self._learn()
 
-    async def freeze_where_nobody_was(self) -> None:
-        """Before this broker is registered. While a site was down another may have become the active one."""
-        if (await self._store.brokers()).keys() - {self._node_id}:
-            return
+    async def freeze_where_nobody_was(self, hear: Hear, clock: Clock) -> None:
+        """Before this broker is registered. While a site was down another may have become the active one.
+
+        Who died is registered until its session is over, which begins anew where ZooKeeper was down, too. So only one
+        that can be heard was there: what that one found at its own start holds. One that is neither heard nor gone may
+        live or not: frozen beside the living the site would lose writes that it could take, and open behind a loss it
+        would be a second active one.
+        """
+        told: set[int] = set()
+        while not self.site.covers(()) and (others := await self._others()):
+            if None in (unheard := await self._unheard(others, hear)).values():
+                return
+            if unheard.keys() != told:
+                told = set(unheard)
+                why = "; ".join(f"broker {node_id}: {error}" for node_id, error in unheard.items())
+                said = (
+                    "%s until one of them answers, or their sessions are over, to know whether this site was down: %s"
+                )
+                log.warning(said, WAITING, why)
+            await clock.sleep(HEARD_AGAIN_S)
+            await self.learn()
 
         def frozen(known: Mapping[str, str]) -> Mapping[str, str]:
             now = site_standing(known)
@@ -82,6 +106,32 @@ class BrokerConfigs:
             with suppress(MetadataConflict):  # another broker, which starts too, was the first
                 await self.alter(default=True, change=frozen)
                 return
+
+    async def _others(self) -> list[BrokerRegistration]:
+        found = await self._store.brokers()
+        return [broker.registration for node_id, broker in sorted(found.items()) if node_id != self._node_id]
+
+    async def _unheard(self, others: Iterable[BrokerRegistration], hear: Hear) -> dict[int, ClientError | None]:
+        """Why each of them was not; None: it was, and no other is waited for."""
+
+        async def ask(broker: BrokerRegistration) -> tuple[int, ClientError | None]:
+            try:
+                await hear(broker, self._store.cluster_id)
+            except ClientError as error:
+                return broker.node_id, error
+            return broker.node_id, None
+
+        found: dict[int, ClientError | None] = {}
+        async with asyncio.TaskGroup() as tasks:
+            asked = [tasks.create_task(ask(broker)) for broker in others]
+            for each in asyncio.as_completed(asked):
+                node_id, error = await each
+                found[node_id] = error
+                if error is None:
+                    for other in asked:
+                        other.cancel()
+                    break
+        return found
 
     async def learn(self) -> None:
         """What the metadata store holds now. Raises what the store raises."""

@@ -47,7 +47,7 @@ class RunningCluster:
         self.sessions: dict[int, FakeSession] = {}
         self._folder = folder
         self._racks: Mapping[int, str] = settings.pop("racks", {})
-        self._settings = settings
+        self.settings = settings
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._stopping: dict[int, asyncio.Event] = {}
 
@@ -62,8 +62,8 @@ class RunningCluster:
         stop = self._stopping[node_id] = asyncio.Event()
 
         async def run() -> None:
-            somewhere = {} if "listeners" in self._settings else {"listen_port": 0}
-            config = {"data_dir": self._folder / str(node_id), "zookeeper": "zk", **somewhere, **self._settings}
+            somewhere = {} if "listeners" in self.settings else {"listen_port": 0}
+            config = {"data_dir": self._folder / str(node_id), "zookeeper": "zk", **somewhere, **self.settings}
             config["rack"] = self._racks.get(node_id)
             try:
                 outside = Outside(self.clock, self._session_of(node_id))
@@ -102,6 +102,14 @@ class RunningCluster:
     async def kill_all(self) -> None:
         for node_id in list(self._tasks):
             await self.kill(node_id)
+
+    async def cut_power(self, *node_ids: int) -> dict[int, FakeSession]:
+        """They tell nobody, and ZooKeeper keeps their sessions until a test ends these: `zookeeper.expire`."""
+        for node_id in node_ids:
+            self.sessions[node_id].cut()
+        for node_id in node_ids:
+            await self.kill(node_id)
+        return {node_id: self.sessions[node_id] for node_id in node_ids}
 
     # -- looking ---------------------------------------------------------------------------------------------
 
