@@ -22,6 +22,7 @@ from broker.wire.errors import ErrorCode
 from broker.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
 from broker.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from broker.wire.messages.metadata import MetadataRequest, MetadataResponse
+from broker.wire.site_role import SiteRole
 from broker.wire.vocabulary import AclOperation, AclPattern, AclPermission, AclResource
 from tests.broker.running_cluster import RunningCluster, running_cluster, until
 from tests.broker.server.test_authorizer import SHOP, SUPER, allow, client_of, create, delete, described
@@ -157,3 +158,13 @@ async def test_who_is_no_broker_does_not_come_as_one(tmp_path: Path, who: str) -
 
         with pytest.raises(ClientError):
             await ask()
+
+
+async def test_a_broker_that_comes_back_to_a_locked_cluster_hears_that_its_site_lived(tmp_path: Path) -> None:
+    async with locked_cluster(tmp_path, Authority(tmp_path / "ca"), site_start_frozen=True) as cluster:
+        configs = cluster.broker(1).broker_configs
+        thawed = configs.site.then(SiteRole.ACTIVE, "a test")
+        await configs.alter(default=True, change=lambda known: {**known, **thawed.configs()})
+        await cluster.stop(2)
+        await cluster.start(2)
+        assert cluster.broker(2).broker_configs.site == thawed
