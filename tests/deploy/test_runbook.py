@@ -99,7 +99,7 @@ def test_there_and_back_as_planned_and_then_after_a_loss(tmp_path: Path) -> None
         at_west = ["first"] * 4
 
         _, now_and_then = written("Before the day")
-        drill, dry_run, run_back, _, listed, resume = written("Planned")
+        drill, dry_run, run_back, _, *_cut_short, listed, resume = written("Planned")
         assert now_and_then == drill
         move(shell, drill, dry_run)
         shell.run(listed, ExitCode.DONE)
@@ -119,7 +119,7 @@ def test_there_and_back_as_planned_and_then_after_a_loss(tmp_path: Path) -> None
         end_service(shell)
         append_records(shell.east, "stranded", 3)
         at_east = [*at_west, *["stranded"] * 3]
-        dry_run, failover, standby = written("Unplanned")
+        dry_run, failover, *_cut_short, standby = written("Unplanned")
         shell.east.kill9()
         shell.run(dry_run, ExitCode.DONE)
         shell.run(f"{failover} --yes", ExitCode.DONE)
@@ -158,7 +158,11 @@ def come_back_after_all(shell: Shell, failback: str, listed: str, resume: str, a
 
 
 def is_carrying(shell: Shell) -> bool:
-    return any(one.step == "carry" and one.ended_at_ms is None for one in shell.standings())
+    return is_in(shell, "carry")
+
+
+def is_in(shell: Shell, step: str) -> bool:
+    return any(one.step == step and one.ended_at_ms is None for one in shell.standings())
 
 
 def test_a_whole_site_there_cut_short_and_back_and_then_lost(tmp_path: Path) -> None:
@@ -168,14 +172,8 @@ def test_a_whole_site_there_cut_short_and_back_and_then_lost(tmp_path: Path) -> 
         drill, dry_run, _, listed, resume, resume_link = written("Planned", whole_site=True)
         wait_until(lambda: is_allowed(shell, drill), DEADLINE_S, "a drill without findings")
         shell.run(dry_run, ExitCode.DONE)
-        before = shell.operations
-        with drain_held_up(shell.east.bootstrap):
-            cut_short = shell.start(f"{dry_run.removesuffix(' --dry-run')} --yes")
-            wait_until(lambda: is_draining(shell, before), DEADLINE_S, "the drain to start")
-            cut_short.process.kill()
-            cut_short.end(DEADLINE_S)
-        (open_,) = json.loads(shell.run(f"{listed} -o json", ExitCode.DONE).stdout)["items"]
-        shell.run(f"{resume.replace('ID', open_['operation_id'])} --yes", ExitCode.DONE)
+        cut_drain_short(shell, dry_run.removesuffix(" --dry-run"))
+        take_up(shell, listed, resume)
         append_records(shell.west, "west", 3)
         shell.begin("mirror run --link west-east --link west-east-orders")
         arrive(shell.east, ["first"] * 4 + ["west"] * 3)
@@ -191,6 +189,21 @@ def test_a_whole_site_there_cut_short_and_back_and_then_lost(tmp_path: Path) -> 
         shell.east.kill9()
         shell.run(dry_run, ExitCode.DONE)
         shell.run(f"{dry_run.removesuffix(' --dry-run')} --yes", ExitCode.DONE)
+
+
+def cut_drain_short(shell: Shell, switchover: str) -> None:
+    """Its machine dies while it waits for the mirror."""
+    before = shell.operations
+    with drain_held_up(shell.east.bootstrap):
+        cut_short = shell.start(f"{switchover} --yes")
+        wait_until(lambda: is_draining(shell, before), DEADLINE_S, "the drain to start")
+        cut_short.process.kill()
+        cut_short.end(DEADLINE_S)
+
+
+def take_up(shell: Shell, listed: str, resume: str, told: ExitCode = ExitCode.DONE) -> None:
+    (open_,) = json.loads(shell.run(f"{listed} -o json", told).stdout)["items"]
+    shell.run(f"{resume.replace('ID', open_['operation_id'])} --yes", ExitCode.DONE)
 
 
 def test_a_site_of_which_a_partition_is_gone(tmp_path: Path) -> None:
@@ -330,9 +343,9 @@ def follow(shell: Shell, link: str) -> str:
 
 
 def test_every_section_and_every_command_of_it_is_run_here() -> None:
-    """Each is unpacked by the tests (a partial loss: `test_runbook_partial_loss.py`; an older disk:
-    `tests/deploy/cli/test_older_disk.py`; the failback of a site: `test_two_pairs.py`), so that one more fails them;
-    what stands in no section would be run by none.
+    """Each is unpacked by the tests (a partial loss: `test_runbook_partial_loss.py`; a move of one link that is cut
+    short: `test_runbook_cut_short.py`; an older disk: `tests/deploy/cli/test_older_disk.py`; the failback of a site:
+    `test_two_pairs.py`), so that one more fails them; what stands in no section would be run by none.
     """
     one_link = [words for section in re.findall(r"^## (.*)$", TEXT, re.MULTILINE) for words in written(section)]
     with_sites = ("Planned", "Unplanned", "Partial loss", "Failback")
