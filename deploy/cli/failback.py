@@ -85,9 +85,9 @@ def failback(
 
     What came to the source meanwhile keeps the link from that (exit code 4): begun again, it saves that, too.
 
-    Stop consumers at the other site first. It is an operation, in the journal at the link's target: one at a time for
-    the link and the link back. Cut short, the same command goes on with it, or `farshore operation resume`, on any
-    machine. Exit code otherwise: that of the switchover.
+    Stop consumers at the other site first, and producers where its brokers cannot refuse them. It is an operation, in
+    the journal at the link's target: one at a time for the link and the link back. Cut short, the same command goes on
+    with it, or `farshore operation resume`, on any machine. Exit code otherwise: that of the switchover.
 
     With --from and --to, which are those of the failover, it is an operation for each link, one after the other. A link
     that is refused stays as it is, and the exit code is the worst of them.

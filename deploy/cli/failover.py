@@ -118,7 +118,8 @@ def common_options(command: Any) -> Any:
     "freezes",
     default=True,
     show_default=True,
-    help="Keep clients of the source from writing, where farshore's own brokers run it.",
+    help="Keep clients of the source from writing: by its role, where farshore's own brokers run it, or by ACLs "
+    "(freeze_principals). --no-freeze leaves both as they are; a freeze_hook runs all the same.",
 )
 @click.option(
     "--max-audit-age",
