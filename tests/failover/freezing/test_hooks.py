@@ -171,6 +171,20 @@ async def test_both_are_told_what_it_is_about_and_the_second_how_it_ended(tmp_pa
         assert verified == ["", "true"]
 
 
+async def test_the_freeze_hook_runs_where_nothing_else_is_frozen_and_is_told_no_verb(tmp_path: Path) -> None:
+    async with two_sites(tmp_path) as stage:
+        async with mirrored(stage):
+            pass
+        noted = tmp_path / "noted"
+        roles = await read_roles(stage.link, stage.source, stage.target)
+        freezing = replace(roles, freezes=False, hooks=Hooks(freeze=python(NOTES, noted)))
+        plan = plan_switchover(await stage.sites.look(), freezing=freezing)
+        assert (await stage.run(plan, stage.sites)).verified
+        told = json.loads(noted.read_text())
+        assert told["FARSHORE_LINK"] == stage.link.name
+        assert not told.keys() & {"FARSHORE_VERB", "FARSHORE_VERIFIED"}
+
+
 async def test_a_hook_that_hangs_is_ended_with_all_that_it_started(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
