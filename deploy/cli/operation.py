@@ -194,7 +194,7 @@ def abort_command(context: AppContext, operation_id: str, dry_run: bool, yes: bo
             if is_failback(found.log):
                 findings = await plan_failback_abort(found.log, sites[0], back)
             else:
-                findings = await plan_abort(found.log, sites)
+                findings = await plan_abort(found.log, sites, context.hooks())
             if not dry_run:
                 _tell_findings(findings)
                 confirm_plan(told_standing(found.standing(), now_ms()), yes, question="Abort it?")

@@ -30,7 +30,7 @@ from failover.freezing.acl_rights import first_acl
 from failover.freezing.choice import Freezing
 from failover.freezing.closing import Closing, role_in_words, standing_in_words, thaw_of
 from failover.freezing.denials import topic_options
-from failover.freezing.hooks import run_hook
+from failover.freezing.hooks import NO_THAW_HOOK, run_hook
 from failover.journal.values import LATE_DENIALS
 from failover.limits import SOURCE_ROLE_S
 from failover.running.patience import uncounted
@@ -56,7 +56,7 @@ class Freeze:
         self._link = link
         self._source, self._target = clusters
         self._operation_id = operation_id
-        self._begun = False
+        self._begun = self._is_hook_run = False
         self._is_role_asked = False
         self._closing = Closing()
         self._closings = [self._closing]
@@ -85,11 +85,12 @@ class Freeze:
         """All that it freezes, in the words of a shell."""
         return topic_options(self._plan.topics or (EVERY_TOPIC,))
 
-    def take_up(self, late_denials: tuple[str, ...] = ()) -> None:
+    def take_up(self, late_denials: tuple[str, ...] = (), *, is_hook_run: bool = False) -> None:
         """What another process of this operation began is this one's to undo; `late_denials`: as `noted` of that one
-        said last.
+        said last; `is_hook_run`: its freeze_hook, too.
         """
         self._begun = self._is_role_asked = True
+        self._is_hook_run = is_hook_run
         self._closing.inherited = late_denials
 
     def noted(self, *, asking: bool = False) -> dict[str, list[str]]:
@@ -105,6 +106,7 @@ class Freeze:
         """Runs the hook. Raises HookFailed; `undo` then, and where `refuse_writes` fails."""
         self._begun = True
         if self._plan.hooks.freeze:
+            self._is_hook_run = True
             await self._run_hook("freeze_hook", self._plan.hooks.freeze)
 
     async def refuse_writes(self) -> None:
@@ -165,6 +167,11 @@ class Freeze:
         except (ClientError, GateRefused) as error:
             why = "; ".join(filter(None, (str(error), self._closing.coming_in_words)))
             raise self._still_frozen(because, why) from because
+        if self._is_hook_run and not self._plan.hooks.thaw:
+            why = "; ".join(filter(None, (NO_THAW_HOOK, self._closing.coming_in_words)))
+            still = self._still_frozen(because, why)
+            still.hint = f"or write the thaw_hook in [failover]; then `farshore operation abort {self._operation_id}`"
+            raise still from because
         if self._source is not None and self._closing.topics_to_come:
             raise self._still_frozen(because, self._closing.coming_in_words, DenialsMayCome) from because
         if self._source is None and (before is not None or self._link.source.freeze_principals):

@@ -6,6 +6,7 @@ import os
 from asyncio.subprocess import PIPE, STDOUT
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Final
 
 from broker.base.children import start_child, stop_group
 from broker.base.time_limits import timeout
@@ -47,6 +48,12 @@ def hook_environment(operation_id: str, operation: Operation, ends: Link, links:
         "FARSHORE_TARGET_BOOTSTRAP_SERVERS": target.bootstrap_servers,
         "FARSHORE_VERIFIED": "",
     }
+
+
+NO_HOOKS: Final = Hooks()
+NO_THAW_HOOK: Final = (
+    "its freeze_hook was run, and this machine's file has no thaw_hook: what undoes it is to be done by hand"
+)
 
 
 async def run_hook(name: str, command: tuple[str, ...], told: Mapping[str, str]) -> None:

@@ -29,7 +29,8 @@ from failover.freezing.acl_rights import NoAuthorizer, look, shown_and_hidden
 from failover.freezing.choice import read_roles
 from failover.freezing.denials import topic_options
 from failover.freezing.freeze import Freeze, refuse_late_changes
-from failover.freezing.hooks import Hooks
+from failover.freezing.hooks import NO_HOOKS, NO_THAW_HOOK, Hooks
+from failover.journal.hooks_run import is_freeze_hook_run
 from failover.journal.log import OperationJournal, claim
 from failover.journal.standing import intent_of, late_denials, role_before
 from failover.journal.values import Event, OperationLog
@@ -92,10 +93,13 @@ class AbortFinding:
     why: str = ""
 
 
-async def plan_abort(log: OperationLog, sites: Sequence[Sites]) -> tuple[AbortFinding, ...]:
-    """What it would undo and leave. Raises OperationEnded, OperationUnderWay, JournalDamaged, ClientError."""
+async def plan_abort(log: OperationLog, sites: Sequence[Sites], hooks: Hooks = NO_HOOKS) -> tuple[AbortFinding, ...]:
+    """What it would undo, with these hooks, and leave. Raises OperationEnded, OperationUnderWay, JournalDamaged,
+    ClientError.
+    """
     await until_unheard(log, sites[0])
-    return await _findings(log, sites, [(await read_entries(one.link, one.target)).run for one in sites])
+    found = await _findings(log, sites, [(await read_entries(one.link, one.target)).run for one in sites])
+    return _as_hooked(log, hooks, found)
 
 
 async def _findings(
@@ -254,6 +258,7 @@ async def abort(
             found = await _decided(log, sites, planned, journal)
             if any(finding.kind is AbortKind.SOURCE_THAWED for finding in found):
                 await _thaw(log, first, hooks, journal)
+            found = _as_hooked(log, hooks, found)
             await journal.record(Event.ABORTED, {"who": who, "findings": [to_document(finding) for finding in found]})
     except (ClientError, JournalUnanswered) as error:
         raise NotAborted(log.operation_id, str(error), intent.target) from error
@@ -308,6 +313,18 @@ def _unsettled(found: AbortFinding) -> AbortFinding:
     if not found.stays or found.kind not in (AbortKind.SOURCE_REFUSES_WRITES, AbortKind.SOURCE_TAKES_WRITES):
         return found
     return _stays(AbortKind.SOURCE_UNKNOWN, found.subject, f"farshore site role --site {found.subject}")
+
+
+def _as_hooked(log: OperationLog, hooks: Hooks, found: Sequence[AbortFinding]) -> tuple[AbortFinding, ...]:
+    """Of a source that its brokers let clients write to again: what a freeze_hook did stands, without a thaw_hook."""
+    if hooks.thaw or not is_freeze_hook_run(log):
+        return tuple(found)
+    return tuple(
+        replace(_stays(AbortKind.SOURCE_UNKNOWN, one.subject, ""), why=NO_THAW_HOOK)
+        if one.kind is AbortKind.SOURCE_THAWED
+        else one
+        for one in found
+    )
 
 
 async def _left(journal: OperationJournal, step: OperationStep, error: FarshoreError) -> None:

@@ -31,3 +31,5 @@ class Opening:
     """The role of all topics is moved: until the fence all its links go, or none."""
     left: tuple[Link, ...] = ()
     """Those of `staying` that began with it."""
+    is_freeze_hook_run: bool = False
+    """By an earlier run, as `is_freeze_begun`."""

@@ -30,6 +30,7 @@ from failover.errors import (
 from failover.freezing.choice import joined
 from failover.freezing.freeze import Freeze
 from failover.freezing.hooks import hook_environment, run_hook
+from failover.journal.hooks_run import FREEZE_HOOK
 from failover.journal.log import OperationJournal
 from failover.journal.silence import cut_short_hint, silent_of, told_who_went_on
 from failover.journal.values import Event
@@ -105,7 +106,7 @@ class _Run:
         self._clusters = (sites.source, sites.target)
         self._freeze = Freeze(self._freezing, self._named, self._clusters, operation_id, journal.renew)
         if opening.is_freeze_begun:
-            self._freeze.take_up(opening.late_denials)
+            self._freeze.take_up(opening.late_denials, is_hook_run=opening.is_freeze_hook_run)
         self._source_role: SiteStanding | None = None
         self._hook_error = ""
         self.still_frozen: StillFrozen | None = None
@@ -160,6 +161,8 @@ class _Run:
             for link in self._live:
                 link.choose_moves()
             starting |= self._moves()
+        if step is OperationStep.FREEZE:
+            starting[FREEZE_HOOK] = bool(self._freezing.hooks.freeze)
         closes = step in (OperationStep.FREEZE, OperationStep.HAND_OVER)
         noting = self._note(Event.STARTED, starting | (self._freeze.noted(asking=True) if closes else {}))
         if step is OperationStep.VERIFY:  # which changes nothing: over a distance a round trip less

@@ -24,6 +24,7 @@ from failover.freezing.choice import Freezing, joined
 from failover.freezing.hooks import Hooks
 from failover.journal.asked import is_source_asked
 from failover.journal.consented import consented_moves, refusing_skips, was_paused
+from failover.journal.hooks_run import is_freeze_hook_run
 from failover.journal.log import OperationJournal, claim, load_operations
 from failover.journal.noted_lacks import as_noted
 from failover.journal.silence import if_lost
@@ -208,7 +209,8 @@ async def resume(
     is_frozen, late = OperationStep.FREEZE in begun_steps(log), late_denials(log)
     left = tuple(one.link for one in sites if one.link.name in {*given_up, *refused})
     opening = Opening(
-        *(Event.TAKEN_UP, {"who": who}, refused, is_frozen, staying, groups_away, late), is_whole_site(intent), left
+        *(Event.TAKEN_UP, {"who": who}, refused, is_frozen, staying, groups_away, late, is_whole_site(intent), left),
+        is_freeze_hook_run=is_freeze_hook_run(log),
     )
     try:
         return await carry_out(moves, journal, opening, intent.drain_timeout_s, _done(log, moves), tell)

@@ -118,6 +118,7 @@ def test_names_are_asked_for_with_the_known_ones() -> None:
         (("[[links]]", "[monitor]\nlisten = 9600\n[[links]]"), "monitor.listen: "),
         (('"127.0.0.1:19092"', '"127.0.0.1:29093"'), "sites.west.bootstrap_servers: 127.0.0.1:29093 is site east's"),
         (("num_partitions = 3", "node_id = 99999999999"), "sites.east.broker.node_id: "),
+        (("[[links]]", '[failover]\nfreeze_hook = ["stop"]\n[[links]]'), "failover: freeze_hook has no thaw_hook"),
     ],
 )
 def test_what_is_wrong_is_named(change: tuple[str, str], words: str) -> None:

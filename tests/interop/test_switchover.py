@@ -164,12 +164,12 @@ def test_what_comes_behind_the_fence_is_exit_code_4_and_a_hook_keeps_it_out(
     wait_until(lambda: carried_over(cli, result["moves"][0]["group"]), 180, "the link to carry them over")
     file = cli.folder / "farshore.toml"
     without = file.read_text()
-    file.write_text(f'{without}[failover]\nfreeze_hook = ["false"]\n')
+    file.write_text(f'{without}[failover]\nfreeze_hook = ["false"]\nthaw_hook = ["true"]\n')
     refused = cli.run("switchover --yes", 3)
     assert "the freeze_hook ended with exit code 1" in refused.stderr
     assert cli.json("switchover --dry-run")["snapshot"]["link_state"] == "running"
     noted = cli.folder / "frozen"
-    file.write_text(f'{without}[failover]\nfreeze_hook = ["touch", "{noted}"]\n')
+    file.write_text(f'{without}[failover]\nfreeze_hook = ["touch", "{noted}"]\nthaw_hook = ["true"]\n')
     assert cli.json("switchover --yes")["stranded"] == []
     assert noted.exists()
 

@@ -258,7 +258,7 @@ async def test_what_another_left_frozen_is_said_and_stays_so_or_goes_on(tmp_path
         plan = await frozen_plan(stage)
         assert plan.freezing.source is not None
         assert plan.freezing.source.reason == "switchover-that-was-killed"
-        hooks = Hooks(freeze=(sys.executable, "-c", "raise SystemExit('the firewall says no')"))
+        hooks = Hooks((sys.executable, "-c", "raise SystemExit('the firewall says no')"), thaw=("true",))
         with pytest.raises(HookFailed, match="exit code 1: the firewall says no; nothing was changed"):
             await stage.run(replace(plan, freezing=replace(plan.freezing, hooks=hooks)), stage.sites)
         assert await roles(stage) == (SiteRole.FROZEN, SiteRole.ACTIVE), "it was so before"
