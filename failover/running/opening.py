@@ -33,3 +33,5 @@ class Opening:
     """Those of `staying` that began with it."""
     is_freeze_hook_run: bool = False
     """By an earlier run, as `is_freeze_begun`."""
+    hook_error: str = ""
+    """Why the after_hook will not run that was planned."""

@@ -108,7 +108,7 @@ class _Run:
         if opening.is_freeze_begun:
             self._freeze.take_up(opening.late_denials, is_hook_run=opening.is_freeze_hook_run)
         self._source_role: SiteStanding | None = None
-        self._hook_error = ""
+        self._hook_error = opening.hook_error
         self.still_frozen: StillFrozen | None = None
         """Where the freeze could not be undone, since the target does not answer."""
         self._staying, self._groups_away = opening.staying, opening.groups_away

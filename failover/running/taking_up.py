@@ -24,7 +24,7 @@ from failover.freezing.choice import Freezing, joined
 from failover.freezing.hooks import Hooks
 from failover.journal.asked import is_source_asked
 from failover.journal.consented import consented_moves, refusing_skips, was_paused
-from failover.journal.hooks_run import is_freeze_hook_run
+from failover.journal.hooks_run import NO_AFTER_HOOK, check_hooks, is_freeze_hook_run, lacks_after_hook
 from failover.journal.log import OperationJournal, claim, load_operations
 from failover.journal.noted_lacks import as_noted
 from failover.journal.silence import if_lost
@@ -187,6 +187,7 @@ async def resume(
     """
     intent, target = intent_of(log), sites[0].target
     check_declared(log, [one.link for one in sites])
+    check_hooks(log, hooks)
     await until_unheard(log, sites[0])
     given_up = given_up_links(log)
     # What was seen while somebody may have carried it on is no look to go by.
@@ -208,12 +209,14 @@ async def resume(
     staying, groups_away = staying_links(begun_by, [*given_up, *refused]), away_of(begun_by).groups
     is_frozen, late = OperationStep.FREEZE in begun_steps(log), late_denials(log)
     left = tuple(one.link for one in sites if one.link.name in {*given_up, *refused})
+    done = _done(log, moves)
     opening = Opening(
         *(Event.TAKEN_UP, {"who": who}, refused, is_frozen, staying, groups_away, late, is_whole_site(intent), left),
         is_freeze_hook_run=is_freeze_hook_run(log),
+        hook_error=NO_AFTER_HOOK if lacks_after_hook(log, hooks) and OperationStep.AFTER_HOOK not in done else "",
     )
     try:
-        return await carry_out(moves, journal, opening, intent.drain_timeout_s, _done(log, moves), tell)
+        return await carry_out(moves, journal, opening, intent.drain_timeout_s, done, tell)
     except OperationTakenUp:
         # Another one who wants it fences this writer before he sees that it is carried on here, and gives up.
         now = await find_operation(target, log.operation_id)
