@@ -106,7 +106,8 @@ _STRANDED: Final = (
 _LACKED: Final = (*_STRANDED, _target(Thing.PRODUCERS_BACK, DESCRIBE_CONFIGS))
 """And what the target lacks of its own, where a link back has run."""
 
-_AMID_NO_FAILBACK: Final = (_source(Thing.OPERATIONS, READ), _target(Thing.OPERATIONS, READ))
+_JOURNAL: Final = _target(Thing.OPERATIONS, READ)
+_AMID_NO_FAILBACK: Final = (_source(Thing.OPERATIONS, READ), _JOURNAL)
 
 _BROKERS: Final = (_source(Thing.TOPICS, DESCRIBE), _target(Thing.TOPICS, DESCRIBE))
 """How the partitions of a site stand: of topics that may not be described nothing is said."""
@@ -176,7 +177,7 @@ _BY_COMMAND: Final[Mapping[str, tuple[Need, ...]]] = {
         _target(Thing.STATE, READ),
         _target(Thing.ENDS, READ),
         _target(Thing.PRODUCERS, READ),
-        _target(Thing.OPERATIONS, READ),
+        _JOURNAL,
         _target(Thing.CLUSTER, DESCRIBE_CONFIGS),
         *_LEFT_BEFORE,
     ),
@@ -204,10 +205,10 @@ _BY_COMMAND: Final[Mapping[str, tuple[Need, ...]]] = {
         *_LINK_STATE,
         _target(Thing.PRODUCERS, READ),
         _target(Thing.PRODUCERS_BACK, DESCRIBE_CONFIGS),
-        _target(Thing.OPERATIONS, READ),
+        _JOURNAL,
     ),
     "link restart": (*_LINK_STATE,),
-    "link retry": (*_LINK_STATE, _target(Thing.OPERATIONS, READ)),
+    "link retry": (*_LINK_STATE, _JOURNAL),
     "link cut": (
         _target(Thing.TOPICS, WRITE),
         _target(Thing.CANARY, WRITE),
@@ -225,11 +226,12 @@ _BY_COMMAND: Final[Mapping[str, tuple[Need, ...]]] = {
         _target(Thing.STATE, READ),
         _target(Thing.REPLAYS, CREATE, READ, WRITE, DESCRIBE_CONFIGS),
         _target(Thing.FENCE_OF_REPLAYS, WRITE),
+        _JOURNAL,
     ),
-    "stranded leave": (*_LACKED, _target(Thing.STATE, WRITE), _target(Thing.FENCES, WRITE)),
-    "operation list": (_target(Thing.OPERATIONS, READ),),
-    "operation show": (_target(Thing.OPERATIONS, READ),),
-    "operation wait": (_target(Thing.OPERATIONS, READ),),
+    "stranded leave": (*_LACKED, _target(Thing.STATE, WRITE), _target(Thing.FENCES, WRITE), _JOURNAL),
+    "operation list": (_JOURNAL,),
+    "operation show": (_JOURNAL,),
+    "operation wait": (_JOURNAL,),
     "operation abort": (
         _source(Thing.TOPICS, DESCRIBE),
         _source(Thing.CLUSTER, ALTER_CONFIGS),

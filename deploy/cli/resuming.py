@@ -29,8 +29,8 @@ from mirror.worker.parted import SourceParting, source_partings
 
 @dataclass(frozen=True, slots=True)
 class Resuming:
-    """One command's part in it. `seen`: what the link might do when it was looked at. `amid_failback`: of one that runs
-    nothing is let run that did not: a failback may be waiting for what stands still or is held there.
+    """One command's part in it. `seen`: what the link might do when it was looked at. `amid_failback`: where
+    nothing is let run that did not: a failback may be waiting for what stands still or is held, or to be decided there.
     """
 
     link: Link
@@ -87,9 +87,10 @@ async def amid_no_operation(link: Link, source: Cluster | None, target: Cluster)
 
 
 async def amid_no_move(link: Link, target: Cluster) -> None:
-    """Of a link that runs. Raises OperationUnderWay, NewerVersion where an operation is about to fence it that has not
-    ended: who lets it run means to stay, and that may have closed the source to its clients. A failback lets it run
-    itself, or waits for what it brings.
+    """Of a link that runs, or stays promoted. Raises OperationUnderWay, NewerVersion where an operation has fenced it,
+    or is about to, that has not ended: who lets it run means to stay, and that may have closed the source to its
+    clients; who writes to its state takes the fence. A failback lets it run itself, or waits for what it brings, or for
+    what is decided.
     """
     moves = {name: log for name, log in (await load_operations(target)).items() if not is_failback(log)}
     refuse_amid(link.name, moves, target.clock.now_ms())

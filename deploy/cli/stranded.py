@@ -18,7 +18,7 @@ from deploy.cli.failover_tables import tell_next
 from deploy.cli.lines import filled
 from deploy.cli.next_steps import look_at_links_back
 from deploy.cli.parameters import Duration
-from deploy.cli.resuming import Resuming
+from deploy.cli.resuming import Resuming, amid_no_move, refuse_amid_move
 from deploy.cli.tables import counted, print_table
 from deploy.cli.terminal import (
     LINK_HELP,
@@ -170,6 +170,7 @@ def leave_command(context: AppContext, link_name: str | None, dry_run: bool, yes
     The link stays promoted; when it is resumed it goes on behind them.
     """
     link = context.link(link_name)
+    refuse_amid_move(link)
     seen = run_async(_run_of(link))
     found = look(link)
     tails = found.undecided
@@ -191,7 +192,7 @@ def leave_command(context: AppContext, link_name: str | None, dry_run: bool, yes
 
     async def leave() -> None:
         async with Cluster(link.target, client_id="farshore-cli") as target:
-            check = partial(Resuming(link, seen, "").as_seen, target)
+            check = partial(Resuming(link, seen, "", amid_failback=True).check, None, target)
             await leave_at_source(link, target, tails, "by stranded leave", check)
 
     run_async(leave())
@@ -240,6 +241,7 @@ def replay_command(
 
     async def check() -> None:
         async with Cluster(link.target, client_id="farshore-cli") as target:
+            await amid_no_move(link, target)
             check_left(await read_entries(link, target), manifest)
 
     run_async(check())
@@ -260,6 +262,7 @@ def replay_command(
 
         async def bring() -> Replayed:
             async with Cluster(link.target, client_id="farshore-cli") as target:
+                await amid_no_move(link, target)
                 check_left(await read_entries(link, target), manifest)  # somebody may have let the link run meanwhile
                 return await replay(link, target, manifest, folder, lambda records: bars.advance(bar, records))
 
