@@ -32,8 +32,8 @@ from failover.observing.sites import Sites
 from failover.planning.links import plan_or_refuse
 from failover.planning.plan import OperationPlan
 from failover.running.link_run import LinkMove
+from failover.running.moves_again import is_promoted_by
 from failover.running.steps import Operation
-from failover.running.taking_up import is_promoted_by
 from mirror.api import read_entries
 
 QUESTION = "Go on with it?"

@@ -142,8 +142,8 @@ def joined(freezings: Sequence[Freezing]) -> Freezing:
         last,
         source_denials=merged[0] if merged else None,
         target=newest.target,
-        topics=_together([one.topics for one in freezings]),
-        target_topics=_together([one.target_topics for one in freezings]),
+        topics=together([one.topics for one in freezings]),
+        target_topics=together([one.target_topics for one in freezings]),
         others=tuple(sorted(others)),
         target_kept=tuple(sorted(kept)),
         closed_at_both=tuple(sorted(at_both)),
@@ -152,7 +152,7 @@ def joined(freezings: Sequence[Freezing]) -> Freezing:
     )
 
 
-def _together(each: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
+def together(each: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
     """Expressions of all of them; none of one of them is every topic, and then all are."""
     several = list(each)
     return () if not all(several) else tuple(dict.fromkeys(topic for topics in several for topic in topics))

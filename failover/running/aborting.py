@@ -36,9 +36,10 @@ from failover.journal.standing import intent_of, late_denials, role_before
 from failover.journal.values import Event, OperationLog
 from failover.limits import SOURCE_ROLE_S
 from failover.observing.sites import Sites
+from failover.running.moves_again import is_promoted_by, run_behind_fence
 from failover.running.patience import uncounted
 from failover.running.steps import OperationStep
-from failover.running.taking_up import begun_steps, is_promoted_by, run_behind_fence, still, until_unheard
+from failover.running.taking_up import begun_steps, still, until_unheard
 from failover.running.third_site import active_elsewhere
 from mirror.api import Link, LinkRun, MirrorError, RunState, read_entries
 

@@ -8,7 +8,18 @@ from typing import Any
 
 from failover.journal.values import Event
 from failover.planning.staying import StayingLink
+from failover.running.result import OperationResult
 from mirror.api import Link
+
+
+@dataclass(frozen=True, slots=True)
+class UntoldLink:
+    """A link that an earlier run may have promoted, and that this one goes without, as it cannot be looked at: it stays
+    closed at its source, and the operation open. `result`: with that as its failure.
+    """
+
+    link: Link
+    result: OperationResult
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,5 +44,6 @@ class Opening:
     """Those of `staying` that began with it."""
     is_freeze_hook_run: bool = False
     """By an earlier run, as `is_freeze_begun`."""
+    untold: tuple[UntoldLink, ...] = ()
     hook_error: str = ""
     """Why the after_hook will not run that was planned."""

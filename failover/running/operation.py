@@ -112,7 +112,7 @@ class _Run:
         self.still_frozen: StillFrozen | None = None
         """Where the freeze could not be undone, since the target does not answer."""
         self._staying, self._groups_away = opening.staying, opening.groups_away
-        self._is_whole_site, self._left = opening.is_whole_site, opening.left
+        self._is_whole_site, self._left, self._untold = opening.is_whole_site, opening.left, opening.untold
         self._tell = tell
         self._stating = Stating()
         self._done: list[tuple[Event, dict[str, Any]]] = []
@@ -184,7 +184,8 @@ class _Run:
                 await self._take_all(step)
             case OperationStep.HAND_OVER:
                 is_lost = self._operation is Operation.FAILOVER
-                handing = partial(self._freeze.hand_over, going(self._links, self._left), even_without_source=is_lost)
+                goes = going(self._links, self._left, [one.link for one in self._untold])
+                handing = partial(self._freeze.hand_over, goes, even_without_source=is_lost)
                 self._source_role = await patiently(handing)
             case OperationStep.AFTER_HOOK:
                 await self._run_after_hook()
@@ -244,7 +245,7 @@ class _Run:
 
     @property
     def _is_any_promoted(self) -> bool:
-        return any(link.is_promoted for link in self._links)
+        return bool(self._untold) or any(link.is_promoted for link in self._links)
 
     @property
     def _live(self) -> list[LinkRun]:
@@ -374,7 +375,8 @@ class _Run:
 
     @property
     def _is_verified(self) -> bool:
-        return not any(link.differences or (link.failure and not link.is_given_up) for link in self._links)
+        faults = (link.differences or (link.failure and not link.is_given_up) for link in self._links)
+        return not self._untold and not any(faults)
 
     def _results(self, started_s: float) -> tuple[OperationResult, ...]:
         seconds = asyncio.get_running_loop().time() - started_s
@@ -383,4 +385,5 @@ class _Run:
         stands = (self._source_role, freeze.denied_principals, freeze.not_closed, self._hook_error)
         at_source = SourceEnd(*stands, *closed, left_open=freeze.left_open)
         operation_id = self._journal.operation_id
-        return tuple(result_of(operation_id, link, seconds, at_source) for link in self._links)
+        taken = (result_of(operation_id, link, seconds, at_source) for link in self._links)
+        return (*taken, *(one.result for one in self._untold))

@@ -22,51 +22,40 @@ from failover.errors import (
 )
 from failover.freezing.choice import Freezing, joined
 from failover.freezing.hooks import Hooks
-from failover.journal.asked import is_source_asked
-from failover.journal.consented import consented_moves, refusing_skips, was_paused
 from failover.journal.hooks_run import NO_AFTER_HOOK, check_hooks, is_freeze_hook_run, lacks_after_hook
 from failover.journal.log import OperationJournal, claim, load_operations
-from failover.journal.noted_lacks import as_noted
 from failover.journal.silence import if_lost
 from failover.journal.standing import (
     OPEN_STATES,
     OperationStanding,
     OperationState,
-    done_moves,
     given_up_links,
     held_by,
     intent_of,
-    is_behind_fence,
     is_told_after,
     late_denials,
     refuse_second,
-    role_before,
     standing_of,
     to_forget,
     told_standing,
-    uncommitted_groups,
-    was_writable_before,
 )
 from failover.journal.values import Event, OperationLog, check_not_gone_back
 from failover.limits import DRAIN_POLL_S, LEASE_S, OPERATIONS_KEPT, UNHEARD_S
-from failover.losses.stated_losses import counted
-from failover.observing.contact import SiteFinding
 from failover.observing.sites import Sites, Watch
 from failover.planning.declared import check_declared, declared
 from failover.planning.gates import RefusalReason
 from failover.planning.intent import Intent
-from failover.planning.links import plan_link, plan_or_refuse
 from failover.planning.site_plan import found_together
 from failover.planning.staying import away_of, staying_links
 from failover.running.groups_stand import Tell, tell_nobody
 from failover.running.link_run import LinkMove
+from failover.running.moves_again import NotTaken, move_or_error, untold_link
 from failover.running.opening import Opening
 from failover.running.operation import carry_out
-from failover.running.read_on import verified_offsets
 from failover.running.result import OperationResult
-from failover.running.steps import Operation, OperationStep
+from failover.running.steps import OperationStep
 from failover.running.whole_site import closed_too, is_whole_site
-from mirror.api import LinkRun, RunState, read_entries, refuse_promotion
+from mirror.api import RunState
 
 
 async def begin(
@@ -181,8 +170,10 @@ async def resume(
 ) -> tuple[OperationResult, ...]:
     """Take up an operation that nobody carries on, and bring it to its end; `sites` per link, as its intent has them.
 
-    A link that was not fenced yet and is refused by now is given up, and stays as it is; GateRefused where no other one
-    is left, or the role of a whole site is moved and none is fenced (then it can be tried again, or aborted). Raises
+    A link that was not fenced yet and is refused by now, or cannot be looked at, is given up, and stays as it is; one
+    that may be moved and cannot be looked at fails, and the operation stays open for it, where another one is promoted
+    and goes on to its end. GateRefused where no other one is left, or the role of a whole site is moved and none is
+    fenced (then it can be tried again, or aborted). Raises
     OtherFile, OperationEnded, OperationUnderWay, and what `carry_out` raises.
     """
     intent, target = intent_of(log), sites[0].target
@@ -192,15 +183,22 @@ async def resume(
     given_up = given_up_links(log)
     # What was seen while somebody may have carried it on is no look to go by.
     going = [replace(one, ahead=None) for one in sites if one.link.name not in given_up]
-    moves = found_together(await side_by_side(move_again(log, intent, one, hooks) for one in going))
-    refused = {move.sites.link.name: said for move in moves if (said := _refusals(move, log.operation_id))}
+    taken = await side_by_side(move_or_error(log, intent, one, hooks) for one in going)
+    moves = found_together([one for one in taken if isinstance(one, LinkMove)])
+    failed = [one for one in taken if isinstance(one, NotTaken)]
+    untold = [one for one in failed if one.may_be_moved]
     is_begun = any(_is_promoted(move, log.operation_id) for move in moves)
+    if failed and not (is_begun if untold else moves):  # then nobody waits for the others to be brought to their end
+        raise (untold or failed)[0].error
+    refused = {move.sites.link.name: said for move in moves if (said := _refusals(move, log.operation_id))}
+    goes_on = len(refused) < len(moves)
+    refused |= {one.link.name: str(one.error) for one in failed if not one.may_be_moved}
     is_cut = is_whole_site(intent) and not is_begun and bool(refused or given_up)
-    if is_cut or len(refused) == len(moves):
+    if is_cut or not goes_on:
         raise _cannot_go_on(log.operation_id, intent, moves, {**given_up, **refused} if is_cut else refused)
     if is_whole_site(intent):
-        closed = {move.sites.link.name: closed_too(move.sites.link, move.plan.freezing) for move in moves}
-        refused = {link: f"{said}{closed[link]}" for link, said in refused.items()}
+        links, closing = {one.link.name: one.link for one in going}, moves[0].plan.freezing
+        refused = {name: f"{said}{closed_too(links[name], closing)}" for name, said in refused.items()}
     moves = left_by_all([move for move in moves if move.sites.link.name not in refused], log.operation_id)
     between = (intent.source, intent.target)
     writer, log = await claim(target, between, partial(still, log))
@@ -213,6 +211,7 @@ async def resume(
     opening = Opening(
         *(Event.TAKEN_UP, {"who": who}, refused, is_frozen, staying, groups_away, late, is_whole_site(intent), left),
         is_freeze_hook_run=is_freeze_hook_run(log),
+        untold=tuple(untold_link(log, intent, one) for one in untold),
         hook_error=NO_AFTER_HOOK if lacks_after_hook(log, hooks) and OperationStep.AFTER_HOOK not in done else "",
     )
     try:
@@ -278,62 +277,6 @@ def _done(log: OperationLog, moves: Sequence[LinkMove]) -> list[OperationStep]:
 
 def begun_steps(log: OperationLog) -> set[str]:
     return {str(entry.detail["step"]) for entry in log.entries if entry.event == Event.STARTED}
-
-
-async def run_behind_fence(log: OperationLog, sites: Sites) -> LinkRun | None:
-    """What the link may do, as far as this operation goes for good: who began its fence may have asked for a promotion
-    that is still on its way, and then the link is taken over before that is read.
-
-    To be asked when that machine has stopped, or may not write any more (`OperationJournal.check_held`). Raises
-    LinkFenced, ClientError.
-    """
-    run = (await read_entries(sites.link, sites.target)).run
-    if is_promoted_by(log, run) or not is_behind_fence(log):
-        return run
-    return await refuse_promotion(sites.link, sites.target, log.operation_id)
-
-
-def is_promoted_by(log: OperationLog, run: LinkRun | None) -> bool:
-    """Whether it is the operation that the link was promoted by."""
-    return run is not None and (run.state, run.operation_id) == (RunState.PROMOTED, log.operation_id)
-
-
-async def move_again(log: OperationLog, intent: Intent, sites: Sites, hooks: Hooks) -> LinkMove:
-    """The link as it is now, with what is known of its groups' moves."""
-    name = sites.link.name
-    is_moved = is_promoted_by(log, await run_behind_fence(log, sites))
-    if is_moved and intent.operation is Operation.SWITCHOVER:
-        found = await sites.look_past_source()  # it may have died since it was drained
-        sites = sites.as_found(found)
-        if found.source_finding is SiteFinding.PARTLY_THERE:
-            sites = replace(sites, source=None)
-    # Behind a fence of any link clients may have nowhere to go: nothing is waited for then.
-    planning = plan_link if is_moved else partial(plan_or_refuse, waits=not is_behind_fence(log))
-    move = await planning(intent, as_noted(log, sites), hooks)
-    freezing, denials = move.plan.freezing, move.plan.freezing.source_denials
-    if denials is not None:
-        denials = replace(denials, is_writable=was_writable_before(log))
-    freezing = replace(freezing, before=role_before(log), source_denials=denials)
-    move = replace(move, plan=replace(move.plan, freezing=freezing), consented=consented_moves(log, name))
-    if not is_moved:  # or let run since by hand: what was done behind that fence is done behind the next one
-        return await counted(replace(move, plan=refusing_skips(log, move.plan)), always=False)
-    move = replace(move, verified=verified_offsets(log).get(name), was_paused=was_paused(log, name))
-    made = done_moves(log, OperationStep.MOVE_GROUPS)
-    if name in made:
-        # Of one that was verified since, applications may have been told that it stands.
-        left = uncommitted_groups(log).get(name, frozenset()) - {group for group, _, _ in move.verified or ()}
-        asked = is_source_asked(log, name, OperationStep.MOVE_GROUPS)
-        return replace(move, moves=made[name], are_moved=True, uncommitted=left, is_source_asked=asked)
-    begun = done_moves(log, OperationStep.MOVE_GROUPS, Event.STARTED).get(name)
-    if begun is not None:
-        is_decided = move.sites.source is None or not move.plan.by_offset_map
-        move = replace(move, is_source_asked=is_source_asked(log, name, OperationStep.MOVE_GROUPS, Event.STARTED))
-        return replace(move, moves=begun) if is_decided else replace(move, begun_moves=begun)
-    drained = done_moves(log, OperationStep.DRAIN)
-    if name in drained and move.sites.source is None:
-        asked = is_source_asked(log, name, OperationStep.DRAIN)
-        return replace(move, moves=drained[name], is_source_asked=asked)
-    return move
 
 
 def still(before: OperationLog, operations: Mapping[str, OperationLog]) -> OperationLog:

@@ -13,7 +13,7 @@ from typing import Final
 from broker.base.errors import FarshoreError
 from broker.client.fanout import side_by_side
 from failover.errors import GateRefused, OperationUnderWay
-from failover.freezing.choice import Freezing, joined, target_topics_of
+from failover.freezing.choice import Freezing, joined, target_topics_of, together
 from failover.planning.intent import Intent
 from failover.running.link_run import NOTHING_CHANGED, LinkRun
 from mirror.api import Link
@@ -79,12 +79,14 @@ def closed_too(link: Link, freezing: Freezing) -> str:
     return closed if freezing.is_enforced else ""
 
 
-def going(links: Sequence[LinkRun], left: Iterable[Link]) -> Freezing:
+def going(links: Sequence[LinkRun], left: Iterable[Link], untold: Sequence[Link] = ()) -> Freezing:
     """The source's topics stay closed of each link that may be moved; the target's are opened of those that are, and
-    not of those that are given up, or were `left` before, as far as they are closed: their mirrors run.
+    not of those that are given up, or were `left` before, as far as they are closed: their mirrors run. Of
+    those that are `untold` nobody knows whether they are moved: both stay closed, as far as they are or are to be.
     """
     may_be_moved = joined([link.plan.freezing for link in links if not link.is_given_up])
     moved = joined([link.plan.freezing for link in links if link.failure is None])
-    stay = [*left, *(link.sites.link for link in links if link.is_given_up)]
+    stay = [*left, *untold, *(link.sites.link for link in links if link.is_given_up)]
     kept = {*moved.target_kept, *(topic for link in stay for topic in target_topics_of(link))}
-    return replace(may_be_moved, target_topics=moved.target_topics, target_kept=tuple(sorted(kept)))
+    topics = together([may_be_moved.topics, *(() if ".*" in link.topics else link.topics for link in untold)])
+    return replace(may_be_moved, topics=topics, target_topics=moved.target_topics, target_kept=tuple(sorted(kept)))

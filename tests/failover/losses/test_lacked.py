@@ -27,8 +27,9 @@ from failover.observing.sites import Sites
 from failover.planning.intent import Intent
 from failover.planning.links import plan_link
 from failover.running.link_run import LinkMove
+from failover.running.moves_again import move_again
 from failover.running.steps import Operation
-from failover.running.taking_up import move_again, planned
+from failover.running.taking_up import planned
 from mirror.offsets.acceptance import ask_to_accept
 from mirror.offsets.acceptance_entries import Acceptance
 from mirror.offsets.entries import GapKind
@@ -99,7 +100,7 @@ async def check_taken_up_without_the_source(up: Up, move: LinkMove) -> None:
     await journal.record_all([(Event.PLANNED, planned([move], INTENT, "tests", UNFROZEN, {}))])
     log = (await load_operations(up.source))["failover-3"]
     without = Sites(up.back, None, up.source, (), now_ms)
-    again = (await move_again(log, INTENT, without, Hooks())).plan
+    again = (await move_again(log, INTENT, without, Hooks(), is_moved=False)).plan
     assert again.lacks == move.plan.lacks
     (loss,) = again.losses
     assert (loss.lacked_records, loss.lacked_offsets, again.loss.lacked_records) == (SINCE, SINCE, SINCE)

@@ -211,6 +211,44 @@ async def test_killed_between_the_links_it_goes_on_without_one_that_is_refused_b
             await resume(await stage.log(ID), stage.sites, Hooks(), "a third")
 
 
+@pytest.mark.parametrize("verb", [Operation.SWITCHOVER, Operation.FAILOVER])
+async def test_where_one_link_cannot_be_told_of_the_one_that_was_fenced_is_brought_to_its_end_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verb: Operation
+) -> None:
+    """No group was moved, of any link, and applications had nowhere to go, until that one was mended."""
+
+    async def untold(link: Link, target: Cluster, operation_id: str) -> None:
+        raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"__farshore-offsets-{link.name}-0")
+
+    quick(monkeypatch)
+    intent = SWITCHOVER
+    if verb is Operation.FAILOVER:
+        intent = replace(SWITCHOVER, operation=verb, allow_data_loss=True, even_if_source_answers=True)
+    async with two_links(tmp_path) as stage, both_mirrored(stage):
+        await die_between_fences(stage, monkeypatch, intent)
+        with monkeypatch.context() as patched:
+            patched.setattr("failover.running.moves_again.refuse_promotion", untold)
+            async with machine(HEIR, *stage.links) as sites:
+                flights, orders = await resume(await stage.log(ID), sites, Hooks(), "an heir")
+        assert flights.verified, flights.differences
+        assert orders.failure is not None
+        assert (orders.link, orders.verified, orders.failure.is_given_up) == (stage.orders.name, False, False)
+        assert "LEADER_NOT_AVAILABLE" in orders.failure.error
+        assert (await committed_offsets(stage.target, "analysts")).keys() >= set(FLIGHTS)
+        for at in FLIGHTS:
+            there = await stage.next_record(stage.target, "analysts", at)
+            assert there == await stage.next_record(stage.source, "analysts", at)
+        if verb is Operation.SWITCHOVER:
+            assert refuses(await site_standing(stage.source)) == (True, True), "what may be promoted stays closed"
+        log = await stage.log(ID)
+        assert standing_of(log, now_ms()).state is OperationState.CUT_SHORT
+        async with machine(HEIR, *stage.links) as sites:
+            results = await resume(log, sites, Hooks(), "another heir")
+        assert [result.verified for result in results] == [True, True]
+        assert [await stage.state_of(link) for link in stage.links] == [("promoted", ID)] * 2
+        assert (await stage.log(ID)).is_ended
+
+
 async def test_brokers_that_differ_when_it_is_taken_up_between_the_fences_leave_it_to_be_resumed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
