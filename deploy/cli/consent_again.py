@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import click
 
+from broker.base.errors import FarshoreError
 from broker.client.fanout import side_by_side
 from deploy.cli.failover_tables import show_plan
 from deploy.cli.lines import filled
@@ -65,13 +66,27 @@ async def consent_again(context: AppContext, log: OperationLog, standing: Operat
 
 
 async def _plans_now(context: AppContext, log: OperationLog) -> Mapping[str, OperationPlan]:
-    """By link, of those that it may yet fence. Changes nothing. Raises what looking raises."""
+    """By link, of those that it may yet fence; one that cannot be looked at is told. Changes nothing. Raises what
+    looking raises where none can.
+    """
     given_up = given_up_links(log)
     async with AsyncExitStack() as stack:
         sites = [replace(one, within=within(log)) for one in await enter_again(stack, context, log)]
         going = [one for one in sites if one.link.name not in given_up]
-        found = await side_by_side(_plan_now(context, log, one) for one in going)
-    return {move.sites.link.name: move.plan for move in found if move is not None}
+        found = await side_by_side(_plan_or_error(context, log, one) for one in going)
+    failed = {one.link.name: error for one, error in zip(going, found, strict=True) if isinstance(error, FarshoreError)}
+    if failed and len(failed) == len(found):
+        raise next(iter(failed.values()))
+    for name, error in failed.items():
+        click.echo(filled(f"note: of {name}: how it stands cannot be told: {error}"), err=True)
+    return {move.sites.link.name: move.plan for move in found if isinstance(move, LinkMove)}
+
+
+async def _plan_or_error(context: AppContext, log: OperationLog, sites: Sites) -> LinkMove | FarshoreError | None:
+    try:
+        return await _plan_now(context, log, sites)
+    except FarshoreError as error:
+        return error
 
 
 async def _plan_now(context: AppContext, log: OperationLog, sites: Sites) -> LinkMove | None:

@@ -6,10 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from deploy.cli.consent_again import _plan_now
+from broker.wire.records import Record
+from broker.wire.vocabulary import TopicPartition
+from deploy.cli.consent_again import _plan_now, _plans_now
 from failover.planning.gates import RefusalReason
 from tests.deploy.cli.test_taking_up import TheseLinks
+from tests.failover.machines import quick
+from tests.failover.running.test_site_moves import ID, dying_when_begun, until_death
 from tests.failover.running.test_taken_up_anew import answering_in_part
+from tests.failover.site_stage import both_mirrored, two_links
+from tests.mirror.harness import write
 
 
 async def test_a_source_that_answers_in_part_by_now_is_a_refusal_that_is_shown(
@@ -20,3 +26,21 @@ async def test_a_source_that_answers_in_part_by_now_is_a_refusal_that_is_shown(
         shown = await _plan_now(TheseLinks((sites.link,)), log, sites)  # type: ignore[arg-type]
     assert shown is not None
     assert RefusalReason.SOURCE_PARTLY_THERE in {one.reason for one in shown.plan.refusals}
+
+
+async def test_a_link_that_cannot_be_looked_at_is_said_and_the_others_are_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nothing was asked, and nothing could be resumed, for the fault of one of them."""
+    quick(monkeypatch)
+    async with two_links(tmp_path) as stage:
+        async with both_mirrored(stage):
+            with monkeypatch.context() as patched:
+                await until_death(stage, monkeypatch, dying_when_begun(patched, "freeze"))
+        log = await stage.log(ID)
+        context = TheseLinks(stage.links)
+        assert set(await _plans_now(context, log)) == {link.name for link in stage.links}  # type: ignore[arg-type]
+        state = TopicPartition(stage.orders.state_topic, 0)
+        await write(stage.target, state, [Record(0, 0, b"no key of ours", b"{")])
+        assert set(await _plans_now(context, log)) == {stage.flights.name}  # type: ignore[arg-type]
+        assert f"{stage.orders.name}: how it stands cannot be told" in " ".join(capsys.readouterr().err.split())
