@@ -11,6 +11,7 @@ from typing import NamedTuple
 from broker.client.cluster import Cluster
 from broker.client.errors import ClientError
 from broker.client.limits import UNSHOWN_POLL_S
+from broker.client.model import OffsetAndTimestamp
 from broker.client.offsets import appended_ends, list_each_offset
 from broker.wire.vocabulary import LATEST, TopicPartition
 
@@ -44,15 +45,16 @@ async def log_ends(
         appended = await appended_ends(cluster, wanted)  # before it is asked what is shown, which may be more by then
         for where, shown in (await list_each_offset(cluster, dict.fromkeys(wanted, LATEST))).items():
             there = appended.get(where)
+            if isinstance(there, OffsetAndTimestamp):
+                first[where] = min(there.offset, first.get(where, there.offset))
             if isinstance(shown, ClientError):
                 found[where] = shown
+            elif where in first:  # also of a leader that does not tell it any more
+                found[where] = LogEnd(shown.offset, max(shown.offset, first[where]))
             elif isinstance(there, ClientError) and there.retriable:
                 found[where] = LogEnd(shown.offset, None)
-            elif there is None or isinstance(there, ClientError):
-                found[where] = LogEnd(shown.offset, shown.offset)
             else:
-                first[where] = min(there.offset, first.get(where, there.offset))
-                found[where] = LogEnd(shown.offset, max(shown.offset, first[where]))
+                found[where] = LogEnd(shown.offset, shown.offset)
         wanted = [where for where in wanted if isinstance(end := found[where], LogEnd) and end.has_unshown]
         if loop.time() >= deadline:
             break

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -142,6 +143,19 @@ async def test_of_a_cluster_that_ends_connections_at_such_a_question_what_it_sho
         assert found == (StrandedRange(*FIRST, RECORDS, RECORDS + 2, 2),)
 
 
+async def test_what_a_leader_told_once_is_not_forgotten_where_it_ceases_to_tell(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A moment later it was asked anew in vain, and what it had told of was taken for nothing."""
+    async with two_sites(tmp_path) as stage:
+        async with mirrored(stage):
+            pass
+        seen = await stage.sites.look()
+        await hold_drain(stage)
+        with injected(monkeypatch, {stage.brokers[0]: ends_connections(from_question=2)}):
+            assert await stranded_ranges(stage.link, stage.source, stage.target, seen) == (UNSHOWN,)
+
+
 async def test_along_a_link_that_was_moved_before_it_is_waited_for(tmp_path: Path) -> None:
     async def nothing() -> None:
         pass
@@ -158,11 +172,12 @@ async def test_along_a_link_that_was_moved_before_it_is_waited_for(tmp_path: Pat
         await settle(stage.sites, 5.0)
 
 
-def ends_connections() -> Faults:
-    """As a proxy that lets no such request through."""
+def ends_connections(from_question: int = 1) -> Faults:
+    """As a proxy that lets no such request through, from that one on."""
+    questions = count(1)
 
     def end(request: object) -> None:
-        if getattr(request, "replica_id", None) == DEBUGGING_CONSUMER:
+        if getattr(request, "replica_id", None) == DEBUGGING_CONSUMER and next(questions) >= from_question:
             raise ConnectionResetError
 
     return Faults(moments={ApiKey.LIST_OFFSETS: end})
