@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TypeAlias
 
-from broker.base.time_limits import timeout_at
+from broker.base.time_limits import timeout, timeout_at
 from broker.client.cluster import Cluster
 from broker.client.errors import ClientError
 from broker.client.fanout import both, side_by_side
@@ -74,10 +74,15 @@ async def count_losses(
     return tuple(with_end(counted.get(where, loss), ends.get(where)) for where, loss in stated.items())
 
 
-def counting_until(until_s: float | None = None) -> asyncio.Timeout:
-    """COUNT_MS from now, and no longer than until `until_s` by the clock of the running loop."""
+def counted_until_s(until_s: float | None = None) -> float:
+    """COUNT_MS from now, and no later than `until_s` by the clock of the running loop."""
     over_s = asyncio.get_running_loop().time() + COUNT_MS / 1000
-    return timeout_at(over_s if until_s is None else min(over_s, until_s))
+    return over_s if until_s is None else min(over_s, until_s)
+
+
+def counting_until(until_s: float | None = None) -> asyncio.Timeout:
+    """As `counted_until_s`."""
+    return timeout_at(counted_until_s(until_s))
 
 
 def half_way(until_s: float | None) -> float | None:
@@ -189,6 +194,22 @@ async def count_records(source: Cluster, where: TopicPartition, start: int, end:
         else:
             records += sum(start <= record.offset < end for record in decode_records(batch))
     return records
+
+
+async def count_in_turn(
+    counts: Mapping[TopicPartition, Callable[[], Awaitable[int | None]]], until_s: float
+) -> dict[TopicPartition, int]:
+    """One after the other, until that time of the event loop: what is counted by then. One that fails, damaged say,
+    says nothing of the others, nor has one that hangs all the time that is left, but where it is the last.
+    """
+    loop, found = asyncio.get_running_loop(), dict[TopicPartition, int]()
+    for left, (where, count) in zip(reversed(range(len(counts))), counts.items(), strict=True):
+        left_s = until_s - loop.time()
+        with suppress(ClientError, WireError, MirrorError, TimeoutError):
+            async with timeout(left_s / 2 if left else left_s):
+                if (records := await count()) is not None:
+                    found[where] = records
+    return found
 
 
 async def with_edges(

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 
-from broker.base.time_limits import timeout, timeout_at
+from broker.base.time_limits import timeout_at
 from broker.client.errors import ClientError
 from broker.client.offsets import LogSpan, log_spans
-from broker.wire.errors import WireError
 from broker.wire.vocabulary import IsolationLevel, TopicPartition
 from failover.limits import COUNT_MS, LACKS_IN_PART_S, SOURCE_LOOK_MS
+from failover.losses.counting import count_in_turn
 from failover.losses.lacked_of import with_counted, with_told
 from failover.losses.stranded import carried_counter
 from failover.observing.partings import lacks_within
@@ -58,21 +59,14 @@ async def _count(sites: Sites, found: dict[TopicPartition, Lacked], until_s: flo
     counter = await carried_counter(sites.link, source, sites.target)
     spans = await log_spans(source, list(found))
     stable = await log_spans(source, list(found), IsolationLevel.READ_COMMITTED)  # behind the ends: it is open still
-    readable = []
+    readable = dict[TopicPartition, Callable[[], Awaitable[int | None]]]()
     for where, one in found.items():
         span = spans.get(where)
         if one.first_offset is not None and span is not None and not isinstance(span, ClientError):
             first = min(max(one.first_offset, span.start), one.end_offset)  # what retention took is missing to nobody
             found[where] = replace(one, first_offset=first)
             to = stable.get(where)
-            if isinstance(to, LogSpan) and to.end >= min(one.end_offset, span.end):
-                readable.append((where, first, one.end_offset))
-    if counter is None:
-        return
-    for at, (where, first, end) in enumerate(readable):
-        is_last = at == len(readable) - 1
-        left_s = until_s - asyncio.get_running_loop().time()
-        with suppress(ClientError, WireError, MirrorError, TimeoutError):  # damaged, say: it says nothing of the others
-            async with timeout(left_s if is_last else left_s / 2):  # nor has a slow one all the time
-                records = await counter.count_left_out(where, first, end)
-                found[where] = replace(found[where], records=records)
+            if counter is not None and isinstance(to, LogSpan) and to.end >= min(one.end_offset, span.end):
+                readable[where] = partial(counter.count_left_out, where, first, one.end_offset)
+    for where, records in (await count_in_turn(readable, until_s)).items():
+        found[where] = replace(found[where], records=records)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from broker.client.cluster import Cluster
 from broker.client.errors import ClientError
@@ -13,9 +13,8 @@ from broker.client.model import Topic
 from broker.client.offsets import log_end_offsets
 from broker.client.topics import list_topics
 from broker.client.unshown import LogEnd, log_ends
-from broker.wire.errors import WireError
 from broker.wire.vocabulary import IsolationLevel, TopicPartition
-from failover.losses.counting import counting_until, half_way
+from failover.losses.counting import count_in_turn, counted_until_s, half_way
 from failover.observing.snapshot import Snapshot
 from mirror.api import CarriedCounter, GapStatus, Link, MirrorError, read_entries
 
@@ -140,19 +139,21 @@ async def carried_counter(link: Link, source: Cluster, target: Cluster) -> Carri
 
 async def _counted(
     counter: CarriedCounter | None,
-    grown: Iterable[StrandedRange],
+    grown: Sequence[StrandedRange],
     stable: Mapping[TopicPartition, int],
     until_s: float | None,
 ) -> list[StrandedRange]:
-    """Markers are no records; what is in an open transaction may become some."""
+    """In COUNT_MS, all together, and until `until_s`. Markers are no records; what is in an open transaction may become some."""
+    counts = {}
+    for stranded in grown:
+        where = TopicPartition(stranded.topic, stranded.partition)
+        if counter is not None and stable.get(where, 0) >= stranded.end_offset:
+            counts[where] = partial(counter.count, where, stranded.first_offset, stranded.end_offset)
+    records = await count_in_turn(counts, counted_until_s(until_s))
     counted = []
     for stranded in grown:
-        where, records = TopicPartition(stranded.topic, stranded.partition), None
-        if counter is not None and stable.get(where, 0) >= stranded.end_offset:
-            with suppress(ClientError, MirrorError, WireError, TimeoutError):
-                async with counting_until(until_s):
-                    records = await counter.count(where, stranded.first_offset, stranded.end_offset)
+        where = TopicPartition(stranded.topic, stranded.partition)
         begins = stable.get(where, stranded.end_offset)
         open_from = max(begins, stranded.first_offset) if begins < stranded.end_offset else None
-        counted.append(replace(stranded, records=records, open_from_offset=open_from))
+        counted.append(replace(stranded, records=records.get(where), open_from_offset=open_from))
     return counted

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -15,11 +17,12 @@ from broker.client.offsets import log_end_offsets
 from broker.client.site import Site
 from broker.wire.vocabulary import TopicPartition
 from failover.losses import counting
-from failover.losses.counting import count_losses, with_present_ends
+from failover.losses.counting import count_in_turn, count_losses, with_present_ends
 from failover.losses.statements import Certainty, PartitionLoss, total_loss
 from tests.broker.faults import Faults, injected
 from tests.broker.running import running_broker, running_server
 from tests.mirror.harness import make_topic, some_records, write
+from tests.mirror.simulation.loop import SimulatedLoop
 
 PLAIN = TopicPartition("flights", 0)
 IN_TRANSACTIONS = TopicPartition("flights", 1)
@@ -132,3 +135,23 @@ async def test_a_leader_that_does_not_tell_where_its_logs_end_makes_a_bound_of_n
                 assert counted[silent.partition].certainty is Certainty.AT_LEAST
                 present = await with_present_ends(source, [loss(PLAIN, 100, 100), loss(silent, 0, 0)])
                 assert [one.certainty for one in present] == [Certainty.EXACT, Certainty.AT_LEAST]
+
+
+def test_all_that_is_counted_in_turn_has_one_time() -> None:
+    """Each of sixty partitions whose leader hung had ten seconds of its own, before a hook was run."""
+    partitions = [TopicPartition(PLAIN.topic, partition) for partition in range(60)]
+
+    async def hang() -> int:
+        await asyncio.Event().wait()
+        return 0
+
+    async def tell(records: int | None) -> int | None:
+        await asyncio.sleep(0.1)
+        return records
+
+    counts = {where: hang if where.partition > 2 else partial(tell, where.partition or None) for where in partitions}
+    for order, known in ((partitions, {1, 2}), (partitions[::-1][-5:], {1, 2})):
+        loop = SimulatedLoop()
+        found = loop.run(count_in_turn({where: counts[where] for where in order}, 10.0))
+        assert found == {partitions[at]: at for at in known}
+        assert loop.now <= 10.0
