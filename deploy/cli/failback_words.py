@@ -19,7 +19,7 @@ from failover.failback.plan import FailbackPlan, FailbackRefusal, StandsStill
 from failover.failback.stranding import count_in, open_starts, unshown_starts
 from failover.journal.values import OperationLog
 from failover.observing.transaction_ends import how_they_end, told_starts
-from failover.observing.unshown import FEWER_IN_SYNC, TO_BE_SHOWN, told_unshown
+from failover.observing.unshown import FEWER_IN_SYNC, TO_BE_SHOWN, TO_BE_TOLD, told_unshown, told_untold
 from failover.planning.staying import NONE_AWAY, Away
 from mirror.api import Link, SourceParting, StrandedTail
 
@@ -36,6 +36,7 @@ _WORDS = {
     FailbackRefusal.LINK_BACK_STANDS_STILL: "link {back} stands still, so what is missing would not come: {still}",
     FailbackRefusal.TRANSACTION_OPEN: "a transaction is open in what only {source} has: {open}",
     FailbackRefusal.TAIL_NOT_SHOWN: "of what only {source} has {unshown}",
+    FailbackRefusal.TAIL_END_UNTOLD: "{untold}",
     FailbackRefusal.TAIL_UNKNOWN: "nobody can say where what only {source} had ends, and what it wrote anew begins",
     FailbackRefusal.ORDER_UNKNOWN: "links {link} and {back} were both promoted, and nothing says which later: so it is "
     "not known whether {source} or {target} is the active site",
@@ -66,6 +67,7 @@ _HINTS = {
     FailbackRefusal.TAIL_UNKNOWN: "see it: farshore stranded list --link {link}; save it: farshore stranded export "
     "--link {link} --to DIR",
     FailbackRefusal.TAIL_NOT_SHOWN: f"{TO_BE_SHOWN}. {FEWER_IN_SYNC}",
+    FailbackRefusal.TAIL_END_UNTOLD: TO_BE_TOLD,
     FailbackRefusal.SOURCE_NOT_COMPARED: "see to the reason, then type the same again; farshore status --link {link}",
     FailbackRefusal.NOTHING_TO_BRING: "make at {target} what is to be carried (farshore topic create --site {target}), "
     "or have {source} go on without it: `farshore site role`, then farshore link resume --link {link}",
@@ -112,9 +114,9 @@ def _told_refusals(app: AppContext, link: Link, plan: FailbackPlan, log: Operati
     failback = "" if log is None else log.operation_id
     named = {"link": link.name, "source": plan.source, "target": plan.target, "back": plan.link_back}
     named |= {"doubted": names_of(plan.foreseen.in_doubt), "not_movable": names_of(plan.foreseen.not_movable)}
-    named["open"] = told_starts(open_starts(plan.open_tails))
-    named["unshown"] = told_unshown(unshown_starts(plan.open_tails))
-    named["gone"] = names_of(plan.topics_gone)
+    named |= {"open": told_starts(open_starts(plan.open_tails)), "gone": names_of(plan.topics_gone)}
+    untold = told_untold(plan.source, plan.untold_ends)
+    named |= {"unshown": told_unshown(unshown_starts(plan.open_tails)), "untold": untold}
     named |= {"back_records": told_tails(plan.back_tails), "elsewhere": ", ".join(plan.active_elsewhere)}
     lacks, unknown = ([one for one in plan.source_lacks if one.is_known is known] for known in (True, False))
     named |= {"lacks": told_partings(lacks, plan.source), "not_compared": told_partings(unknown, plan.source)}
@@ -124,9 +126,8 @@ def _told_refusals(app: AppContext, link: Link, plan: FailbackPlan, log: Operati
     told_used += [f"and {len(used) - NAMES_SHOWN} more"] if len(used) > NAMES_SHOWN else []
     named["in_use"] = "; ".join(told_used)
     left_out = f"; not {names_of(plan.not_carried)}" if plan.not_carried else ""
-    named |= {"backs": ", ".join(plan.links_back), "left_out": left_out}
+    named |= {"backs": ", ".join(plan.links_back), "left_out": left_out, "under_way": plan.under_way}
     told = [one for one in plan.refusals if one in _WORDS]  # of another operation its journal says more
-    named["under_way"] = plan.under_way
     return [(_WORDS[one].format(**named), _hint(app, link, plan, one, failback, named)) for one in told]
 
 

@@ -46,7 +46,7 @@ from failover.failback.stranding import (
     unshown_starts,
 )
 from failover.observing.partings import target_lacks
-from failover.observing.unshown import FEWER_IN_SYNC, TO_BE_SHOWN, told_in_doubt, told_unshown
+from failover.observing.unshown import FEWER_IN_SYNC, TO_BE_SHOWN, TO_BE_TOLD, told_in_doubt, told_unshown, told_untold
 from mirror.api import TailReader
 from mirror.link import Link
 from mirror.offsets.entries import LinkRun
@@ -180,6 +180,8 @@ def leave_command(context: AppContext, link_name: str | None, dry_run: bool, yes
         )
         raise CommandRefused(in_words(with_lacks(link, found)), text, ExitCode.REFUSED)
     check_settled(tails, link.source)
+    for line in unshown_lines(found):
+        click.echo(filled(line), err=True)
     if dry_run or not tails:
         if tails or output != Output.TABLE:
             emit(tails, output, columns=COLUMNS)
@@ -371,10 +373,7 @@ def unshown_lines(found: Stranded) -> Iterable[str]:
     if starts := unshown_starts(found.may_be_brought):
         yield told_in_doubt(starts)
     if found.untold_ends:
-        yield (
-            f"{found.source} does not say how far its logs of {', '.join(map(str, found.untold_ends))} go behind what "
-            "everybody is shown: whether there is more is not known"
-        )
+        yield f"{told_untold(found.source, found.untold_ends)}; {TO_BE_TOLD}"
     if starts := unshown_starts(found.undecided):
         yield f"{told_unshown(starts)}; {TO_BE_SHOWN}. {FEWER_IN_SYNC}"
 

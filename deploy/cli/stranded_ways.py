@@ -18,6 +18,7 @@ from deploy.cli.tables import counted, print_table
 from deploy.cli.terminal import CommandRefused, ExitCode, Output, run_async
 from failover.failback.copies import copies_among
 from failover.failback.stranding import Stranded, check_settled, count_in
+from failover.observing.unshown import TO_BE_TOLD, told_untold
 from mirror.api import Link, LinkCondition, StrandedTail
 from mirror.resumption import ResumePlan
 
@@ -64,6 +65,11 @@ def _going(link: Link, plan: ResumePlan, way: StrandedWay | None) -> TailsGoing:
     if way is StrandedWay.APPEND:
         return TailsGoing(brings=_to_append(link))
     found = look_or_refuse(link)
+    if found.untold_ends:
+        hint = f"{TO_BE_TOLD}; or append whatever it has: add --stranded append"
+        raise CommandRefused(
+            f"{told_untold(found.source, found.untold_ends)}. Nothing was changed", hint, ExitCode.REFUSED
+        )
     if way is StrandedWay.LEAVE:
         check_settled(found.undecided, link.source)
         return TailsGoing(found.undecided)

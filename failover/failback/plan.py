@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
+from broker.wire.vocabulary import TopicPartition
 from failover.failback.foreseen import NOTHING_FORESEEN, Foreseen
 from failover.failback.stranding import Stranded
 from failover.failback.through import ReadsTail
@@ -63,6 +64,8 @@ class FailbackRefusal(StrEnum):
     """In what only the old source has: it ends by its own time-out at the latest."""
     TAIL_NOT_SHOWN = "tail_not_shown"
     """The old source's leader has more than all its replicas in sync: what it is nobody is shown, nor can save."""
+    TAIL_END_UNTOLD = "tail_end_untold"
+    """The old source's leader does not say now how much it has: whether that is more than everybody is shown."""
     TAIL_UNKNOWN = "tail_unknown"
     """Where it ends: what the old source wrote since it is active again would be left behind with it."""
     ORDER_UNKNOWN = "order_unknown"
@@ -188,6 +191,8 @@ class FailbackPlan:
     left_records: int | None = 0
     open_tails: tuple[StrandedTail, ...] = ()
     """Those that nobody decided about, with an open transaction, or of which nobody is shown what they are."""
+    untold_ends: tuple[TopicPartition, ...] = ()
+    """As of `Stranded`."""
     topics_gone: tuple[str, ...] = ()
     """That were deleted at the target, and that the source has still."""
     links_back: tuple[str, ...] = ()
@@ -244,19 +249,15 @@ def plan_failback(
             refusals.append(FailbackRefusal.BACK_TAIL_UNDECIDED)
     saves = FailbackStep.EXPORT in steps
     return FailbackPlan(
-        link=found.link,
-        link_back=back.name if back else "",
+        *(found.link, back.name if back else "", found.source, found.target, steps, tuple(refusals)),
         links_back=tuple(one.name for one in backs),
         not_carried=not_carried,
-        source=found.source,
-        target=found.target,
-        steps=steps,
-        refusals=tuple(refusals),
         stranded_records=found.undecided_records if found.is_promoted else None,
         left_records=found.left_records,
         open_tails=tuple(tail for tail in tails if tail.open_from is not None or not tail.is_shown),
         export_to=export_to if saves else "",
         tails=tails if saves else (),
+        untold_ends=found.untold_ends,
         back_tails=back.tails if back else (),
         active_elsewhere=back.active_elsewhere if back else (),
         groups_back=back.groups.coming if back else (),
@@ -310,6 +311,8 @@ def _refusals(
         yield FailbackRefusal.TRANSACTION_OPEN
     if not all(tail.is_shown for tail in known):
         yield FailbackRefusal.TAIL_NOT_SHOWN
+    if found.untold_ends:
+        yield FailbackRefusal.TAIL_END_UNTOLD
 
 
 def _lacking(lacks: Iterable[SourceParting]) -> Iterable[FailbackRefusal]:

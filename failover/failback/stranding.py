@@ -14,7 +14,7 @@ from broker.wire.vocabulary import TopicPartition
 from failover.errors import StrandedUnknown, TailEndUnknown
 from failover.freezing.choice import Freezing
 from failover.observing.transaction_ends import how_they_end, told_starts
-from failover.observing.unshown import FEWER_IN_SYNC, TO_BE_SHOWN, told_unshown
+from failover.observing.unshown import FEWER_IN_SYNC, TO_BE_SHOWN, TO_BE_TOLD, told_unshown, told_untold
 from mirror.api import Link, RunState, SourceParting, StrandedTail, TailReader, leave_stranded, resume_link
 
 Report: TypeAlias = Callable[[int, int], None]
@@ -28,7 +28,8 @@ class Stranded:
     `partings`: where the source has not what was mirrored from it. `target_lacks`: records of the target's own that it
     has no more, and the source has from it, by who asked for them: no tail has these, and no link brings them.
     `may_be_brought`: what nobody is shown, and a link back may be writing: whose it is nobody can say, and nothing is
-    refused for it. `untold_ends`: of which the source does not say whether there is more that nobody is shown.
+    refused for it. `untold_ends`: of which the source does not say now whether there is more that nobody is shown; one
+    that tells nobody has none of these.
     Not `is_promoted`: `tails` are those that were left once; what else the source has beyond what was mirrored is lag,
     and was not looked at.
     """
@@ -57,7 +58,7 @@ class Stranded:
     @property
     def undecided_records(self) -> int | None:
         """Of these, as `records`."""
-        return None if self.not_compared else count_in(self.undecided)
+        return None if self.not_compared or self.untold_ends else count_in(self.undecided)
 
     @property
     def left_records(self) -> int | None:
@@ -99,7 +100,8 @@ async def read_stranded(
     is_promoted = run is not None and run.state is RunState.PROMOTED
     found = replace(found, is_promoted=is_promoted)
     found = replace(found, untold_ends=reader.untold_ends, may_be_brought=reader.may_be_brought)
-    return reader, found if found.is_promoted and not found.not_compared else replace(found, records=None)
+    is_known = found.is_promoted and not found.not_compared and not found.untold_ends
+    return reader, found if is_known else replace(found, records=None)
 
 
 def count_in(tails: Iterable[StrandedTail]) -> int | None:
@@ -175,9 +177,12 @@ async def resume_settled(
     is -> those, none where it runs. Who wrote at the source until that was frozen left some. `check`: as of a
     promotion.
 
-    Raises ClientError, MirrorError, CorruptBatch.
+    Raises StrandedUnknown where the source does not say how far its logs go; ClientError, MirrorError, CorruptBatch.
     """
-    tails = (await look_for_stranded(link, source, target)).behind_newer
+    found = await look_for_stranded(link, source, target)
+    if found.untold_ends:
+        raise StrandedUnknown(told_untold(found.source, found.untold_ends), hint=TO_BE_TOLD)
+    tails = found.behind_newer
     if not tails:
         await resume_link(link, target, operation_id, check=check)
     return tails

@@ -143,7 +143,7 @@ async def _counted(
     stable: Mapping[TopicPartition, int],
     until_s: float | None,
 ) -> list[StrandedRange]:
-    """In COUNT_MS, all together, and until `until_s`. Markers are no records; what is in an open transaction may become some."""
+    """In COUNT_MS, all together, and until `until_s`. Markers are no records; what is in an open transaction may be."""
     counts = {}
     for stranded in grown:
         where = TopicPartition(stranded.topic, stranded.partition)

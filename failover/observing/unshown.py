@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from broker.wire.vocabulary import TopicPartition
@@ -15,6 +15,20 @@ FEWER_IN_SYNC: Final = (
 )
 """Seen with Apache Kafka 3.9 and 4.3: not before the next record is what was written below the minimum shown."""
 TO_BE_SHOWN: Final = "bring back the brokers that have replicas of it, or see why they lag; then try again"
+
+TO_BE_TOLD: Final = (
+    "bring back the leaders of these, or have farshore reach them itself, where a proxy in between ends the connection "
+    "at that question (ListOffsets of a debugging consumer, replica id -2); then try again"
+)
+
+
+def told_untold(source: str, partitions: Iterable[TopicPartition]) -> str:
+    """Whose leaders do not answer that now; a cluster that refuses to tell it to anybody is not among these."""
+    names = ", ".join(map(str, sorted(partitions)))
+    return (
+        f"{source} does not say how far its logs of {names} go behind what everybody is shown: whether there is more "
+        "is not known"
+    )
 
 
 def told_in_doubt(starts: Mapping[TopicPartition, int]) -> str:

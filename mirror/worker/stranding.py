@@ -169,7 +169,8 @@ class TailReader:
         spans, self._unshown, self._on_their_way = {}, {}, OnTheirWay({})
         ends = await log_ends(self._source, wanted, _wait_s(until_s)) if self._is_promoted else {}
         untold = (at for at, end in ends.items() if not isinstance(end, ClientError) and end.appended is None)
-        self.untold_ends = tuple(sorted(untold))
+        is_new = self._back_since and self._is_order_known  # whatever it is
+        self.untold_ends = () if is_new else tuple(sorted(untold))
         if unshown := [at for at, end in ends.items() if not isinstance(end, ClientError) and end.has_unshown]:
             self._on_their_way = await on_their_way(self._passage, self._source, self._target, unshown)
         for where, span in (await log_spans(self._source, wanted)).items():

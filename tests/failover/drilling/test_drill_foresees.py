@@ -187,6 +187,7 @@ NOT_FORESEEN_BACK: dict[FailbackRefusal, str] = {
         FailbackRefusal.LINK_BACK_STANDS_STILL,
         FailbackRefusal.TRANSACTION_OPEN,
         FailbackRefusal.TAIL_NOT_SHOWN,
+        FailbackRefusal.TAIL_END_UNTOLD,
         FailbackRefusal.TAIL_UNKNOWN,
         FailbackRefusal.ORDER_UNKNOWN,
         FailbackRefusal.BACK_TAIL_UNDECIDED,

@@ -105,22 +105,46 @@ async def test_of_a_cluster_that_tells_nobody_how_far_its_logs_go_what_it_shows_
 ) -> None:
     async with lost_and_back(tmp_path, 1, (3, 0), (3, 0)) as lost:
         with injected(monkeypatch, {lost.stage.brokers[0]: tells_nobody()}):
-            assert [(one.records, one.is_shown) for one in (await lost.stranded()).tails] == [(3, True)]
-
-
-async def test_where_such_a_question_ends_the_connection_what_is_shown_is_listed_and_the_rest_is_not_known(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Nothing was listed, resumed or saved there."""
-    async with lost_and_back(tmp_path, 1, (3, 0), (3, 0)) as lost:
-        with injected(monkeypatch, {lost.stage.brokers[0]: ends_connections()}):
             found = await lost.stranded()
-        assert [(one.records, one.is_shown) for one in found.tails] == [(3, True)]
+            assert [(one.records, one.is_shown) for one in found.tails] == [(3, True)]
+            assert (found.records, found.untold_ends) == (3, ())
+            plan = plan_failback(
+                found, (await read_entries(lost.there, lost.stage.target)).run, (), "", same_names=True
+            )
+            assert FailbackRefusal.TAIL_END_UNTOLD not in plan.refusals
+
+
+@pytest.mark.parametrize("shown", [0, 3])
+async def test_where_such_a_question_ends_the_connection_what_is_shown_is_saved_and_no_link_runs_over_the_rest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shown: int
+) -> None:
+    """Nothing was listed or saved there; then the rest was taken for nothing, and came behind newer records, resumed,
+    as soon as it was shown.
+    """
+    async with lost_and_back(tmp_path, 1, (shown, 0), (3, 0)) as lost:
+        stage = lost.stage
+        await hold_drain(stage)
+        with injected(monkeypatch, {stage.brokers[0]: ends_connections()}):
+            reader, found = await read_stranded(lost.there, stage.source, stage.target)
+            if shown:
+                saved = await export_stranded(reader, found.undecided, tmp_path / "saved", 0)
+                assert saved.records == shown
+                await leave_at_source(lost.there, stage.target, found.undecided, "by a person")
+            with pytest.raises(StrandedUnknown, match="east does not say how far its logs of flights-0, flights-1 go"):
+                await resume_settled(lost.there, stage.source, stage.target, "back")
+        assert await _run_of(lost) is RunState.PROMOTED
+        assert [(one.records, one.is_shown) for one in found.tails] == ([(shown, True)] if shown else [])
         assert found.untold_ends == PARTITIONS
-        assert next(iter(unshown_lines(found))) == (
+        assert (found.records, found.undecided_records) == (None, None)
+        assert next(iter(unshown_lines(found))).startswith(
             "east does not say how far its logs of flights-0, flights-1 go behind what everybody is shown: whether "
-            "there is more is not known"
+            "there is more is not known; "
         )
+        plan = plan_failback(found, (await read_entries(lost.there, stage.target)).run, (), "", same_names=True)
+        assert FailbackRefusal.TAIL_END_UNTOLD in plan.refusals
+        assert plan.stranded_records is None
+        (still, *_) = (await lost.stranded()).undecided
+        assert (still.where, still.first_offset, still.is_shown) == (FIRST, RECORDS + shown, False)
 
 
 async def test_of_a_link_that_runs_it_is_no_more_than_lag(tmp_path: Path) -> None:
