@@ -364,8 +364,8 @@ def show_result(result: OperationResult, shown: OperationPlan | None = None) -> 
         for kind, said in DIFFERENCES.items():
             if kind in kinds:
                 click.echo(filled(said), err=True)
-    if result.stranded:
-        _show_rows(result.stranded, STRANDED_COLUMNS, "Came after the fence")
+    if came := [one for one in result.stranded if one.is_end_told]:
+        _show_rows(came, STRANDED_COLUMNS, "Came after the fence")
     if result.late_commits:
         _show_rows(result.late_commits, LATE_COMMIT_COLUMNS, "Read on at the source")
         click.echo(filled(late_commits_line(result)), err=True)

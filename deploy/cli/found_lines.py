@@ -35,6 +35,9 @@ _READERS_UNSEEN: Final = (
     "{source} ceased to answer before it could be seen who read on there after the fence; what came there was told"
 )
 """Instead, where the source told that much."""
+_UNTOLD: Final = (
+    "{source} did not say how far its logs went after the fence: `farshore stranded list --link {link}` asks again"
+)
 
 
 def found_in(result: Mapping[str, Any]) -> Iterable[str]:
@@ -43,8 +46,8 @@ def found_in(result: Mapping[str, Any]) -> Iterable[str]:
             continue  # these are why
         if found := result.get(name):
             told = found if not isinstance(found, list) else ", ".join(dict.fromkeys(map(_named, found)))
-            is_unshown = name == "stranded" and not any(one.get("is_shown", True) for one in found)
-            words = _UNSHOWN if is_unshown else words
+            if name == "stranded" and not any(one.get("is_shown", True) for one in found):
+                words = _UNSHOWN if any(one.get("is_end_told", True) for one in found) else _UNTOLD
             if name == "is_unwatched" and result.get("are_late_records_known"):
                 words = _READERS_UNSEEN
             yield words.format(found=told, **{end: result.get(end, end) for end in ("link", "source", "target")})

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Sequence
 
 from deploy.cli.loss_lines import paused_line
 from deploy.cli.tables import counted
-from failover.losses.stranded import StrandedRange, unshown_of
+from failover.losses.stranded import StrandedRange, unshown_of, untold_of
 from failover.observing.snapshot import Snapshot
-from failover.observing.unshown import told_in_doubt, told_unshown
+from failover.observing.unshown import TO_BE_TOLD, told_in_doubt, told_unshown, told_untold
 from failover.planning.plan import OperationPlan
 from failover.running.result import OperationResult
 
@@ -23,12 +23,15 @@ def stranded_line(result: OperationResult) -> str:
     told = counted(known, "record") if None not in records else f"at least {counted(known, 'record')}"
     places = ", ".join(f"{one.topic}-{one.partition} [{one.first_offset}, {one.end_offset})" for one in shown)
     said = f"{told} came to {result.source} after the fence, and are only there: {places}"
+    hidden = [told_unshown(unshown)] if unshown else []
+    hidden += [told_untold(result.source, untold)] if (untold := untold_of(result.stranded)) else []
     if not shown:
-        return f"at {result.source} after the fence {told_unshown(unshown)}"
+        at_fence = f"at {result.source} after the fence " if unshown else ""
+        return f"{at_fence}{'; '.join(hidden)}"
     opened = [f"{one.topic}-{one.partition} from {one.open_from_offset}" for one in result.stranded if _is_open(one)]
     if opened:
         said += f"; in a transaction that has not ended, and may still be committed: {', '.join(opened)}"
-    return f"{said}; {told_unshown(unshown)}" if unshown else said
+    return "; ".join([said, *hidden])
 
 
 def unshown_line(result: OperationResult) -> str:
@@ -43,6 +46,8 @@ def until_counted(result: OperationResult) -> Iterable[str]:
         yield f"end the transactions that are open at {result.source}: {then} they have only then"
     if unshown_of(result.stranded):
         yield f"bring back the brokers of {result.source}, or see why they lag: {then} nobody is shown only then"
+    if untold := untold_of(result.stranded):
+        yield f"have {result.source} tell how far its logs go ({told_untold(result.source, untold)}): {TO_BE_TOLD}"
 
 
 def _is_open(stranded: StrandedRange) -> bool:

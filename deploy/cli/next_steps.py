@@ -275,7 +275,8 @@ def _where_it_stands(result: OperationResult, group: str) -> str:
     """Of one that stands at the source where the target has no place for it, and what it reads there if it starts."""
     moves, here, there = [move for move in unknown_moves(result) if move.group == group], result.source, result.target
     lost = [one for one in result.losses if (one.offsets if one.records is None else one.records)]
-    lacking = {(one.topic, one.partition) for one in lost} | {(one.topic, one.partition) for one in result.stranded}
+    stranded = {(one.topic, one.partition) for one in result.stranded if one.is_end_told}
+    lacking = {(one.topic, one.partition) for one in lost} | stranded
     is_lacking = lacking.issuperset((move.topic, move.partition) for move in moves)
     place = f"no place at {there}, which lacks records" if is_lacking else f"no place known at {there}"
     reads = f"started as it stands there, it reads again what it read at {here} since it was carried"

@@ -28,7 +28,8 @@ class StrandedRange:
     `is_shown`: the leader has them, and not all replicas in sync, or fewer than min.insync.replicas: what they are
     nobody is shown, though who wrote them with acks=1 was told that they are kept. `may_be_brought`: of such, they may
     all be what a link back is writing, which the target has; then nobody can say that anything is stranded. Of more
-    than it has still to bring there some are not.
+    than it has still to bring there some are not. Not `is_end_told`: the leader does not say now how far its log goes
+    behind what everybody is shown: whether there is anything is not known, and the range is empty.
     """
 
     topic: str
@@ -39,11 +40,18 @@ class StrandedRange:
     open_from_offset: int | None = None
     is_shown: bool = True
     may_be_brought: bool = False
+    is_end_told: bool = True
 
 
 def unshown_of(ranges: Iterable[StrandedRange]) -> dict[TopicPartition, int]:
     """By partition from which offset on nobody is shown what is there."""
-    return {TopicPartition(one.topic, one.partition): one.first_offset for one in ranges if not one.is_shown}
+    hidden = (one for one in ranges if not one.is_shown and one.is_end_told)
+    return {TopicPartition(one.topic, one.partition): one.first_offset for one in hidden}
+
+
+def untold_of(ranges: Iterable[StrandedRange]) -> list[TopicPartition]:
+    """Of which it is not known how far their logs go."""
+    return [TopicPartition(one.topic, one.partition) for one in ranges if not one.is_end_told]
 
 
 async def stranded_ranges(
@@ -58,10 +66,10 @@ async def stranded_ranges(
     topic that was made anew.
 
     Records that came from the target, by a link back say, do not count: it has them. Nor do those of which somebody
-    said that they stay there. What nobody is shown, though it has had the time for it, is a range of its own; but for a
-    topic that `is_closed` to every client since before the fence, as only a link back writes there. Who has time until
-    `until_s`, by the clock of the running loop, is not told how many records they are where counting takes half of it.
-    Raises ClientError.
+    said that they stay there. What nobody is shown, though it has had the time for it, is a range of its own, and so is
+    what a leader does not tell; but for a topic that `is_closed` to every client since before the fence, as only a link
+    back writes there. Who has time until `until_s`, by the clock of the running loop, is not told how many records they
+    are where counting takes half of it. Raises ClientError.
     """
     mirrored = {
         TopicPartition(view.topic, view.partition): view.mirrored_source_next or 0 for view in fenced.partitions
@@ -90,10 +98,12 @@ async def stranded_ranges(
         begins = mirrored.get(where, 0)
         if end.shown > begins:
             grown.append(StrandedRange(*where, begins, end.shown, None))
-        if end.appended is not None and end.appended > max(begins, end.shown) and not is_closed(where.topic):
-            one = StrandedRange(*where, max(begins, end.shown), end.appended, None, is_shown=False)
-            may_be = brought is None or brought.may_be(where, one.end_offset - one.first_offset)
-            unshown.append(replace(one, may_be_brought=may_be))
+        behind = max(begins, end.shown)
+        if not is_closed(where.topic) and (end.appended is None or end.appended > behind):
+            is_told = end.appended is not None
+            one = StrandedRange(*where, behind, end.appended or behind, None, is_shown=False, is_end_told=is_told)
+            may_be = brought is None or brought.may_be(where, one.end_offset - behind)
+            unshown.append(replace(one, may_be_brought=is_told and may_be))
     if grown and counter is None:
         counter = await carried_counter(link, source, target)
     counted = await _counted(counter, grown, stable, half_way(until_s)) if grown else []

@@ -21,11 +21,11 @@ from failover.errors import NotDrained, OffsetsPending
 from failover.freezing.choice import UNFROZEN, Freezing
 from failover.limits import DRAIN_POLL_S, QUIET_S
 from failover.losses.statements import Certainty, LossTotal, state_loss, total_loss
-from failover.losses.stranded import StrandedRange, stranded_ranges, unshown_of
+from failover.losses.stranded import StrandedRange, stranded_ranges, unshown_of, untold_of
 from failover.observing.open_transactions import Holding, open_transactions
 from failover.observing.sites import DrainStands, Sites
 from failover.observing.snapshot import Snapshot
-from failover.observing.unshown import FEWER_IN_SYNC, TO_BE_SHOWN, told_unshown
+from failover.observing.unshown import FEWER_IN_SYNC, TO_BE_SHOWN, TO_BE_TOLD, told_unshown, told_untold
 from failover.running.patience import patiently
 from mirror.api import Heartbeat, MirrorError, Pulse, judge_heartbeat
 
@@ -299,4 +299,6 @@ def _stranded(sites: Sites, stranded: Sequence[StrandedRange]) -> NotDrained:
     )
     if unshown := unshown_of(stranded):
         text, hint = f"{text} ({told_unshown(unshown)})", f"{TO_BE_SHOWN}. {FEWER_IN_SYNC}"
+    if untold := untold_of(stranded):
+        text, hint = f"{text} ({told_untold(source, untold)})", hint if unshown else TO_BE_TOLD
     return NotDrained(f"{text}, which was moved before and brings no more; nothing was changed", hint=hint)

@@ -8,12 +8,14 @@ import pytest
 
 from broker.base.documents import to_document
 from deploy.cli.found_lines import found_in
+from deploy.cli.late_lines import stranded_line
+from deploy.cli.next_steps import next_steps
 from failover.losses.stranded import StrandedRange
 from failover.planning.left import LeftPartition
 from failover.planning.unplanned import UnplannedReadAgain, UnplannedSkip
 from failover.running.late_commits import LateCommit, SourceReader
 from failover.running.result import OperationResult
-from tests.deploy.cli.test_next_steps import MOVED
+from tests.deploy.cli.test_next_steps import BACK, LINK, MOVED
 
 FOUND = {
     "hook_error": ("the after_hook ended with exit code 7", "the after_hook ended with exit code 7; all else was done"),
@@ -49,6 +51,20 @@ def test_of_what_nobody_is_shown_it_is_not_said_that_it_is_only_there() -> None:
     )
     both = to_document(replace(MOVED, stranded=(StrandedRange("flights", 0, 50, 53, 3), unshown)))
     assert "are only there" in next(iter(found_in(both)))
+
+
+def test_of_a_source_that_does_not_tell_how_far_its_logs_go_no_more_is_said() -> None:
+    untold = replace(MOVED, stranded=(StrandedRange("flights", 0, 50, 50, None, is_shown=False, is_end_told=False),))
+    assert untold.has_findings
+    assert stranded_line(untold) == (
+        "east does not say how far its logs of flights-0 go behind what everybody is shown: whether there is more is "
+        "not known"
+    )
+    assert next_steps(untold, LINK, (BACK,), {})[1].what.startswith("have east tell how far its logs go")
+    (line,) = found_in(to_document(untold))
+    assert line == (
+        "east did not say how far its logs went after the fence: `farshore stranded list --link there` asks again"
+    )
 
 
 def test_a_result_of_a_version_that_knew_fewer_findings_has_none_of_them() -> None:

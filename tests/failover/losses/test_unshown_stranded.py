@@ -15,7 +15,7 @@ import pytest
 
 from broker.topics.partition import Partition
 from broker.wire.api import ApiKey
-from broker.wire.vocabulary import DEBUGGING_CONSUMER
+from broker.wire.vocabulary import DEBUGGING_CONSUMER, TopicPartition
 from failover.errors import NotDrained
 from failover.failback.stranding import look_for_stranded
 from failover.journal.log import load_operations
@@ -32,6 +32,10 @@ from tests.mirror.harness import contents, eventually, read_all, some_records, w
 
 FIRST = PARTITIONS[0]
 UNSHOWN = StrandedRange(*FIRST, RECORDS, RECORDS + 1, None, is_shown=False)
+
+
+def _untold(where: TopicPartition, end: int) -> StrandedRange:
+    return StrandedRange(*where, end, end, None, is_shown=False, is_end_told=False)
 
 
 def _leader(stage: Stage) -> Partition:
@@ -140,7 +144,30 @@ async def test_of_a_cluster_that_ends_connections_at_such_a_question_what_it_sho
         await write(stage.source, FIRST, some_records(70_000, 2))
         with injected(monkeypatch, {stage.brokers[0]: ends_connections()}):
             found = await stranded_ranges(stage.link, stage.source, stage.target, seen)
-        assert found == (StrandedRange(*FIRST, RECORDS, RECORDS + 2, 2),)
+            assert await stranded_ranges(stage.link, stage.source, stage.target, seen, lambda _topic: True) == found[:1]
+        assert found == (
+            StrandedRange(*FIRST, RECORDS, RECORDS + 2, 2),
+            _untold(FIRST, RECORDS + 2),
+            _untold(PARTITIONS[1], RECORDS),
+        )
+
+
+async def test_along_a_link_that_was_moved_before_a_source_that_does_not_tell_is_not_taken_for_an_empty_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Groups were moved from it, which a drain of the same source would have refused."""
+
+    async def nothing() -> None:
+        pass
+
+    async with two_sites(tmp_path) as stage, _switched(stage, nothing):
+        await hold_drain(stage)
+        with injected(monkeypatch, {stage.brokers[0]: ends_connections()}), pytest.raises(NotDrained) as refused:
+            await settle(stage.sites, 0.0)
+        assert "east does not say how far its logs of flights-0, flights-1 go" in str(refused.value)
+        assert "reach them itself" in refused.value.hint
+        with injected(monkeypatch, {stage.brokers[0]: tells_nobody()}):
+            await settle(stage.sites, 0.0)
 
 
 async def test_what_a_leader_told_once_is_not_forgotten_where_it_ceases_to_tell(
