@@ -19,7 +19,7 @@ from broker.wire.errors import WireError
 from broker.wire.records import Record, decode_records
 from broker.wire.vocabulary import LATEST, IsolationLevel, TopicPartition
 from failover.limits import COUNT_MS, COUNTED_AT_ONCE
-from failover.losses.statements import Certainty, PartitionLoss, with_end, with_stable_end
+from failover.losses.statements import Certainty, PartitionLoss, with_end, with_records, with_stable_end
 from failover.observing.edges import Span, first_records, last_records
 from mirror.api import CarriedCounter, MirrorError
 
@@ -54,24 +54,29 @@ async def count_losses(
             # It went in the meantime, or is damaged there, or whose records they are was lost: not counted.
             with suppress(ClientError, WireError, MirrorError):
                 if where not in shared:
-                    counted[where] = replace(loss, records=await count_records(source, where, *span))
+                    counted[where] = with_records(loss, await count_records(source, where, *span))
                 elif counter is not None:
                     async with carried_turn:
-                        counted[where] = replace(loss, records=await counter.count(where, *span))
+                        counted[where] = with_records(loss, await counter.count(where, *span))
 
     stated = {TopicPartition(loss.topic, loss.partition): loss for loss in losses}
-    is_any_shared = any(loss.offsets for where, loss in stated.items() if where in shared)
+    is_any_shared = any(loss.offsets or loss.unclear_offsets for where, loss in stated.items() if where in shared)
     counter = await carried() if carried is not None and is_any_shared else None
     stable = await ends_told(source, list(stated), IsolationLevel.READ_COMMITTED, until_s)
     stated = {where: with_stable_end(loss, stable.get(where)) for where, loss in stated.items()}
     with suppress(TimeoutError):
         async with counting_until(half_way(until_s)), asyncio.TaskGroup() as tasks:
             for where, loss in stated.items():
-                if loss.offsets and where in stable:
+                if where in stable and _is_countable(loss, stable[where]):
                     tasks.create_task(count(where, loss))
     ends = await _appended_by_now(source, list(stated), until_s)
     ends = await _but_for_brought(source, stated, ends, shared, carried, until_s)
     return tuple(with_end(counted.get(where, loss), ends.get(where)) for where, loss in stated.items())
+
+
+def _is_countable(loss: PartitionLoss, stable_end: int) -> bool:
+    """Of one with unclear offsets, part of its records would say nothing of which offsets are clear."""
+    return stable_end >= (loss.end_offset or 0) if loss.unclear_offsets else bool(loss.offsets)
 
 
 def counted_until_s(until_s: float | None = None) -> float:

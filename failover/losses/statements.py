@@ -123,6 +123,13 @@ def with_returns(loss: PartitionLoss, returned_at_most: int | None) -> Partition
     return replace(loss, certainty=Certainty.AT_LEAST, offsets=loss.offsets - unclear, unclear_offsets=unclear)
 
 
+def with_records(loss: PartitionLoss, records: int | None) -> PartitionLoss:
+    """Counted by reading all that it was seen to be, so that none of it is unclear any more; None: that failed."""
+    if records is None:
+        return loss
+    return replace(loss, records=records, offsets=(loss.offsets or 0) + loss.unclear_offsets, unclear_offsets=0)
+
+
 def with_end(loss: PartitionLoss, source_end: int | None) -> PartitionLoss:
     """After a later look: a source that has gone on since, or does not tell (None), may have more than was seen."""
     if loss.certainty is Certainty.EXACT and (source_end is None or source_end > (loss.end_offset or 0)):

@@ -18,7 +18,7 @@ from broker.client.site import Site
 from broker.wire.vocabulary import TopicPartition
 from failover.losses import counting
 from failover.losses.counting import count_in_turn, count_losses, with_present_ends
-from failover.losses.statements import Certainty, PartitionLoss, total_loss
+from failover.losses.statements import Certainty, PartitionLoss, total_loss, with_returns
 from tests.broker.faults import Faults, injected
 from tests.broker.running import running_broker, running_server
 from tests.mirror.harness import make_topic, some_records, write
@@ -96,6 +96,27 @@ async def test_behind_an_open_transaction_nothing_is_counted_and_nothing_is_exac
         await producer.commit_transaction()
     (counted,) = await count_losses(source, [replace(stated, end_offset=before + 7)], set())
     assert (counted.certainty, counted.records) == (Certainty.EXACT, 6)
+
+
+@pytest.mark.parametrize("returned_at_most", [4, 10])
+async def test_what_was_unclear_by_offsets_is_clear_when_it_was_counted(source: Cluster, returned_at_most: int) -> None:
+    """Of ten offsets that a worker had seen before its source told only some: at least 10 records were said, and 4 of
+    the same once more; or nothing was counted, though all could be.
+    """
+    seen = with_returns(replace(loss(PLAIN, 90, 100), certainty=Certainty.AT_LEAST), returned_at_most)
+    assert seen.unclear_offsets == returned_at_most
+    (counted,) = await count_losses(source, [seen], set())
+    stated = with_returns(counted, returned_at_most)
+    assert (stated.records, stated.offsets, stated.unclear_offsets) == (10, 10, 0)
+
+
+async def test_what_is_unclear_by_offsets_stays_so_behind_an_open_transaction(source: Cluster) -> None:
+    async with AIOKafkaProducer(bootstrap_servers=source.site.bootstrap_servers, transactional_id="open") as producer:
+        await producer.begin_transaction()
+        await producer.send_and_wait(PLAIN.topic, b"open", partition=PLAIN.partition)
+        seen = with_returns(replace(loss(PLAIN, 90, 101), certainty=Certainty.AT_LEAST), 4)
+        assert await count_losses(source, [seen], set()) == (seen,)
+        await producer.abort_transaction()
 
 
 async def test_what_may_have_come_from_the_target_is_not_counted(source: Cluster) -> None:
