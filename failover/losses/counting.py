@@ -62,7 +62,7 @@ async def count_losses(
     stated = {TopicPartition(loss.topic, loss.partition): loss for loss in losses}
     is_any_shared = any(loss.offsets or loss.unclear_offsets for where, loss in stated.items() if where in shared)
     counter = await carried() if carried is not None and is_any_shared else None
-    stable = await ends_told(source, list(stated), IsolationLevel.READ_COMMITTED, until_s)
+    stable = await _stable_ends(source, stated, until_s)
     stated = {where: with_stable_end(loss, stable.get(where)) for where, loss in stated.items()}
     with suppress(TimeoutError):
         async with counting_until(half_way(until_s)), asyncio.TaskGroup() as tasks:
@@ -156,10 +156,23 @@ async def with_present_ends(
     told = {TopicPartition(one.topic, one.partition): one for one in losses}
     exact = [at for at, one in told.items() if one.certainty is Certainty.EXACT]
     asked = [at for at in exact if told[at].offsets]
-    stable, ends = await both(ends_told(source, asked, IsolationLevel.READ_COMMITTED), _appended_by_now(source, exact))
+    stable, ends = await both(_stable_ends(source, {at: told[at] for at in asked}), _appended_by_now(source, exact))
     stated = {at: with_stable_end(one, stable.get(at)) if at in asked else one for at, one in told.items()}
     ends = await _but_for_brought(source, stated, ends, shared, carried)
     return tuple(with_end(one, ends.get(at)) for at, one in stated.items())
+
+
+async def _stable_ends(
+    source: Cluster, stated: Mapping[TopicPartition, PartitionLoss], until_s: float | None = None
+) -> dict[TopicPartition, int]:
+    """Where the first transaction is open, or the log ends, of those that are told. Not of a log that ends before it
+    was seen to, by another leader: what it lost nobody can count, and no transaction holds it.
+    """
+    stable, ends = await both(
+        ends_told(source, list(stated), IsolationLevel.READ_COMMITTED, until_s),
+        ends_told(source, list(stated), IsolationLevel.READ_UNCOMMITTED, until_s),
+    )
+    return {at: end for at, end in stable.items() if at in ends and ends[at] >= (stated[at].end_offset or 0)}
 
 
 async def ends_told(

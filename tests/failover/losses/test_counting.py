@@ -119,6 +119,13 @@ async def test_what_is_unclear_by_offsets_stays_so_behind_an_open_transaction(so
         await producer.abort_transaction()
 
 
+async def test_offsets_that_a_log_lost_with_its_end_are_not_said_to_be_in_a_transaction(source: Cluster) -> None:
+    """Another leader had less: they were said to stand behind the start of one that is open."""
+    stated = loss(PLAIN, 90, 105)
+    for (found,) in (await count_losses(source, [stated], set()), await with_present_ends(source, [stated])):
+        assert found == replace(stated, certainty=Certainty.AT_LEAST)
+
+
 async def test_what_may_have_come_from_the_target_is_not_counted(source: Cluster) -> None:
     stated = loss(PLAIN, 0, 100)
     assert await count_losses(source, [stated], {PLAIN}) == (stated,)
