@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
 from broker.base.time_limits import timeout_at
+from broker.client.cluster import Cluster
 from broker.client.errors import ClientError
 from broker.client.fanout import both
 from broker.client.offsets import log_spans
+from broker.client.topics import list_topics
 from broker.wire.vocabulary import IsolationLevel, TopicPartition
 from failover.limits import BORN_ROUNDS
 from failover.losses.counting import count_losses, counting_until, ends_told, half_way, with_edges, with_present_ends
@@ -22,7 +24,7 @@ from failover.planning.gates import GateRefusal, RefusalReason
 from failover.planning.plan import OperationPlan, losing
 from failover.running.link_run import LinkMove
 from failover.running.steps import Operation
-from mirror.api import CarriedCounter
+from mirror.api import CarriedCounter, MirrorError
 
 
 async def stated_losses(sites: Sites, snapshot: Snapshot, until_s: float | None = None) -> tuple[PartitionLoss, ...]:
@@ -54,7 +56,33 @@ async def losses_by_now(sites: Sites, snapshot: Snapshot, until_s: float | None 
     views = tuple(_with_end(view, ends.get(TopicPartition(view.topic, view.partition))) for view in snapshot.partitions)
     taken_at_ms = now_ms if ends.keys() == told else snapshot.taken_at_ms
     by_now = replace(snapshot, partitions=views, taken_at_ms=taken_at_ms)
-    return with_lacked(await _of_source(sites, by_now, born, until_s), snapshot.lacked)
+    losses = with_lacked(await _of_source(sites, by_now, born, until_s), snapshot.lacked)
+    anew = await _made_anew(sites, sites.source, snapshot, until_s)
+    if anew is None:
+        return tuple(with_end(loss, None) for loss in losses)
+    if not anew:
+        return losses
+    views = tuple(_gone(view) if (view.topic, view.partition) in anew else view for view in views)
+    return await stated_losses(sites, replace(by_now, partitions=views), until_s)
+
+
+async def _made_anew(
+    sites: Sites, source: Cluster, snapshot: Snapshot, until_s: float | None
+) -> Collection[tuple[str, int]] | None:
+    """The partitions whose topic at the source is another one than was mirrored, and was not when the look was taken.
+    It is asked behind all else, so that no end and no record of such a one is taken for the former's. None: not told.
+    """
+    with suppress(ClientError, MirrorError, TimeoutError):
+        async with counting_until(until_s):
+            entries = await sites.readers.states.of(sites.link).read(sites.target)
+            others = entries.of_other_topics(await list_topics(source)).keys()
+            return others - {(one.topic, one.partition) for one in snapshot.partitions if one.is_source_recreated}
+    return None
+
+
+def _gone(view: PartitionView) -> PartitionView:
+    """The former log went with its topic; what stands in the new one was born."""
+    return replace(view, source_end=view.mirrored_source_next, is_gone_at_source=True)
 
 
 def _with_end(view: PartitionView, end: int | None) -> PartitionView:

@@ -11,7 +11,7 @@ from broker.client.topics import delete_topics
 from broker.wire.vocabulary import TopicPartition
 from failover.errors import GateRefused
 from failover.freezing.hooks import Hooks
-from failover.losses.stated_losses import counted, stated_losses
+from failover.losses.stated_losses import counted, losses_by_now, stated_losses
 from failover.losses.statements import Certainty, PartitionLoss
 from failover.planning.gates import RefusalReason
 from failover.planning.plan import plan_failover
@@ -74,6 +74,23 @@ async def test_a_topic_that_the_source_deleted_loses_nothing_with_it(tmp_path: P
         await write(stage.source, OTHER, some_records(9, 2))
         (found,) = [loss for loss in await stated_losses(stage.sites, snapshot) if loss.topic == OTHER.topic]
         assert _span(found) == (Certainty.EXACT, 2, 0, 2), "made anew since it was looked at"
+
+
+async def test_of_a_topic_that_was_made_anew_behind_the_look_all_is_lost(tmp_path: Path) -> None:
+    """Its end was held against how far the former one was mirrored: 3 were said to be lost, exactly, of 8."""
+    async with two_sites(tmp_path) as stage:
+        stage.link = replace(stage.link, topics=(TOPIC, OTHER.topic))
+        await make_topic(stage.source, OTHER.topic)
+        await write(stage.source, OTHER, some_records(1, 5))
+        async with mirrored(stage):
+            await wait_for_records(stage.target, OTHER, 5)
+        snapshot = await stage.sites.look()
+        assert await delete_topics(stage.source, [OTHER.topic]) == {}
+        await make_topic(stage.source, OTHER.topic)
+        await write(stage.source, OTHER, some_records(70_000, 8))
+        found = {loss.topic: loss for loss in await losses_by_now(stage.sites, snapshot)}
+        assert _span(found[OTHER.topic]) == (Certainty.EXACT, 8, 0, 8)
+        assert found[TOPIC].is_none
 
 
 def _span(loss: PartitionLoss) -> tuple[object, ...]:
