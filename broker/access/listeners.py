@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
+from broker.access.distinguished_names import distinguished_name, subject_of
 from broker.access.logins import Logins
 from broker.access.principals import ANONYMOUS, PrincipalRules
 from broker.base.address import Address, AddressInvalid, parse_address
@@ -117,7 +118,8 @@ class Entrance:
     logins: Logins | None = None
 
     def principal(self, transport: BaseTransport) -> str:
-        """Who came, as far as the certificate tells. Raises PrincipalRefused."""
+        """Who came, as far as the certificate tells. Raises PrincipalRefused, CertificateUnreadable."""
         if self.certificates is None:
             return ANONYMOUS
-        return self.certificates.principal(transport.get_extra_info("ssl_object").getpeercert())
+        shown = transport.get_extra_info("ssl_object").getpeercert(True)
+        return self.certificates.principal(None if shown is None else distinguished_name(subject_of(shown)))

@@ -1,31 +1,21 @@
-"""Who a client is by its certificate: the distinguished name, and Kafka's rules that shorten it (KIP-371)."""
+"""Who a client is by the name in its certificate: Kafka's rules that shorten it (KIP-371)."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from typing import Any, Final
+from collections.abc import Callable, Sequence
+from typing import Final
 
 from broker.errors import BrokerError
 from broker.wire.errors import ErrorCode
 
 ANONYMOUS: Final = "User:ANONYMOUS"
 DEFAULT_RULES: Final = "DEFAULT"
-# As Java writes them (RFC 2253); what else a name has is called as OpenSSL calls it.
-_SHORT: Final = {
-    "commonName": "CN",
-    "countryName": "C",
-    "localityName": "L",
-    "stateOrProvinceName": "ST",
-    "organizationName": "O",
-    "organizationalUnitName": "OU",
-    "streetAddress": "STREET",
-    "domainComponent": "DC",
-    "userId": "UID",
-}
 _PART: Final = r"((?:\\.|[^\\/])*)"
 _RULE: Final = re.compile(rf"\s*(?:(DEFAULT)|RULE:{_PART}/{_PART}/([LU]?))\s*(?:,|$)")
-_SPECIAL: Final = re.compile(r'([,+"\\<>;])')
+# Where a line ends for Java, whose patterns take such a character otherwise than these here.
+_LINE_END: Final = re.compile("[\n\r\x85\u2028\u2029]")
+_REPLACED: Final = re.compile(r"\\(.)|\$(\d)(\d*)|(\$)", re.DOTALL)
 
 
 class PrincipalRefused(BrokerError):
@@ -40,7 +30,7 @@ class PrincipalRules:
 
     def __init__(self, rules: str = DEFAULT_RULES) -> None:
         """Raises ValueError."""
-        self._rules: list[tuple[re.Pattern[str] | None, str, str]] = []
+        self._rules: list[tuple[re.Pattern[str] | None, Sequence[str | int], str]] = []
         at = 0
         while at < len(rules):
             found = _RULE.match(rules, at)
@@ -49,23 +39,24 @@ class PrincipalRules:
                     f"{rules[at:]!r} is no rule: write RULE:pattern/replacement/, with L or U behind, or DEFAULT"
                 )
             default, pattern, replacement, case = found.groups()
-            try:
-                self._rules.append((None if default else re.compile(pattern), replacement or "", case or ""))
-            except re.error as error:
-                raise ValueError(f"{pattern!r} is no regular expression: {error}") from error
+            self._rules.append((None, (), "") if default else _rule(pattern, replacement, case))
             at = found.end()
 
-    def principal(self, certificate: Mapping[str, Any] | None) -> str:
-        """Of a certificate as `ssl` gives it; None or empty: there is none. Raises PrincipalRefused."""
-        if not certificate:
+    def principal(self, name: str | None) -> str:
+        """Of a certificate's name (`distinguished_name`); None: there is none. Raises PrincipalRefused."""
+        if name is None:
             return ANONYMOUS
-        name = distinguished_name(certificate["subject"])
+        if _LINE_END.search(name):
+            raise PrincipalRefused(
+                f"the name {name!r} has more than one line",
+                hint="have another certificate made, with a name of one line",
+            )
         for pattern, replacement, case in self._rules:
             if pattern is None:
                 return f"User:{name}"
-            found = pattern.fullmatch(name)
-            if found is not None:
-                principal = f"User:{_cased(_replaced(found, replacement), case)}"
+            if pattern.fullmatch(name) is not None:
+                # Kafka's own: what takes the whole name may be found in it more than once, as `.*` is.
+                principal = f"User:{_cased(pattern.sub(_made(replacement), name), case)}"
                 if principal == ANONYMOUS:
                     # He may have rights at a listener that this one does not reach.
                     raise PrincipalRefused(
@@ -77,27 +68,43 @@ class PrincipalRules:
         raise PrincipalRefused(f"no rule of ssl_principal_mapping_rules takes the name {name!r}")
 
 
-def _replaced(found: re.Match[str], replacement: str) -> str:
-    def of(reference: re.Match[str]) -> str:
-        number = int(reference[1])
-        return (found[number] or "") if number <= found.re.groups else reference[0]
+def _rule(pattern: str, replacement: str, case: str) -> tuple[re.Pattern[str], Sequence[str | int], str]:
+    """Raises ValueError."""
+    try:
+        # Java's classes, as \w, are those of ASCII.
+        compiled = re.compile(pattern, re.ASCII)
+    except re.error as error:
+        raise ValueError(f"{pattern!r} is no regular expression: {error}") from error
+    return compiled, _pieces(replacement, compiled.groups), case
 
-    return re.sub(r"\$(\d)", of, replacement.replace(r"\/", "/"))
+
+def _pieces(replacement: str, groups: int) -> list[str | int]:
+    """Its texts, and the numbers of the groups between them, read as Java does. Raises ValueError."""
+    pieces: list[str | int] = []
+    at = 0
+    for found in _REPLACED.finditer(replacement):
+        escaped, first, digits, nothing = found.groups()
+        pieces.append(replacement[at : found.start()])
+        at = found.end()
+        if escaped is not None:
+            pieces.append(escaped)
+            continue
+        if nothing or (int(first) > groups == 0):
+            raise ValueError(f"{replacement!r} is no replacement: write $1 for what the first group has, \\$ for a $")
+        if int(first) > groups:
+            pieces.append(found[0])
+            continue
+        # As many digits as name a group: with nine of them $12 is the first one, and a 2.
+        number = int(first)
+        while digits and number * 10 + int(digits[0]) <= groups:
+            number, digits = number * 10 + int(digits[0]), digits[1:]
+        pieces += [number, digits]
+    return [*pieces, replacement[at:]]
+
+
+def _made(pieces: Sequence[str | int]) -> Callable[[re.Match[str]], str]:
+    return lambda found: "".join(piece if isinstance(piece, str) else found[piece] or "" for piece in pieces)
 
 
 def _cased(name: str, case: str) -> str:
     return {"L": name.lower(), "U": name.upper()}.get(case, name)
-
-
-def distinguished_name(subject: tuple[tuple[tuple[str, str], ...], ...]) -> str:
-    """As RFC 2253 has it, the most specific part first."""
-    return ",".join(
-        "+".join(f"{_SHORT.get(key, key)}={_escaped(value)}" for key, value in part) for part in reversed(subject)
-    )
-
-
-def _escaped(value: str) -> str:
-    text = _SPECIAL.sub(r"\\\1", value)
-    if text.startswith((" ", "#")):
-        text = f"\\{text}"
-    return f"{text[:-1]}\\ " if text.endswith(" ") and len(value) > 1 else text

@@ -99,11 +99,15 @@ class WarmTools:
 @cache
 def warm_tools(java: tuple[str, ...], class_path: str) -> WarmTools:
     """One for the whole run."""
-    jars = sorted(str(jar) for name in ("janino", "commons-compiler") for jar in _spark_jars().glob(f"{name}-*.jar"))
-    path = ":".join([class_path, *jars])
-    made = WarmTools([*java, "-cp", path, JANINO, str(PROGRAM), PROGRAM.stem])
+    made = WarmTools(command_of(java, class_path, PROGRAM))
     atexit.register(made.close)
     return made
+
+
+def command_of(java: Sequence[str], class_path: str, program: Path) -> list[str]:
+    """Of a program in one file of Java, whose class is called as the file."""
+    jars = sorted(str(jar) for name in ("janino", "commons-compiler") for jar in _spark_jars().glob(f"{name}-*.jar"))
+    return [*java, "-cp", ":".join([class_path, *jars]), JANINO, str(program), program.stem]
 
 
 def _spark_jars() -> Path:
