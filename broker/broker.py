@@ -151,7 +151,7 @@ class Broker:
         Raises DataDirectoryError, MetadataUnreadable, LogStorageError, TooFewDescriptors, ZooKeeperError.
         """
         descriptors.require(data.folders.segments(), f"the logs in {config.data_dir}")
-        return cls(config, outside, data, await open_store(config, outside, data), users or config.users())
+        return cls(config, outside, data, await open_store(config, outside, data), users or config.users(outside.clock))
 
     @property
     def advertised(self) -> Address:

@@ -258,19 +258,19 @@ class BrokerConfig:
         if self.has_inter_broker_tls and self.zookeeper is None:
             raise ValueError("security_inter_broker_protocol is there, and the broker is alone: nobody comes by it")
 
-    def users(self) -> KnownUsers:
+    def users(self, clock: Clock) -> KnownUsers:
         """Those of the file. Raises AccessInvalid."""
         file = self.sasl_users_file
-        return KnownUsers(None if file is None else Reloaded([file], lambda: read_users(file)))
+        return KnownUsers(None if file is None else Reloaded([file], lambda: read_users(file), clock.monotonic))
 
     def logins(self, users: KnownUsers, clock: Clock, failed: FailedLogins) -> Logins | None:
         """What listeners with logins have in common; None: there are none. Raises AccessInvalid."""
         if not self.sasl_enabled_mechanisms:
             return None
         mechanisms = [Mechanism(each) for each in self.sasl_enabled_mechanisms]
-        return Logins(mechanisms, users, self.connections_max_reauth_ms, clock, failed, self._tokens())
+        return Logins(mechanisms, users, self.connections_max_reauth_ms, clock, failed, self._tokens(clock))
 
-    def _tokens(self) -> TokenCheck | None:
+    def _tokens(self, clock: Clock) -> TokenCheck | None:
         file, issuer = self.sasl_oauthbearer_jwks_file, self.sasl_oauthbearer_expected_issuer
         if file is None or issuer is None:
             return None
@@ -284,7 +284,7 @@ class BrokerConfig:
             self.sasl_oauthbearer_scope_claim_name,
             self.sasl_oauthbearer_clock_skew_seconds,
         )
-        return Tokens(file, rules)
+        return Tokens(file, rules, clock.monotonic)
 
     def _check_logins(self) -> None:
         for mechanism in self.sasl_enabled_mechanisms:

@@ -254,7 +254,7 @@ async def serving(config: BrokerConfig, outside: Outside | None = None) -> Async
         listeners = Listeners(outside.bind)
         unstarted.callback(listeners.close)
         # Before all that a start waits for: a port that another program has is known now.
-        users = config.users()
+        users = config.users(outside.clock)
         failed = FailedLogins()
         logins = config.logins(users, outside.clock, failed)
         clients, brokers = await listeners.bind_all(config, logins, failed)

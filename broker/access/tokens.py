@@ -4,6 +4,7 @@ file of keys.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -58,10 +59,10 @@ class _Registry(JWSRegistry):
 class Tokens:
     """What all who show tokens share. The keys are read again when their file changes."""
 
-    def __init__(self, keys_file: Path, rules: TokenRules) -> None:
-        """Raises AccessInvalid."""
+    def __init__(self, keys_file: Path, rules: TokenRules, now_s: Callable[[], float]) -> None:
+        """`now_s` is a steady clock. Raises AccessInvalid."""
         self._rules, self.scopes = rules, rules.scopes
-        self._keys: Reloaded[Keys] = Reloaded([keys_file], lambda: read_keys(keys_file))
+        self._keys: Reloaded[Keys] = Reloaded([keys_file], lambda: read_keys(keys_file), now_s)
 
     def bearer(self, token: bytes, now_ms: int) -> Bearer:
         """Raises TokenRefused."""

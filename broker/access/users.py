@@ -82,7 +82,7 @@ def read_users(file: Path) -> Users:
         document = json.loads(file.read_text(encoding="utf-8"))
     except OSError as error:
         raise AccessInvalid(f"the users in {file} cannot be read: {error.strerror}") from None
-    except ValueError:
+    except (ValueError, RecursionError):
         raise AccessInvalid(f"the users in {file} cannot be read: it is no JSON") from None
     if not isinstance(document, dict):
         raise AccessInvalid(f"the users in {file} cannot be read: it is no object of users")

@@ -117,7 +117,7 @@ class ServerContext(ssl.SSLContext):
     ) -> Self:
         """`failed` is told of each handshake that did. Raises AccessInvalid."""
         found = cls(ssl.PROTOCOL_TLS_SERVER)
-        found._contexts, found._now_s = Reloaded(tls.files(), tls.context), now_s
+        found._contexts, found._now_s = Reloaded(tls.files(), tls.context, now_s), now_s
         found._told_s, found._failed = -inf, failed
         return found
 

@@ -52,7 +52,7 @@ def test_what_is_no_credential_is_told_without_it(text: str) -> None:
 def test_a_login_by_plain_takes_what_that_of_anybody_does(tmp_path: Path) -> None:
     file, sha_512 = tmp_path / "users.json", Mechanism.SCRAM_SHA_512
     write_users(file, {"both": new_credentials("x")})
-    users = KnownUsers(Reloaded([file], lambda: read_users(file)))
+    users = KnownUsers(Reloaded([file], lambda: read_users(file), ManualClock().monotonic))
     assert users.plain_work() == {SHA: 8192}
     users.take({"users/few": {SHA: KAFKAS}})
     assert users.plain_work() == {SHA: 8192}

@@ -20,6 +20,7 @@ from broker.access.jwks import RSA_BITS_MIN, Keys, read_keys
 from broker.access.tokens import TokenRules, Tokens, bearer_of
 from broker.base.reloaded import AccessInvalid
 from broker.limits import TOKEN_BYTES_MAX
+from tests.broker.clock import ManualClock
 from tests.issuer import AUDIENCE, ISSUER, claims_of, ec_key, rsa_key, signed, unsigned, write_keys
 
 NOW_S = 1_795_000_000
@@ -220,7 +221,7 @@ def test_a_new_key_is_taken_from_the_file_and_one_that_is_gone_is_not_believed(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     file = write_keys(tmp_path / "jwks.json", RSA)
-    tokens = Tokens(file, RULES)
+    tokens = Tokens(file, RULES, ManualClock().monotonic)
     old, new = (signed(key, "RS256", claims()).encode() for key in (RSA, rsa_key("rsa-2")))
     assert tokens.bearer(old, NOW_MS).user == "shop"
     with pytest.raises(TokenRefused, match="does not know"):

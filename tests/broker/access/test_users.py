@@ -43,6 +43,7 @@ def test_a_credential_knows_its_password_and_does_not_show_itself(mechanism: Mec
         "",
         "[]",
         "{",
+        "[" * 100_000,
         '{"shop": {}}',
         '{"shop": "hunter2-and-more"}',
         '{"": {}}',
