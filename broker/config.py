@@ -159,6 +159,7 @@ class BrokerConfig:
         self._check_tls()
         self._check_logins()
         self._check_authorizer()
+        self._check_between_brokers()
         for name in ("num_partitions", "leader_imbalance_check_interval_seconds", *cluster_defaults(1)):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} {getattr(self, name)} is below 1")
@@ -343,11 +344,7 @@ class BrokerConfig:
             return
         if unnamed := [user for user in self.super_users if not user.startswith("User:") or user == EVERYBODY]:
             raise ValueError(f"super_users has {unnamed[0]!r}: write principals as User:NAME, each by its own name")
-        asks_for_certificate = self.ssl_client_auth != ClientAuth.NONE
-        if not any(
-            each.protocol.has_login or (each.protocol.has_tls and asks_for_certificate)
-            for each in self.client_listeners()
-        ):
+        if not self._asks_clients():
             raise ValueError(
                 "authorizer_enable: no listener tells who comes; give one a login (SASL_SSL), or TLS that asks for a "
                 "certificate (SSL, and ssl_client_auth)"
@@ -367,10 +364,22 @@ class BrokerConfig:
                     'listener a login (SASL_SSL), or TLS with ssl_client_auth = "required"'
                 )
 
+    def _check_between_brokers(self) -> None:
+        is_open = self.zookeeper is not None and self.inter_broker_address.is_open_to_others
+        if is_open and not self.has_inter_broker_tls and self._asks_clients():
+            raise ValueError(
+                f"{self.inter_broker_address} between the brokers would ask nobody who he is, and clients are asked "
+                'elsewhere: set security_inter_broker_protocol = "SSL", or an inter_broker_listen of this machine alone'
+            )
+
+    def _asks_clients(self) -> bool:
+        """Whether any listener asks who comes, by a login or a certificate."""
+        by_certificate = self.ssl_client_auth != ClientAuth.NONE
+        return any(each.protocol.asks_who_comes(by_certificate=by_certificate) for each in self.client_listeners())
+
     def lets_strangers_in(self, listener: Listener) -> bool:
         """Whether it is not known of everybody who he is that comes by it."""
-        asks_for_certificate = listener.protocol.has_tls and self.ssl_client_auth == ClientAuth.REQUIRED
-        return not (listener.protocol.has_login or asks_for_certificate)
+        return not listener.protocol.asks_who_comes(by_certificate=self.ssl_client_auth == ClientAuth.REQUIRED)
 
     def _check_advertised(self) -> None:
         """Clients dial what they are told: an address that means "every interface" leads them to themselves."""

@@ -34,6 +34,10 @@ class SecurityProtocol(StrEnum):
     def has_login(self) -> bool:
         return self.startswith("SASL")
 
+    def asks_who_comes(self, *, by_certificate: bool) -> bool:
+        """`by_certificate`: TLS asks for one."""
+        return self.has_login or (self.has_tls and by_certificate)
+
 
 @dataclass(frozen=True, slots=True)
 class Listener:

@@ -125,6 +125,11 @@ def test_tokens_are_taken_by_a_broker_that_is_alone_and_by_all_of_a_cluster(text
             ('security_inter_broker_protocol = "SSL"\nssl_client_ca_file = "ca.pem"\n', ""),
             'needs security_inter_broker_protocol = "SSL"',
         ),
+        (
+            CLUSTER.replace("authorizer_enable = true\n", "").replace("super_users", "# super_users"),
+            ('security_inter_broker_protocol = "SSL"\nssl_client_ca_file = "ca.pem"\n', ""),
+            "sites.north.brokers[0] (node_id 1): one.example:9094 between the brokers would ask nobody who he is",
+        ),
         (CLUSTER, ('ssl_client_ca_file = "ca.pem"\n', ""), "ssl_client_ca_file is missing"),
         (CLUSTER, ("SASL_SSL://two.example:9093", "OTHER://two.example:9093"), "advertised_listeners names OTHER"),
         (CLUSTER, ('"SSL"\nssl', '"SASL"\nssl'), "security_inter_broker_protocol"),

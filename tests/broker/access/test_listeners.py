@@ -14,6 +14,16 @@ from broker.config import BrokerConfig
 INTERNAL, SECURE = "INTERNAL://127.0.0.1:9092", "SECURE://0.0.0.0:9093"
 PROTOCOLS = {"INTERNAL": "PLAINTEXT", "SECURE": "SASL_SSL"}
 
+LOGGED_IN: dict[str, Any] = {
+    "listeners": ("SASL_PLAINTEXT://127.0.0.1:9092",),
+    "sasl_enabled_mechanisms": ("SCRAM-SHA-512",),
+    "sasl_users_file": Path("users.json"),
+}
+OUTSIDE = {
+    "listeners": ("SASL_PLAINTEXT://0.0.0.0:9092",),
+    "advertised_listeners": ("SASL_PLAINTEXT://east.example:9092",),
+}
+
 
 def test_each_has_its_address_its_protocol_and_what_clients_are_told() -> None:
     internal, secure = named_listeners([INTERNAL, SECURE], ["SECURE://east.example:443"], PROTOCOLS)
@@ -77,12 +87,52 @@ def test_whether_other_machines_reach_it(host: str, is_open: bool) -> None:
             },
             "listeners has INTERNAL",
         ),
+        (
+            {"zookeeper": "zk:2181", **LOGGED_IN, **OUTSIDE},
+            "0.0.0.0:0 between the brokers would ask nobody who he is, and clients are asked elsewhere: set "
+            'security_inter_broker_protocol = "SSL"',
+        ),
+        (
+            {
+                "zookeeper": "zk:2181",
+                **LOGGED_IN,
+                "inter_broker_listen_host": "10.0.0.1",
+                "inter_broker_listen_port": 9,
+            },
+            "10.0.0.1:9 between the brokers would ask nobody",
+        ),
+        (
+            {
+                "zookeeper": "zk:2181",
+                "listeners": ("PLAINTEXT://127.0.0.1:1", "SSL://10.0.0.1:2"),
+                "inter_broker_listen_host": "10.0.0.1",
+                "ssl_certificate_file": Path("east.pem"),
+                "ssl_client_ca_file": Path("ca.pem"),
+                "ssl_client_auth": "requested",
+            },
+            "10.0.0.1:0 between the brokers would ask nobody",
+        ),
     ],
 )
 def test_what_is_no_listener_is_told_by_its_setting(given: dict[str, Any], told: str, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"^") as caught:
         BrokerConfig(tmp_path, **given)
     assert told in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"zookeeper": "zk:2181", **LOGGED_IN},
+        {"zookeeper": "zk:2181", **LOGGED_IN, **OUTSIDE, "inter_broker_listen_host": "127.0.0.1"},
+        {"zookeeper": "zk:2181", "inter_broker_listen_host": "10.0.0.1"},
+        {**LOGGED_IN, **OUTSIDE},
+    ],
+)
+def test_brokers_need_no_tls_where_nobody_else_reaches_them_or_nobody_is_asked(
+    given: dict[str, Any], tmp_path: Path
+) -> None:
+    assert not BrokerConfig(tmp_path, **given).has_inter_broker_tls
 
 
 def test_the_old_settings_are_one_listener(tmp_path: Path) -> None:

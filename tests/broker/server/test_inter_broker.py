@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from broker.access.users import write_users
 from broker.client.errors import ConnectionLost
 from broker.cluster.metadata import CLIENT_LISTENER, INTER_BROKER_LISTENER, BrokerRegistration, Endpoint
 from broker.cluster.peers import Peers
@@ -31,7 +30,6 @@ from tests.broker.on_zookeeper import World
 from tests.broker.running import running_server
 from tests.broker.running_cluster import until
 from tests.broker.server.test_descriptors import room_for
-from tests.broker.server.test_logins import USERS
 from tests.broker.wire_client import batch_of, connect, fetch_request, values_in
 from tests.ports import free_port
 
@@ -55,13 +53,11 @@ async def test_it_is_registered_as_kafka_does(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("host", "is_told"), [("0.0.0.0", True), ("127.0.0.1", False)])
-async def test_that_it_lets_everybody_in_is_told_also_where_clients_log_in(
+async def test_that_it_lets_everybody_in_is_told(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, host: str, is_told: bool
 ) -> None:
-    write_users(tmp_path / "users.json", USERS)
-    logins: dict[str, Any] = {"sasl_enabled_mechanisms": ("SCRAM-SHA-512",), "sasl_users_file": tmp_path / "users.json"}
-    listeners: dict[str, Any] = {"listeners": ("SASL_PLAINTEXT://127.0.0.1:0",), "inter_broker_listen_host": host}
-    async with World().broker(tmp_path / "data", listen_port=DEFAULT_PORT, **listeners, **logins):
+    listeners: dict[str, Any] = {"listeners": ("PLAINTEXT://127.0.0.1:0",), "inter_broker_listen_host": host}
+    async with World().broker(tmp_path, listen_port=DEFAULT_PORT, **listeners):
         pass
     said = f"INTERNAL://{host}:0 asks for neither TLS nor a login: whoever reaches it may read, write and delete"
     assert (said in caplog.text) is is_told
