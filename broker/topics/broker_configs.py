@@ -55,6 +55,7 @@ _LEFT_OUT = {
     "super_users",
     "allow_everyone_if_no_acl_found",
     "cluster_id",
+    "zookeeper_access",
 }
 # Where Kafka's type is LONG; its other numbers are INT.
 _LONGS = {

@@ -7,7 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from broker.topics.broker_configs import DYNAMIC, TOPIC_DEFAULTS
+from broker.base.address import Address
+from broker.client.security.settings import Secret
+from broker.cluster.zookeeper.access import ZooKeeperAccess
+from broker.config import BrokerConfig
+from broker.topics.broker_configs import DYNAMIC, TOPIC_DEFAULTS, broker_settings
 from broker.topics.catalogue import CATALOGUE
 from broker.wire.errors import ErrorCode
 from broker.wire.messages import alter_configs
@@ -33,6 +37,14 @@ def test_every_default_of_topics_is_one_that_topics_have() -> None:
     # The rest would be set to no effect.
     without_effect = {name for name in TOPIC_DEFAULTS if CATALOGUE[name].field is None}
     assert without_effect == {"unclean.leader.election.enable"}, "which is the controller's"
+
+
+def test_who_zookeeper_knows_the_broker_as_is_shown_to_nobody(tmp_path: Path) -> None:
+    access = ZooKeeperAccess(username="farshore", password=Secret(command=("cat", "/run/zookeeper")))
+    config = BrokerConfig(tmp_path, zookeeper="zk:2181", zookeeper_access=access)
+    shown = {each.name: each.value for each in broker_settings(config, lambda _: Address("east", 9092))}
+    assert shown["zookeeper.connect"] == "zk:2181"
+    assert [name for name, value in shown.items() if "farshore" in value or "/run/zookeeper" in value] == []
 
 
 async def test_the_nearest_one_that_is_set_holds_and_is_shown_first(tmp_path: Path) -> None:
