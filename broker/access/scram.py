@@ -58,12 +58,12 @@ class ScramServer:
         found = _FIRST.fullmatch(text)
         if found is None:
             raise self._malformed()
-        self._header, for_whom, self._first_bare, name, client_nonce = found.groups()
+        self._header, for_whom, self._first_bare, name, self._client_nonce = found.groups()
         self._name = self._unescaped(name)
         if for_whom is not None and self._unescaped(for_whom) != self._name:
             raise LoginRefused("Authentication failed: the authorization id is another one than the user name")
         one = self._credential = self._credential_of(self._name)
-        self._nonce = client_nonce + self._nonce
+        self._nonce = self._client_nonce + self._nonce
         salt = base64.b64encode(one.salt).decode()
         self._server_first = f"r={self._nonce},s={salt},i={one.iterations}"
         return self._server_first.encode()
@@ -73,8 +73,8 @@ class ScramServer:
         if self.user is not None or found is None:
             raise self._malformed()
         bare, binding, nonce, proof = found.groups()
-        # librdkafka before 2.6.1 puts its own nonce before it once more, and Kafka until 3.9 takes that, too.
-        if _decoded(binding) != self._header.encode() or not nonce.endswith(self._nonce):
+        # librdkafka before 2.6.1 puts its own nonce before it once more; Kafka until 3.9 takes anything there.
+        if _decoded(binding) != self._header.encode() or nonce not in (self._nonce, self._client_nonce + self._nonce):
             raise self._malformed()
         signed = ",".join((self._first_bare, self._server_first, bare)).encode()
         signature = hmac.digest(credential.stored_key, signed, self._hash)

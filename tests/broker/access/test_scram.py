@@ -110,18 +110,33 @@ async def test_what_does_not_end_it_well_is_refused(final: bytes) -> None:
     assert server.user is None
 
 
+OWN = "rOprNGfwEbeRWgbNEkqO"
+
+
 async def test_a_nonce_with_the_clients_own_before_it_once_more_is_taken() -> None:
     """As librdkafka before 2.6.1 sends it; what it signs has it, too."""
-    password, own = "pencil", "rOprNGfwEbeRWgbNEkqO"
-    server = a_server(password=password)
+    server = a_server(password="pencil")
+    assert (await server.step(await proof_for(server, OWN))).startswith(b"v=")
+    assert server.user == "user"
+
+
+@pytest.mark.parametrize("before", ["x", OWN[1:], OWN * 2, f"x{OWN}"])
+async def test_a_nonce_with_anything_else_before_it_is_refused(before: str) -> None:
+    server = a_server(password="pencil")
+    with pytest.raises(LoginRefused):
+        await server.step(await proof_for(server, before))
+
+
+async def proof_for(server: ScramServer, before: str) -> bytes:
+    """What a client ends with that knows the password, and puts that before the nonce."""
+    password = "pencil"
     first = (await server.step(FIRST)).decode()
-    bare = f"c=biws,r={own}{own}{NONCE}"
-    signed = f"n=user,r={own},{first},{bare}".encode()
+    bare = f"c=biws,r={before}{OWN}{NONCE}"
+    signed = f"n=user,r={OWN},{first},{bare}".encode()
     client_key = hmac.digest(hashlib.pbkdf2_hmac("sha256", password.encode(), SALT, 4096), b"Client Key", "sha256")
     signature = hmac.digest(hashlib.sha256(client_key).digest(), signed, "sha256")
     proof = base64.b64encode(bytes(a ^ b for a, b in zip(client_key, signature, strict=True))).decode()
-    assert (await server.step(f"{bare},p={proof}".encode())).startswith(b"v=")
-    assert server.user == "user"
+    return f"{bare},p={proof}".encode()
 
 
 async def test_nothing_comes_behind_the_end() -> None:
