@@ -4,7 +4,7 @@ its id.
 
 from __future__ import annotations
 
-from broker.access.authorizer import NotAuthorized
+from broker.access.authorizer import NotAuthorized, Rights
 from broker.broker import Broker
 from broker.errors import BrokerError
 from broker.handlers.handler import Handler, RequestContext, controller_for
@@ -25,7 +25,7 @@ async def handle(broker: Broker, request: DeleteTopicsRequest, context: RequestC
     asked = request.topics if context.api_version >= 6 else [DeleteTopicState(name) for name in request.topic_names]
     by_name: dict[object, list[DeleteTopicState]] = {}
     for state in asked:
-        by_name.setdefault(_meant(broker, state), []).append(state)
+        by_name.setdefault(_meant(broker, state, context.rights), []).append(state)
     responses = []
     for states in by_name.values():
         only = len(states) == 1
@@ -33,10 +33,14 @@ async def handle(broker: Broker, request: DeleteTopicsRequest, context: RequestC
     return DeleteTopicsResponse(responses=responses)
 
 
-def _meant(broker: Broker, asked: DeleteTopicState) -> object:
-    """What tells a topic from the others of the request, however it is named."""
+def _meant(broker: Broker, asked: DeleteTopicState, rights: Rights) -> object:
+    """What tells a topic from the others of the request, however it is named; who may not see it is not told by that
+    which name an id has.
+    """
     found = None if asked.topic_id == ZERO_UUID else broker.view.by_id(asked.topic_id)
-    return asked.name or (asked.topic_id if found is None else found.name)
+    if found is None or not rights.may(AclOperation.DESCRIBE, AclResource.TOPIC, found.name, quietly=True):
+        return asked.name or asked.topic_id
+    return asked.name or found.name
 
 
 def _refuse(asked: list[DeleteTopicState]) -> DeletableTopicResult:

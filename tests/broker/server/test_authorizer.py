@@ -239,6 +239,13 @@ async def test_a_topic_that_may_not_be_seen_is_as_one_that_is_not_there(tmp_path
         deleted = DeleteTopicsRequest([DeleteTopicState(None, ids["hidden"])])
         (answer,) = (await shop.ask(deleted, 6, DeleteTopicsResponse)).responses
         assert (answer.name, answer.error_code) == (None, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        for guess in ("hidden", "absent"):
+            guessed = DeleteTopicsRequest([DeleteTopicState(guess), DeleteTopicState(None, ids["hidden"])])
+            answers = (await shop.ask(guessed, 6, DeleteTopicsResponse)).responses
+            assert [(each.name, each.error_code) for each in answers] == [
+                (guess, ErrorCode.TOPIC_AUTHORIZATION_FAILED),
+                (None, ErrorCode.TOPIC_AUTHORIZATION_FAILED),
+            ]
         assert [topic.name for topic in (await shop.ask(MetadataRequest(None), 12, MetadataResponse)).topics] == [
             "seen"
         ]
