@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import resource
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -213,4 +214,6 @@ def main() -> None:
     from deploy.cli.streams import outlive_readers
 
     outlive_readers()
+    # Passwords and records are in memory. What a command starts, as Spark, has the same limit, and may raise it.
+    resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
     cli(prog_name="farshore")

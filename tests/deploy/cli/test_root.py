@@ -30,6 +30,7 @@ topics = [".*"]
 """
 
 
+ROOT = Path(__file__).parents[3]
 TIMES = ("timeout_ms", "duration_ms")
 TIME_OPTIONS = ("--timeout", "--duration")
 CLUSTER_LOOKS = ("brokers", "controller")
@@ -52,7 +53,7 @@ def farshore(*arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
         text=True,
         check=False,
         timeout=180,
-        env={"PYTHONPATH": str(Path(__file__).parents[3]), "PATH": "/usr/bin:/bin"},
+        env={"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin"},
     )
 
 
@@ -215,6 +216,22 @@ def test_an_unknown_command_is_usage() -> None:
     answer = CliRunner().invoke(cli, ["failovr"])
     assert answer.exit_code == 2
     assert "Did you mean 'failover'?" in answer.stderr
+
+
+def test_no_process_leaves_its_memory_in_a_core_dump() -> None:
+    program = """
+import resource, sys
+hard = resource.getrlimit(resource.RLIMIT_CORE)[1]
+resource.setrlimit(resource.RLIMIT_CORE, (hard, hard))
+sys.argv = ["farshore", "--version"]
+from deploy.cli.root import main
+try:
+    main()
+finally:
+    print(resource.getrlimit(resource.RLIMIT_CORE) == (0, hard))
+"""
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "True"
 
 
 def test_version() -> None:
