@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import signal
 import sys
 import time
@@ -35,6 +36,7 @@ from deploy.cli.parameters import HostPort
 
 STOP_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 FAILED: Final = 1
+_CONTROLS: Final = re.compile("[\\x00-\\x1f\\x7f-\\x9f\\u2028\\u2029]")
 
 log = logging.getLogger(__name__)
 
@@ -49,6 +51,18 @@ class SiteConfigs(Protocol):
     def broker_metrics(self, site: str, node_id: int | None = None) -> FaceSettings | None:
         """Where such a broker shows its metrics; None: nowhere."""
         ...
+
+
+class _OneLine(logging.Formatter):
+    """Names come from clients and the metadata: a line break in one would begin a line that nobody here wrote."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:
+        return _CONTROLS.sub(lambda found: ascii(found[0])[1:-1], super().formatMessage(record))
+
+
+def log_lines() -> logging.Formatter:
+    """Each message in one line; a traceback has lines of its own behind it."""
+    return _OneLine("%(asctime)s %(levelname)s %(name)s: %(message)s")
 
 
 @click.group()
@@ -77,7 +91,9 @@ def run(
 
     With --data-dir it needs no configuration file; with --site the other options change what the file says.
     """
-    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    handler = logging.StreamHandler()
+    handler.setFormatter(log_lines())
+    logging.basicConfig(level=logging.WARNING, handlers=[handler])
     try:
         config = _config(ctx, (site, node_id), data_dir, listen, advertised)
         if config.zookeeper is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import signal
 import sys
@@ -14,6 +15,7 @@ import pytest
 
 from broker.access.users import read_users
 from broker.wire.messages.produce import ProduceResponse
+from deploy.cli.broker import log_lines
 from tests.broker.running import running_broker
 from tests.broker.wire_client import WireClient, batch_of, connect, produce_request, values_in
 from tests.chaos_runs.warm_commands import Said, warm_commands
@@ -31,6 +33,16 @@ listen = "127.0.0.1:1"
 data_dir = "{data_dir}"
 """
 RUN = [sys.executable, "-m", "deploy.cli", "broker", "run"]
+
+
+def test_a_name_with_a_line_break_begins_no_line_of_the_log() -> None:
+    name = "User:a\n2026-01-01 00:00:00 ERROR broker: made up\r\x1b[2J\u2028\x85é"
+    record = logging.LogRecord("broker", logging.WARNING, __file__, 1, "%s may not", (name,), None)
+    told = log_lines().format(record)
+    assert told.splitlines() == [told]
+    assert told.endswith(
+        r" WARNING broker: User:a\n2026-01-01 00:00:00 ERROR broker: made up\r\x1b[2J\u2028\x85é may not"
+    )
 
 
 @asynccontextmanager
