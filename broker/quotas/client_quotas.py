@@ -8,10 +8,10 @@ from math import inf
 from typing import Any, Final
 
 from broker.access.acls import host_of
-from broker.access.entities import IP, entity_of, path_of
+from broker.access.entities import CLIENT_ID, IP, USER, entity_of, path_of
 from broker.base.clock import Clock, steady_ms
 from broker.limits import QUOTA_RATES_MAX, THROTTLED_TOLD_MS
-from broker.quotas.precedence import limit_of, limit_of_address
+from broker.quotas.precedence import kept_name, limit_of, limit_of_address
 from broker.quotas.settings import QuotaKey, quotas_in
 from broker.quotas.windows import KEPT_MS, WINDOW_MS, WINDOWS, Rate
 from broker.wire.api import ApiKey
@@ -49,7 +49,7 @@ class ClientQuotas:
         self.is_any = any(self.limits[key] for key in limiting)
 
     def of(self, principal: str, client_id: str | None) -> ClientQuota:
-        return ClientQuota(self, principal.partition(":")[2], client_id or "")
+        return ClientQuota(self, kept_name(principal.partition(":")[2]), kept_name(client_id or ""))
 
     def rate(self, *of: str) -> Rate:
         """Of those who share it. One that is forgotten begins anew: a client that nobody heard of for long, or of many
@@ -91,9 +91,9 @@ class ClientQuotas:
 
 
 def _one_way(path: str) -> str:
-    """An address may be written in several; sockets have one."""
-    address = entity_of(path).get(IP)
-    return path if address is None else path_of({IP: host_of(address)})
+    """An address may be written in several; sockets have one. Of long names there is what is kept of them."""
+    written = {IP: host_of, USER: kept_name, CLIENT_ID: kept_name}
+    return path_of({kind: name if name is None else written[kind](name) for kind, name in entity_of(path).items()})
 
 
 class ClientQuota:

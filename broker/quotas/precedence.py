@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from functools import lru_cache
 from typing import Final, NamedTuple
@@ -9,6 +10,14 @@ from typing import Final, NamedTuple
 from broker.access.entities import CLIENT_ID, IP, USER, path_of
 
 NAMES_REMEMBERED: Final = 1000
+NAME_CHARACTERS_KEPT: Final = 256
+
+
+def kept_name(name: str) -> str:
+    """What stands for a user or a client id here: clients choose names of 32 KiB, and thousands of them."""
+    if len(name) <= NAME_CHARACTERS_KEPT:
+        return name
+    return f"sha256:{hashlib.sha256(name.encode()).hexdigest()}"
 
 
 class Limit(NamedTuple):
@@ -21,7 +30,9 @@ class Limit(NamedTuple):
 
 @lru_cache(NAMES_REMEMBERED)
 def _paths(user: str, client_id: str) -> tuple[tuple[str, str, str], ...]:
-    """Where a limit may stand, with those who share it then. Who has no client id has no quota of client ids."""
+    """Of names that are kept: where a limit may stand, with those who share it then. Who has no client id has no
+    quota of client ids.
+    """
     own, every = path_of({USER: user}), path_of({USER: None})
     if not client_id:
         return (own, user, ""), (every, user, "")
@@ -38,7 +49,7 @@ def _paths(user: str, client_id: str) -> tuple[tuple[str, str, str], ...]:
 
 
 def limit_of(limits: Mapping[str, float], user: str, client_id: str) -> Limit | None:
-    """`limits` of one kind, by ConfigResource.path."""
+    """`limits` of one kind, by ConfigResource.path; its names and these are those that are kept."""
     for path, of_user, of_client in _paths(user, client_id):
         value = limits.get(path)
         if value is not None:

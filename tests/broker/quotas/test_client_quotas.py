@@ -10,6 +10,7 @@ import pytest
 
 from broker.limits import QUOTA_RATES_MAX
 from broker.quotas.client_quotas import ClientQuotas
+from broker.quotas.precedence import NAME_CHARACTERS_KEPT
 from broker.quotas.settings import QuotaKey
 from broker.wire.api import ApiKey
 from broker.wire.messages.metadata import MetadataResponse
@@ -127,6 +128,23 @@ async def test_connections_are_counted_by_address_where_they_stay() -> None:
     assert [quotas.rest_of_address_ms(each) for each in ("10.0.0.1", "::1", "::1")] == [0, 1000, 1000]
     quotas.take({"ips/0%3A0%3A0%3A0%3A0%3A0%3A0%3A1": {}})
     assert quotas.rest_of_address_ms("::1") == 0
+
+
+async def test_a_long_name_counts_as_any_other_and_is_not_kept(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    long, same = "x" * 30_000, "y" * NAME_CHARACTERS_KEPT
+    quotas, _ = quotas_of({"clients/<default>": {BYTES: "1000"}, f"users/{long}/clients/{long}": {BYTES: "100"}})
+    assert produced(quotas, 12_000, client_id=long) == 2000
+    assert produced(quotas, 12_000, client_id=long + "x") == 2000, "another one"
+    assert produced(quotas, 12_000, client_id=long) == 14_000
+    assert produced(quotas, 12_000, f"User:{long}", long) == 110_000, "what is set on a long name holds for it"
+    assert produced(quotas, 12_000, client_id=same) == 2000
+    kept = [name for of in quotas._rates for name in of]
+    assert same in kept
+    assert max(map(len, kept)) == NAME_CHARACTERS_KEPT
+    assert max(map(len, caplog.messages)) < 1000
+    quotas.take({f"users/{long}/clients/{long}": {}})
+    assert produced(quotas, 0, f"User:{long}", long) == 14_000, "and what is set on all holds again"
 
 
 async def test_who_makes_up_names_is_not_remembered_for_ever(caplog: pytest.LogCaptureFixture) -> None:
