@@ -171,18 +171,21 @@ class Link:
         target site, or that is a copy of the source's own: that would be a loop. A chaos run's topic, or a copy of it,
         only where it is declared by its name.
         """
-        if name == self.canary_topic:
-            return True
-        if CHAOS_PREFIX in name:
-            return name in self.topics
-        if name.startswith(INTERNAL_PREFIX):
-            return False
-        return not self._comes_round(name) and _matches(self.topics, name)
+        declared = name == self.canary_topic or CHAOS_PREFIX in name
+        return self._may_select(name) and (declared or _matches(self.topics, name))
 
     @property
     def named_topics(self) -> frozenset[str]:
         """Those that it names one by one: of such a cluster says so where it hides them."""
-        return frozenset(filter(self.selects_topic, named_literally(self.topics)))
+        return frozenset(filter(self._may_select, named_literally(self.topics)))
+
+    def _may_select(self, name: str) -> bool:
+        """Whether its name lets a topic be selected, be it declared by an expression or not."""
+        if name == self.canary_topic:
+            return True
+        if CHAOS_PREFIX in name:
+            return name in self.topics
+        return not name.startswith(INTERNAL_PREFIX) and not self._comes_round(name)
 
     def is_narrower(self, than: Link) -> bool:
         """Whether it is that link with fewer topics, and with nothing else of it another."""

@@ -27,7 +27,7 @@ from mirror.topics.plan import (
     plan_topics,
     select_topics,
 )
-from mirror.topics.seen import TopicsSeen, has_legal_name, makeable_topics
+from mirror.topics.seen import TOPIC_NAME_CHARS_MAX, TopicsSeen, has_legal_name, makeable_topics
 
 _OPERATIONS = {ConfigAction.SET: ConfigOperation.SET, ConfigAction.DELETE: ConfigOperation.DELETE}
 
@@ -58,10 +58,15 @@ class ConfigSyncReport:
 async def look_at_topics(
     link: Link, source: Cluster, target: Cluster, described: Described | None = None
 ) -> TopicsSeen:
-    """One look at both sites; `described`: what has just been seen of the source. Raises ClientError when one does not
+    """One look at both sites; `described`: what has just been seen of the source. Of what the link names and the source
+    does not list it asks by name, as the source lists nothing that it hides. Raises ClientError when one does not
     answer.
     """
     topics, failures = described or await describe_each_topic(source)
+    named = {name for name in link.named_topics if len(name) <= TOPIC_NAME_CHARS_MAX}
+    if unlisted := named - topics.keys() - failures.keys():
+        late, hidden = await describe_each_topic(source, unlisted)
+        topics, failures = {**topics, **late}, {**failures, **hidden}
     ours = {name: topics[name] for name in select_topics(link, topics)}
     failed = {name: failures[name] for name in select_topics(link, failures)}
     return await _look_at_target(link, target, TopicsSeen(ours, failed, {}, {}))

@@ -14,7 +14,7 @@ import pytest
 from broker.client.cluster import Cluster
 from broker.client.groups import committed_offsets
 from broker.client.topics import delete_topics, list_topics
-from broker.wire.vocabulary import CLUSTER_NAME, AclOperation, TopicPartition
+from broker.wire.vocabulary import CLUSTER_NAME, AclOperation, AclResource, TopicPartition
 from deploy.config import load, parse
 from deploy.rights import rights_of
 from failover.losses.replayed import REPLAYS
@@ -64,7 +64,6 @@ UNDO = {
 }
 """What is typed before each look, by who may do everything: a command that finds all done already needs less."""
 HIDES = {
-    ("link describe", "east", TOPIC),
     *(("drill", *place) for place in (("west", "__farshore-ends-east-west"), ("east", "__consumer_offsets"))),
     *(
         (command, site, TOPIC)
@@ -220,6 +219,21 @@ def test_the_mirror_runs_with_its_rights_and_says_which_is_missing(fresh: Rights
         stage.give(right for right in rights if right != missing)
         asyncio.run(says(link, missing))
     assert len(hidden) == 3
+
+
+def test_a_topic_that_is_named_and_hidden_is_said_though_it_was_never_mirrored(fresh: RightsStage) -> None:
+    """The source lists it to nobody who may not describe it: mirror and status said nothing, and looked healthy."""
+    stage = fresh
+    stage.declare("l0", TOPIC, GROUP)
+    stage.fill(TOPIC, GROUP)
+    missing = next(
+        r for r in stage.printed("mirror run") if r[:4] == ("east", AclOperation.READ, AclResource.TOPIC, TOPIC)
+    )
+    stage.give(right for right in stage.printed("mirror run", "status") if right != missing)
+    asyncio.run(says(load(stage.files[LIMITED]).link("l0"), missing))
+    said = stage.run("status")
+    assert "partition_held" in said.out
+    assert names(missing, said.out)
 
 
 TOML = """
