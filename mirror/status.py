@@ -181,7 +181,7 @@ async def acls_of(link: Link, target: Cluster) -> AclRecord | ClientError | None
     if not link.sync_acls:
         return None
     try:
-        return await read_record(link.acls_topic, target)
+        return await read_record(link, target)
     except ClientError as error:
         return error
 

@@ -27,6 +27,7 @@ from deploy.cli.terminal import (
     run_async,
     yes_option,
 )
+from mirror.acls.findings import said_of_beyond
 from mirror.acls.plan import AclStep, lines_of
 from mirror.acls.sync import AclChanges, AclsSeen, apply_acls, look_at_acls
 from mirror.acls.users import UserAtTarget, compare_users
@@ -97,9 +98,8 @@ def apply_command(
     if output == Output.TABLE:
         _note(link, seen)
     if not due:
-        run_async(
-            apply_seen(link, seen, remove=False)
-        )  # what is held back is written down for the day of the promotion
+        # What is held back is written down for the day of the promotion.
+        run_async(apply_seen(link, seen, remove=remove))
         click.echo(f"link {link.name}: there is nothing to make at {link.target.name}", err=True)
         if output != Output.TABLE:
             emit(_document(link, seen, AclChanges((), (), ())), output)
@@ -200,6 +200,13 @@ def _note(link: Link, seen: AclsSeen) -> None:
         note_lost_source(link)
     if seen.record.damage:
         _say(f"note: of {link.acls_topic} at {there} {seen.record.damage}: who made which ACL is not known")
+    if seen.record.beyond:
+        _say(f"note: {said_of_beyond(link, seen.record)}")
+        _say(
+            "a link that was declared with fewer topics or groups leaves such: take away by kafka-acls what is not to "
+            "stay. Else somebody wrote them: see who but farshore may write to that topic. "
+            f"farshore acls apply --link {link.name} --remove takes them out of it"
+        )
     for acl in plan.written_out:
         _say(f"note: {acl}: at {there} only for what the link carries, name by name")
     if plan.hold:
@@ -223,6 +230,7 @@ def _document(link: Link, seen: AclsSeen, changes: AclChanges | None) -> dict[st
         "acls": [to_document(line) for line in lines_of(plan)],
         "written_out": [str(acl) for acl in plan.written_out],
         "record_damage": seen.record.damage,
+        "record_beyond": [str(acl) for acl in sorted(seen.record.beyond)],
     }
     if changes is not None:
         document["created"] = [str(acl) for acl in changes.created]

@@ -17,6 +17,7 @@ from broker.wire.vocabulary import (
     ANY_HOST,
     EVERY_RESOURCE,
     EVERYBODY,
+    INTERNAL_PREFIX,
     AclOperation,
     AclPattern,
     AclPermission,
@@ -148,6 +149,23 @@ def is_about(acl: Acl, topic: str) -> bool:
     return acl.resource_type == AclResource.TOPIC and _holds_for(acl, topic)
 
 
+def may_be_carried(link: Link, acl: Acl) -> bool:
+    """Whether an ACL at the target is about a topic or group that the link carries, or would if it were there: by its
+    name, or by a prefix all of whose names are the link's.
+    """
+    name, is_literal = acl.resource_name, acl.pattern_type == AclPattern.LITERAL
+    if acl.resource_type == AclResource.GROUP:
+        return is_literal and name != EVERY_RESOURCE and link.selects_group(name)
+    if acl.resource_type != AclResource.TOPIC:
+        return False
+    if is_literal:
+        source = None if name == EVERY_RESOURCE else link.source_topic(name)
+        return source is not None and not source.startswith(INTERNAL_PREFIX)
+    before = link.target_topic("")
+    is_prefix = acl.pattern_type == AclPattern.PREFIXED and name.startswith(before)
+    return is_prefix and _selects_all(link, name.removeprefix(before))
+
+
 def denied_by(acl: Acl, denials: Sequence[Acl]) -> Acl | None:
     """The first of these denials that takes away some of what the ACL allows; hosts are not looked at."""
     gives = {acl.operation, _BESIDES.get(acl.operation)}
@@ -177,14 +195,17 @@ def _place(scope: AclScope, acl: Acl, *, literally: bool = False) -> tuple[Acl, 
 
 def _is_all_mirrored(scope: AclScope, prefix: str) -> bool:
     """Whether the link selects every name that begins so, and the target has nothing else that is called so there."""
-    link = scope.link
+    if not _selects_all(scope.link, prefix):
+        return False
+    there, mirrored = scope.link.target_topic(prefix), set(scope.topics.values())
+    return all(name in mirrored for name in scope.at_target if name.startswith(there))
+
+
+def _selects_all(link: Link, prefix: str) -> bool:
     if not all(map(is_exact, link.topics)):
         return False
     others = all_of([starting_with(prefix), none_of(link.selected_names()), none_of(containing(CHAOS_PREFIX))])
-    if may_have_any(others):
-        return False
-    there, mirrored = link.target_topic(prefix), set(scope.topics.values())
-    return all(name in mirrored for name in scope.at_target if name.startswith(there))
+    return not may_have_any(others)
 
 
 def _is_written_out(acl: Acl, placed: Sequence[Acl]) -> bool:

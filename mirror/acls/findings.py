@@ -27,6 +27,9 @@ def acl_findings(
         text = f"what was carried over of ACLs is not known: {found}"
         yield LinkFinding(LinkFindingKind.ACLS_NOT_SEEN, None, None, text, found.hint or "")
         return
+    if found.beyond:
+        step = f"farshore acls plan --link {link.name}"
+        yield LinkFinding(LinkFindingKind.ACLS_DIFFER, None, None, said_of_beyond(link, found), step)
     if entries.run is not None and entries.run.state is RunState.PROMOTED:
         yield from _of_promotion(link, found)
         return
@@ -35,6 +38,12 @@ def acl_findings(
     owner = entries.owners().get(0, entries.owner)  # unit 0's worker carries them
     if owner is not None:
         yield from _of_look(link, found.look, owner.at_ms, source_answers=source_answers)
+
+
+def said_of_beyond(link: Link, found: AclRecord) -> str:
+    """Of a record that has ACLs of what the link does not carry."""
+    text = f"{link.acls_topic} at {link.target.name} has {len(found.beyond)} ACLs of what the link does not carry, "
+    return f"{text}and none of them is made or removed for that; the first: {min(found.beyond)}"
 
 
 def _of_promotion(link: Link, found: AclRecord) -> Iterator[LinkFinding]:

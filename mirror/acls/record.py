@@ -4,6 +4,7 @@ for a promotion, and what the last look found.
 An ACL has no room for who made it, and a right that waits may be asked for when its source is gone. The topic has one
 partition and is compacted; its worker and commands write to it, unfenced: each entry is about one ACL, and says what
 both would say. Entries are JSON; one that cannot be read is damage, and then nobody knows what the others lack.
+Whoever may write there may say anything of what the link carries; what is beyond that is not gone by.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Final, TypeAlias
 
 from broker.client.acl_bindings import Acl
+from mirror.acls.carrying import may_be_carried
+from mirror.link import Link
 from mirror.offsets.keys import dump_json
 
 ACLS_VERSION: Final = 1
@@ -41,13 +44,16 @@ class AclLook:
 
 @dataclass(frozen=True, slots=True)
 class AclRecord:
-    """All of it. `exists` is False where the topic is not there; `damage` says what of it cannot be read."""
+    """All of it. `exists` is False where the topic is not there; `damage` says what of it cannot be read. `beyond`:
+    what it has of made or held ACLs that are about nothing that the link carries; they are among neither.
+    """
 
     exists: bool = False
     made: frozenset[Acl] = frozenset()
     held: frozenset[Acl] = frozenset()
     look: AclLook | None = None
     damage: str = ""
+    beyond: frozenset[Acl] = frozenset()
 
     @property
     def tells(self) -> bool:
@@ -63,6 +69,7 @@ RecordEntry: TypeAlias = tuple[bytes, bytes | None]
 class RecordFold:
     """What the entries come to, in the order of their writing."""
 
+    link: Link
     made: set[Acl] = field(default_factory=set)
     held: set[Acl] = field(default_factory=set)
     look: AclLook | None = None
@@ -86,7 +93,9 @@ class RecordFold:
             acls.add(acl)
 
     def record(self) -> AclRecord:
-        return AclRecord(True, frozenset(self.made), frozenset(self.held), self.look, self.damage)
+        beyond = frozenset(acl for acl in self.made | self.held if not may_be_carried(self.link, acl))
+        made, held = frozenset(self.made - beyond), frozenset(self.held - beyond)
+        return AclRecord(True, made, held, self.look, self.damage, beyond)
 
 
 def made_entries(acls: Iterable[Acl], at_ms: int) -> Iterator[RecordEntry]:
@@ -103,6 +112,11 @@ def held_entries(held: frozenset[Acl], known: AclRecord, at_ms: int) -> Iterator
     """What changes where these wait from now on, and no others."""
     yield from ((_key("held", acl), _value({"at_ms": at_ms})) for acl in sorted(held - known.held))
     yield from ((_key("held", acl), None) for acl in sorted(known.held - held))
+
+
+def dropped_entries(acls: Iterable[Acl]) -> Iterator[RecordEntry]:
+    """Nothing more is said of these."""
+    return ((_key(kind, acl), None) for acl in sorted(acls) for kind in ("made", "held"))
 
 
 def look_entry(look: AclLook) -> RecordEntry:

@@ -42,6 +42,7 @@ from mirror.acls.record import (
     AclRecord,
     RecordEntry,
     RecordFold,
+    dropped_entries,
     held_entries,
     made_entries,
     unmade_entries,
@@ -117,7 +118,7 @@ async def look_at_acls(
 
     Raises KafkaError (SECURITY_DISABLED, CLUSTER_AUTHORIZATION_FAILED), ClientError.
     """
-    there, record = await both(describe_acls(target, KINDS), read_record(link.acls_topic, target))
+    there, record = await both(describe_acls(target, KINDS), read_record(link, target))
     if source is None:
         plan = plan_promotion(link.name, there, record) if promoted else AclPlan(link.name, promoted, ())
         return AclsSeen(plan, there, record, source_answers=False)
@@ -129,8 +130,8 @@ async def look_at_acls(
 
 
 async def apply_acls(link: Link, target: Cluster, seen: AclsSeen, create: Sequence[Acl], *, remove: bool) -> AclChanges:
-    """Make these of the plan; with `remove` also take away what it says. Where one denial fails nothing is allowed,
-    and where one allowance stays no denial is taken away.
+    """Make these of the plan; with `remove` also take away what it says, and from the record what is beyond. Where one
+    denial fails nothing is allowed, and where one allowance stays no denial is taken away.
 
     What would keep the mirror from its work is taken back at once: a denial does, and where the cluster allows all that
     no ACL is about, so does the first ACL about a topic.
@@ -160,6 +161,7 @@ async def apply_acls(link: Link, target: Cluster, seen: AclsSeen, create: Sequen
         failures |= failed
     created = tuple(acl for acl in create if acl not in failures and acl not in undone)
     entries = [*unmade_entries(({*create} - {*created}) | {*removed})]
+    entries += dropped_entries(record.beyond) if remove else ()
     waited = replace(record, held=waiting)
     entries += held_entries(waiting.difference(acl for acl in created if acl.is_denial), waited, now_ms)
     await write_record(link, target, entries)
@@ -263,12 +265,12 @@ async def sync_acls(
     )
 
 
-async def read_record(topic: str, cluster: Cluster) -> AclRecord:
-    """Raises ClientError."""
-    where = TopicPartition(topic, 0)
-    if not await describe_topics(cluster, [topic]):
+async def read_record(link: Link, cluster: Cluster) -> AclRecord:
+    """That of the link, at its target. Raises ClientError."""
+    where = TopicPartition(link.acls_topic, 0)
+    if not await describe_topics(cluster, [where.topic]):
         return AclRecord()
-    fold = RecordFold()
+    fold = RecordFold(link)
     await scan_log(cluster, where, lambda record: fold.take(record.offset, record.key, record.value))
     return fold.record()
 
@@ -294,7 +296,7 @@ async def _ensure_topic(link: Link, target: Cluster) -> None:
 async def _brought_by_links_back(link: Link, source: Cluster) -> frozenset[Acl]:
     found: set[Acl] = set()
     for back in link.reverse_links:
-        found |= (await read_record(back.acls_topic, source)).made
+        found |= (await read_record(back, source)).made
     return frozenset(found)
 
 

@@ -26,6 +26,7 @@ from deploy.cli.acls import apply_seen
 from deploy.cli.terminal import CommandRefused, ExitCode
 from deploy.config import load
 from mirror.acls.carrying import KINDS
+from mirror.acls.record import AclRecord, held_entries, made_entries
 from mirror.acls.sync import look_at_acls
 from tests.deploy.cli.rights_stage import LIMITED, Right, RightsStage
 from tests.interop.locked import USER, AuthorizingBroker
@@ -193,6 +194,27 @@ def test_nothing_is_changed_without_consent_and_what_is_shown_is_what_is_done(st
     assert stage.run("acls apply", USER).code == ExitCode.REFUSED
     assert stage.run("acls apply --dry-run", USER).code == ExitCode.DONE
     assert acls_at(stage, "west") == set()
+
+
+def test_what_the_record_has_beyond_the_link_is_told_until_it_is_taken_out(stage: RightsStage) -> None:
+    prepare(stage)
+    stage.at("west", lambda cluster: make_topic(cluster, TOPIC))
+    assert stage.run("acls apply --yes", USER).code == ExitCode.DONE
+    carried, forged = acls_at(stage, "west"), allow("mallory", ALL, "wages")
+
+    async def forge(cluster: Cluster) -> None:
+        entries = [*made_entries([forged], 0), *held_entries(frozenset({forged}), AclRecord(), 0)]
+        batch = encode_batch([Record(n, 0, *entry) for n, entry in enumerate(entries)])
+        await append(cluster, TopicPartition("__farshore-acls-east-west", 0), batch)
+
+    stage.at("west", forge)
+    assert stage.json("acls plan")["record_beyond"] == [str(forged)]
+    noted = " ".join(stage.run("acls plan", USER).err.split())
+    assert "has 1 ACLs of what the link does not carry" in noted
+    assert "apply --link east-west --remove takes them out" in noted
+    assert stage.run("acls apply --remove --yes", USER).code == ExitCode.DONE
+    assert stage.json("acls plan")["record_beyond"] == []
+    assert acls_at(stage, "west") == carried
 
 
 def test_a_plan_of_before_a_move_is_not_done_behind_it(stage: RightsStage) -> None:

@@ -36,6 +36,18 @@ def test_what_is_made_or_held_by_itself_is_none() -> None:
     assert said(None) == []
 
 
+@pytest.mark.parametrize("state", [RunState.RUNNING, RunState.PROMOTED])
+def test_a_record_of_what_the_link_does_not_carry_is_one(state: RunState) -> None:
+    record = AclRecord(
+        exists=True, look=LOOK, beyond=frozenset({allow("a", WRITE, "wages"), allow("b", READ, "wages")})
+    )
+    entries = StateEntries(LINK, exists=True, owner=OWNER, run=LinkRun(state, "failover-1", at_ms=0))
+    [(kind, detail, step)] = said(record, entries)
+    assert (kind, step) == (LinkFindingKind.ACLS_DIFFER, "farshore acls plan --link east-west")
+    assert "__farshore-acls-east-west at west has 2 ACLs" in detail
+    assert str(allow("a", WRITE, "wages")) in detail
+
+
 def test_what_somebody_has_to_decide_is_one() -> None:
     look = replace(LOOK, failed=1, failure="no right", withheld=2, open_at_target=3, to_remove=4)
     [(kind, detail, step)] = said(AclRecord(exists=True, look=look))

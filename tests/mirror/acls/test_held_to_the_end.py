@@ -34,7 +34,7 @@ async def sites(tmp_path: Path) -> AsyncIterator[Sites]:
 
 async def findings(sites: Sites) -> list[str]:
     """What status says of the link, as it is promoted."""
-    record = await read_record(sites.link.acls_topic, sites.target)
+    record = await read_record(sites.link, sites.target)
     entries = StateEntries(sites.link, exists=True, run=LinkRun(RunState.PROMOTED, "failover-1", at_ms=0))
     return [found.kind.value for found in acl_findings(sites.link, entries, record, source_answers=True)]
 
@@ -69,7 +69,7 @@ async def test_a_denial_that_only_a_freeze_made_still_waits_when_a_promotion_is_
     seen = await look_at_acls(sites.link, None, sites.target, promoted=True)
     assert seen.plan.create == (denial, HELD)
     await apply_acls(sites.link, sites.target, seen, [], remove=False)
-    assert (await read_record(sites.link.acls_topic, sites.target)).held == {denial, HELD}
+    assert (await read_record(sites.link, sites.target)).held == {denial, HELD}
 
 
 async def test_no_denial_goes_where_what_it_takes_away_could_not_be_removed(sites: Sites) -> None:

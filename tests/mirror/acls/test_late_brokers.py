@@ -41,7 +41,7 @@ async def test_what_shuts_out_the_mirror_late_is_looked_at_again(
                 assert acl == DENIAL
                 assert isinstance(error, ShutsOutMirror)
                 assert (west.acls, changes.created, changes.unsettled) == (set(), (), {})
-                assert (await read_record(stage.link.acls_topic, target)).made == frozenset()
+                assert (await read_record(stage.link, target)).made == frozenset()
 
 
 async def test_of_a_topic_that_goes_meanwhile_no_acl_took_the_rights(

@@ -22,6 +22,7 @@ from broker.wire.records import Record, encode_batch
 from broker.wire.vocabulary import AclResource, TopicPartition
 from mirror.acls.carrying import KINDS
 from mirror.acls.plan import AclPlan
+from mirror.acls.record import AclRecord, RecordEntry, held_entries, made_entries
 from mirror.acls.sync import AclChanges, apply_acls, look_at_acls, read_record, sync_acls
 from mirror.link import Link
 from mirror.worker.events import Event
@@ -146,7 +147,7 @@ async def test_what_somebody_gave_by_hand_is_held_no_more(sites: Sites) -> None:
     await sites.apply()
     await make(sites.target, by_hand)
     assert (await sites.apply(promoted=True)).created == (given,)
-    record = await read_record(sites.link.acls_topic, sites.target)
+    record = await read_record(sites.link, sites.target)
     assert not record.held - record.made
     assert record.made == {given}
 
@@ -158,7 +159,7 @@ async def test_what_a_broker_that_is_behind_does_not_show_yet_stays_the_links(si
     await sites.apply()
     await delete_acls(sites.target, [mine])  # as one broker sees it that has not heard of it
     await sync_acls(sites.link, sites.source, sites.target, shown_before=frozenset())
-    assert (await read_record(sites.link.acls_topic, sites.target)).made == {mine}
+    assert (await read_record(sites.link, sites.target)).made == {mine}
 
 
 async def test_only_what_the_link_made_is_ever_removed(sites: Sites) -> None:
@@ -172,7 +173,48 @@ async def test_only_what_the_link_made_is_ever_removed(sites: Sites) -> None:
     assert (await sites.apply()).removed == ()
     assert (await sites.apply(remove=True)).removed == (mine,)
     assert await sites.at_target() == {others}
-    assert (await read_record(sites.link.acls_topic, sites.target)).made == frozenset()
+    assert (await read_record(sites.link, sites.target)).made == frozenset()
+
+
+FORGED = [
+    allow("mallory", ALL, "kafka-cluster", kind=AclResource.CLUSTER),
+    allow("mallory", ALL, "*", kind=AclResource.TRANSACTIONAL_ID),
+    allow("mallory", ALL, "*"),
+    prefixed(allow("mallory", ALL, "o")),
+    allow("mallory", ALL, "wages"),
+    allow("mallory", ALL, "__farshore-acls-east-west"),
+    of_group(allow("mallory", ALL, "*")),
+    of_group(allow("mallory", ALL, "other")),
+]
+
+
+async def forge(sites: Sites, *entries: RecordEntry) -> None:
+    """By somebody who may write to the record's topic."""
+    batch = encode_batch([Record(n, 0, *entry) for n, entry in enumerate(entries)])
+    await append(sites.target, TopicPartition(sites.link.acls_topic, 0), batch)
+
+
+async def test_whoever_may_write_to_the_record_gets_no_rights_beyond_what_the_link_carries(sites: Sites) -> None:
+    """With Write on that one topic he had himself given all rights on the cluster at the next promotion."""
+    held = allow("app", WRITE, TOPIC)
+    await make(sites.source, held)
+    await sites.apply()
+    await forge(sites, *held_entries(frozenset(FORGED), AclRecord(), 0))
+    for lost in (True, False):
+        assert (await sites.apply(promoted=True, lost=lost)).created == ((held,) if lost else ())
+    assert (await read_record(sites.link, sites.target)).beyond == {*FORGED}
+
+
+async def test_nor_does_he_have_taken_away_what_others_denied_elsewhere(sites: Sites) -> None:
+    denials = [deny("mallory", READ, "wages"), deny("mallory", READ, "*"), of_group(deny("mallory", READ, "other"))]
+    await make(sites.source, allow("app", READ, TOPIC))
+    await make(sites.target, *denials)
+    await sites.apply()
+    await forge(sites, *made_entries(denials, 0))
+    before = await sites.at_target()
+    assert (await sites.apply(remove=True)).removed == ()
+    assert await sites.at_target() == before > {*denials}
+    assert (await read_record(sites.link, sites.target)).beyond == frozenset()
 
 
 async def test_without_its_record_the_link_does_not_know_what_it_made(sites: Sites) -> None:
@@ -215,7 +257,7 @@ async def test_a_worker_carries_them_while_records_flow(sites: Sites) -> None:
         str(deny("eve", READ, TOPIC)),
         str(allow("app", READ, TOPIC)),
     ]
-    record = await read_record(sites.link.acls_topic, sites.target)
+    record = await read_record(sites.link, sites.target)
     assert record.held == {allow("app", WRITE, TOPIC)}
 
 
@@ -230,7 +272,7 @@ async def test_a_site_without_an_authorizer_is_told_and_holds_up_no_record(sites
             await wait_for_records(target, TopicPartition(TOPIC, 0), 10)
 
             async def is_said() -> bool:
-                look = (await read_record(link.acls_topic, target)).look
+                look = (await read_record(link, target)).look
                 return look is not None and "SECURITY_DISABLED" in look.trouble and "sync_acls" in look.hint
 
             await eventually(is_said, "the trouble to be written down")
@@ -253,7 +295,7 @@ async def test_what_would_shut_out_the_mirror_is_taken_back_and_not_tried_again(
         assert acl == allow("app", READ, TOPIC)
         assert "may not write to orders" in str(error)
         assert await sites.at_target() == {of_group(allow("app", READ, "g-1"))}
-        assert (await read_record(sites.link.acls_topic, sites.target)).made == await sites.at_target()
+        assert (await read_record(sites.link, sites.target)).made == await sites.at_target()
         told = Told()
         async with running(sites.link, told=told, limits=QUICK):
             await told.wait_for(Event.ACLS_FAILED)
@@ -261,7 +303,7 @@ async def test_what_would_shut_out_the_mirror_is_taken_back_and_not_tried_again(
             await wait_for_records(sites.target, TopicPartition(TOPIC, 0), 10)
 
             async def is_counted() -> bool:
-                look = (await read_record(sites.link.acls_topic, sites.target)).look
+                look = (await read_record(sites.link, sites.target)).look
                 return look is not None and look.failed == 1 and "may not write to orders" in look.failure
 
             await eventually(is_counted, "the failure to be written down")
@@ -280,10 +322,10 @@ async def test_who_may_see_acls_and_not_make_them_is_told_so_and_mirrors_on(tmp_
             await wait_for_records(sites.target, TopicPartition(TOPIC, 0), 10)
 
             async def is_counted() -> bool:
-                look = (await read_record(sites.link.acls_topic, sites.target)).look
+                look = (await read_record(sites.link, sites.target)).look
                 return look is not None and look.failed == 1 and "CLUSTER_AUTHORIZATION_FAILED" in look.failure
 
             await eventually(is_counted, "the missing right to be written down")
         assert await sites.at_target() == set(), "nothing is allowed without its denial"
-        assert (await read_record(sites.link.acls_topic, sites.target)).made == frozenset()
+        assert (await read_record(sites.link, sites.target)).made == frozenset()
         assert told.count(Event.RESTARTING) == 0
