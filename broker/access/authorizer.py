@@ -111,7 +111,7 @@ class _Limited:
         if self.authorizer.granted(self.principal, self.host, kind, name) >> operation & 1:
             return True
         if not quietly:
-            self.authorizer.denials.note(self.principal, self.host, operation, kind, repr(name))
+            self.authorizer.denials.note(self.principal, self.host, operation, kind, name)
         return False
 
     def may_somewhere(self, operation: AclOperation, kind: AclResource) -> bool:
@@ -159,14 +159,14 @@ class Denials:
         """`name` None: any of that kind."""
         key = (operation.name, kind.name)
         self.counts[key] = self.counts.get(key, 0) + 1
-        what = f"{operation.name} any {kind.name}" if name is None else f"{operation.name} {kind.name} {name}"
         now_ms = self._clock.monotonic() * 1000
         told = self._told.get(principal)
         if told is not None and now_ms - told.at_ms < DENIALS_TOLD_MS:
             told.since += 1
             return
+        what = f"any {kind.name}" if name is None else f"{kind.name} {name!r}"
         more = f", and {told.since} times more since it was last said" if told is not None and told.since else ""
-        log.warning("%s at %s may not %s%s", principal, host, what, more)
+        log.warning("%s at %s may not %s %s%s", principal, host, operation.name, what, more)
         self._told.pop(principal, None)
         self._told[principal] = _Told(now_ms)
         if len(self._told) > DENIALS_REMEMBERED_MAX:

@@ -8,10 +8,10 @@ from __future__ import annotations
 import asyncio
 from typing import NamedTuple
 
-from broker.access.authorizer import Rights
+from broker.access.authorizer import NotAuthorized, Rights
 from broker.broker import Broker
 from broker.errors import BrokerError, OffsetOutOfRange
-from broker.handlers.handler import Handler, RequestContext
+from broker.handlers.handler import Handler, RequestContext, in_turns
 from broker.topics.errors import TopicError
 from broker.topics.partition import Partition
 from broker.wire.api import ApiKey
@@ -20,6 +20,7 @@ from broker.wire.messages.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,
     DeleteRecordsResponse,
+    DeleteRecordsTopic,
     DeleteRecordsTopicResult,
 )
 from broker.wire.messages.delete_records import DeleteRecordsPartitionResult as Result
@@ -31,16 +32,13 @@ HIGH_WATERMARK = -1
 async def handle(broker: Broker, request: DeleteRecordsRequest, context: RequestContext) -> DeleteRecordsResponse:
     # All are deleted here before one is waited for: they share the time.
     deleted = [
-        (topic.name, [_delete(broker, topic.name, asked, context.rights) for asked in topic.partitions])
-        for topic in request.topics
+        (topic.name, await _delete_each(broker, topic, context.rights)) async for topic in in_turns(request.topics)
     ]
     deadline = asyncio.get_running_loop().time() + request.timeout_ms / 1000
     return DeleteRecordsResponse(
         topics=[
-            DeleteRecordsTopicResult(
-                name, [each if isinstance(each, Result) else await _at_all_replicas(each, deadline) for each in some]
-            )
-            for name, some in deleted
+            DeleteRecordsTopicResult(name, [await _at_all_replicas(each, deadline) async for each in in_turns(some)])
+            async for name, some in in_turns(deleted)
         ]
     )
 
@@ -52,9 +50,17 @@ class _Deleted(NamedTuple):
     offset: int
 
 
-def _delete(broker: Broker, topic: str, asked: DeleteRecordsPartition, rights: Rights) -> _Deleted | Result:
+async def _delete_each(broker: Broker, topic: DeleteRecordsTopic, rights: Rights) -> list[_Deleted | Result]:
+    each = in_turns(topic.partitions)
     try:
-        rights.require(AclOperation.DELETE, AclResource.TOPIC, topic)
+        rights.require(AclOperation.DELETE, AclResource.TOPIC, topic.name)
+    except NotAuthorized as error:
+        return [Result(asked.partition_index, -1, error.error_code) async for asked in each]
+    return [_delete(broker, topic.name, asked) async for asked in each]
+
+
+def _delete(broker: Broker, topic: str, asked: DeleteRecordsPartition) -> _Deleted | Result:
+    try:
         partition = broker.require_partition(topic, asked.partition_index)
         log = partition.log
         if broker.topics[topic].is_internal:
@@ -71,7 +77,9 @@ def _delete(broker: Broker, topic: str, asked: DeleteRecordsPartition, rights: R
     return _Deleted(partition, offset)
 
 
-async def _at_all_replicas(deleted: _Deleted, deadline: float) -> Result:
+async def _at_all_replicas(deleted: _Deleted | Result, deadline: float) -> Result:
+    if isinstance(deleted, Result):
+        return deleted
     left_ms = max(0.0, deadline - asyncio.get_running_loop().time()) * 1000
     try:
         low_watermark = await deleted.partition.wait_deleted(deleted.offset, left_ms)

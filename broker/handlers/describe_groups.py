@@ -11,7 +11,7 @@ from broker.broker import Broker
 from broker.errors import BrokerError
 from broker.groups.coordinator import GroupCoordinator
 from broker.groups.group import Group
-from broker.handlers.handler import Handler, RequestContext
+from broker.handlers.handler import Handler, RequestContext, in_turns
 from broker.handlers.metadata import NOT_ASKED
 from broker.wire.api import ApiKey
 from broker.wire.errors import ErrorCode
@@ -27,7 +27,10 @@ from broker.wire.vocabulary import AclOperation, AclResource, GroupState
 async def handle(broker: Broker, request: DescribeGroupsRequest, context: RequestContext) -> DescribeGroupsResponse:
     show, rights = request.include_authorized_operations, context.rights
     return DescribeGroupsResponse(
-        groups=[await _at_its_coordinator(broker, group_id, rights, show) for group_id in dict.fromkeys(request.groups)]
+        groups=[
+            await _at_its_coordinator(broker, group_id, rights, show)
+            async for group_id in in_turns(dict.fromkeys(request.groups))
+        ]
     )
 
 

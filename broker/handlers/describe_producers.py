@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from broker.access.authorizer import Rights
+from broker.access.authorizer import NotAuthorized, Rights
 from broker.broker import Broker
 from broker.errors import BrokerError
-from broker.handlers.handler import Handler, RequestContext
+from broker.handlers.handler import Handler, RequestContext, in_turns
 from broker.wire.api import ApiKey
 from broker.wire.messages.describe_producers import (
     DescribeProducersRequest,
     DescribeProducersResponse,
     PartitionResponse,
     ProducerState,
+    TopicRequest,
     TopicResponse,
 )
 from broker.wire.vocabulary import AclOperation, AclResource
@@ -22,21 +23,23 @@ async def handle(
 ) -> DescribeProducersResponse:
     return DescribeProducersResponse(
         topics=[
-            TopicResponse(
-                topic.name,
-                [
-                    _describe(broker, topic.name, index, context.rights)
-                    for index in dict.fromkeys(topic.partition_indexes)
-                ],
-            )
-            for topic in {topic.name: topic for topic in request.topics}.values()
+            TopicResponse(topic.name, await _describe_each(broker, topic, context.rights))
+            async for topic in in_turns({topic.name: topic for topic in request.topics}.values())
         ]
     )
 
 
-def _describe(broker: Broker, topic: str, index: int, rights: Rights) -> PartitionResponse:
+async def _describe_each(broker: Broker, topic: TopicRequest, rights: Rights) -> list[PartitionResponse]:
+    each = in_turns(dict.fromkeys(topic.partition_indexes))
     try:
-        rights.require(AclOperation.READ, AclResource.TOPIC, topic)
+        rights.require(AclOperation.READ, AclResource.TOPIC, topic.name)
+    except NotAuthorized as error:
+        return [PartitionResponse(index, error.error_code, str(error)) async for index in each]
+    return [_describe(broker, topic.name, index) async for index in each]
+
+
+def _describe(broker: Broker, topic: str, index: int) -> PartitionResponse:
+    try:
         producers = broker.require_partition(topic, index).log.producers
     except BrokerError as error:
         return PartitionResponse(index, error.error_code, str(error))

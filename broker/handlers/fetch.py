@@ -22,7 +22,7 @@ from broker.base.time_limits import timeout_at
 from broker.broker import Broker
 from broker.errors import BrokerError, OffsetOutOfRange
 from broker.handlers.handler import Handler, RequestContext
-from broker.limits import UNSENT_ANSWERS_BYTES_MAX
+from broker.limits import ITEMS_PER_TURN, UNSENT_ANSWERS_BYTES_MAX
 from broker.replication.leading import Leading
 from broker.topics.fetch_sessions import (
     NEVER_TOLD,
@@ -30,6 +30,7 @@ from broker.topics.fetch_sessions import (
     FetchPlan,
     FetchSession,
     FetchSessionError,
+    TopicKey,
     by_topic,
 )
 from broker.topics.partition import Partition, Waiters
@@ -105,7 +106,7 @@ async def _find(broker: Broker, request: FetchRequest, plan: FetchPlan, context:
     """Looks at all partitions, again and again."""
     deadline: float | None = None
     while True:
-        answer = _read(broker, request, plan.partitions.values(), context)
+        answer = await _read(broker, request, plan.partitions.values(), context)
         # Where nothing can come: an empty request is answered at once, not after its whole wait.
         if not plan.partitions or answer.is_enough(request):
             return answer
@@ -115,7 +116,8 @@ async def _find(broker: Broker, request: FetchRequest, plan: FetchPlan, context:
         if now >= deadline:
             return answer
         if not await _wait_for_data(request, answer, deadline, context):
-            return _read(broker, request, plan.partitions.values(), context) if answer.is_stale() else answer
+            stale = answer.is_stale()
+            return await _read(broker, request, plan.partitions.values(), context) if stale else answer
 
 
 def _is_woken(request: FetchRequest, context: RequestContext) -> bool:
@@ -136,7 +138,7 @@ async def _find_news(
     deadline = asyncio.get_running_loop().time() + request.max_wait_ms / 1000
     looked_at = session.look(request.isolation_level)
     while True:
-        answer = _read(broker, request, looked_at, context)
+        answer = await _read(broker, request, looked_at, context)
         found.update(answer.found)
         answer.found = list(found.items())
         if answer.is_enough(request) or not await _wait_for_news(session, deadline, context):
@@ -169,20 +171,25 @@ def _woken_by(waited_on: Collection[Waiters], context: RequestContext) -> Iterat
         context.behind_waiters.pop(event, None)
 
 
-def _read(broker: Broker, request: FetchRequest, looked_at: Collection[Fetched], context: RequestContext) -> _Answer:
-    answer = _Answer()
+async def _read(
+    broker: Broker, request: FetchRequest, looked_at: Collection[Fetched], context: RequestContext
+) -> _Answer:
+    """In turns with others when it is known not to wait: who waits must miss nothing that comes meanwhile."""
+    answer, refused = _Answer(), dict[TopicKey, NotAuthorized]()
     room_bytes = max(0, UNSENT_ANSWERS_BYTES_MAX - broker.unsent_bytes)
     limit_bytes = min(request.max_bytes, broker.config.fetch_max_bytes, room_bytes)
     if context.quota is not None:
         limit_bytes = int(min(limit_bytes, context.quota.fetch_bytes_max))
     version, inter_broker = context.api_version, context.inter_broker
     now_ms = steady_ms(broker.clock)
-    for fetched in looked_at:
+    for number, fetched in enumerate(tuple(looked_at)):  # of a session that others may change meanwhile
+        if answer.urgent and number % ITEMS_PER_TURN == 0:
+            await asyncio.sleep(0)
         asked = fetched.asked
         partition = None
         try:
             if context.rights.is_limited:
-                _check_rights(broker, fetched, request, context.rights)
+                _check_rights(broker, fetched, request, context.rights, refused)
             partition = _replica(broker, fetched, any_replica=reads_any_replica(request))
             fetched.watch(partition.waiters)
             if answer.reader is None:
@@ -250,12 +257,22 @@ def _say_more(
         data.log_start_offset = partition.log.log_start_offset
 
 
-def _check_rights(broker: Broker, fetched: Fetched, request: FetchRequest, rights: Rights) -> None:
-    """Who says that he is a broker needs the right to be one (CVE-2018-1288). Raises NotAuthorized, UnknownTopic."""
-    if replica_id_of(request) < 0:
-        rights.require(AclOperation.READ, AclResource.TOPIC, _name(broker, fetched))
-    elif not rights.may(AclOperation.CLUSTER_ACTION, AclResource.CLUSTER):
-        raise NotAuthorized(error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+def _check_rights(
+    broker: Broker, fetched: Fetched, request: FetchRequest, rights: Rights, refused: dict[TopicKey, NotAuthorized]
+) -> None:
+    """Who says that he is a broker needs the right to be one (CVE-2018-1288). `refused`: what was of this request, of
+    which nobody is asked again. Raises NotAuthorized, UnknownTopic.
+    """
+    if (known := refused.get(fetched.topic)) is not None:
+        raise known.with_traceback(None)
+    try:
+        if replica_id_of(request) < 0:
+            rights.require(AclOperation.READ, AclResource.TOPIC, _name(broker, fetched))
+        elif not rights.may(AclOperation.CLUSTER_ACTION, AclResource.CLUSTER):
+            raise NotAuthorized(error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    except NotAuthorized as error:
+        refused[fetched.topic] = error
+        raise
 
 
 def _name(broker: Broker, fetched: Fetched) -> str:

@@ -11,7 +11,7 @@ from typing import Final
 from broker.access.authorizer import NotAuthorized
 from broker.broker import Broker
 from broker.errors import BrokerError
-from broker.handlers.handler import Handler, RequestContext
+from broker.handlers.handler import Handler, RequestContext, in_turns
 from broker.wire.api import ApiKey
 from broker.wire.errors import ErrorCode
 from broker.wire.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
@@ -25,7 +25,9 @@ _KINDS: Final = {
 
 async def handle(broker: Broker, request: FindCoordinatorRequest, context: RequestContext) -> FindCoordinatorResponse:
     if context.api_version >= 4:
-        found = [await _find(broker, request.key_type, key, context) for key in request.coordinator_keys]
+        found = [
+            await _find(broker, request.key_type, key, context) async for key in in_turns(request.coordinator_keys)
+        ]
         return FindCoordinatorResponse(coordinators=found)
     one = await _find(broker, request.key_type, request.key, context)
     return FindCoordinatorResponse(

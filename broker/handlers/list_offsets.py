@@ -14,9 +14,10 @@ from contextlib import aclosing
 from functools import partial
 from typing import Final
 
+from broker.access.authorizer import NotAuthorized
 from broker.broker import Broker
 from broker.errors import BrokerError
-from broker.handlers.handler import Handler, RequestContext
+from broker.handlers.handler import Handler, RequestContext, in_turns
 from broker.log.lookup import Found, TimeLookup
 from broker.log.partition_log import PartitionLog
 from broker.topics.errors import InvalidTopicRequest, NotLeading, OffsetNotAvailable, TopicError
@@ -28,6 +29,7 @@ from broker.wire.messages.list_offsets import (
     ListOffsetsPartitionResponse,
     ListOffsetsRequest,
     ListOffsetsResponse,
+    ListOffsetsTopic,
     ListOffsetsTopicResponse,
 )
 from broker.wire.vocabulary import (
@@ -57,16 +59,31 @@ _SINCE_VERSION: Final = {
 
 
 async def handle(broker: Broker, request: ListOffsetsRequest, context: RequestContext) -> ListOffsetsResponse:
-    named = Counter((topic.name, asked.partition_index) for topic in request.topics for asked in topic.partitions)
+    named = Counter[tuple[str, int]]()
+    async for topic in in_turns(request.topics):
+        async for asked in in_turns(topic.partitions):
+            named[topic.name, asked.partition_index] += 1
     return ListOffsetsResponse(
         topics=[
-            ListOffsetsTopicResponse(
-                topic.name,
-                [await _answer(broker, topic.name, asked, request, context, named) for asked in topic.partitions],
-            )
-            for topic in request.topics
+            ListOffsetsTopicResponse(topic.name, await _answers(broker, topic, request, context, named))
+            async for topic in in_turns(request.topics)
         ]
     )
+
+
+async def _answers(
+    broker: Broker,
+    topic: ListOffsetsTopic,
+    request: ListOffsetsRequest,
+    context: RequestContext,
+    named: Counter[tuple[str, int]],
+) -> list[ListOffsetsPartitionResponse]:
+    each = in_turns(topic.partitions)
+    try:
+        context.rights.require(AclOperation.DESCRIBE, AclResource.TOPIC, topic.name)
+    except NotAuthorized as error:
+        return [ListOffsetsPartitionResponse(asked.partition_index, error.error_code) async for asked in each]
+    return [await _answer(broker, topic.name, asked, request, context, named) async for asked in each]
 
 
 async def _answer(
@@ -78,7 +95,6 @@ async def _answer(
     named: Counter[tuple[str, int]],
 ) -> ListOffsetsPartitionResponse:
     try:
-        context.rights.require(AclOperation.DESCRIBE, AclResource.TOPIC, topic)
         if named[topic, asked.partition_index] > 1:
             raise InvalidTopicRequest(f"{topic}-{asked.partition_index} is in the request more than once.")
         check_isolation_level(request.isolation_level)

@@ -6,16 +6,17 @@ there is none (KIP-101, KIP-320).
 
 from __future__ import annotations
 
-from broker.access.authorizer import EVERYTHING, Rights
+from broker.access.authorizer import EVERYTHING, NotAuthorized, Rights
 from broker.broker import Broker
 from broker.errors import BrokerError
-from broker.handlers.handler import Handler, RequestContext
+from broker.handlers.handler import Handler, RequestContext, in_turns
 from broker.wire.api import ApiKey
 from broker.wire.messages.offset_for_leader_epoch import (
     EpochEndOffset,
     OffsetForLeaderEpochRequest,
     OffsetForLeaderEpochResponse,
     OffsetForLeaderPartition,
+    OffsetForLeaderTopic,
     OffsetForLeaderTopicResult,
 )
 from broker.wire.vocabulary import AclOperation, AclResource
@@ -29,17 +30,23 @@ async def handle(
         rights = EVERYTHING
     return OffsetForLeaderEpochResponse(
         topics=[
-            OffsetForLeaderTopicResult(
-                topic.topic, [_answer(broker, topic.topic, asked, rights) for asked in topic.partitions]
-            )
-            for topic in request.topics
+            OffsetForLeaderTopicResult(topic.topic, await _answers(broker, topic, rights))
+            async for topic in in_turns(request.topics)
         ]
     )
 
 
-def _answer(broker: Broker, topic: str, asked: OffsetForLeaderPartition, rights: Rights) -> EpochEndOffset:
+async def _answers(broker: Broker, topic: OffsetForLeaderTopic, rights: Rights) -> list[EpochEndOffset]:
+    each = in_turns(topic.partitions)
     try:
-        rights.require(AclOperation.DESCRIBE, AclResource.TOPIC, topic)
+        rights.require(AclOperation.DESCRIBE, AclResource.TOPIC, topic.topic)
+    except NotAuthorized as error:
+        return [EpochEndOffset(error.error_code, asked.partition) async for asked in each]
+    return [_answer(broker, topic.topic, asked) async for asked in each]
+
+
+def _answer(broker: Broker, topic: str, asked: OffsetForLeaderPartition) -> EpochEndOffset:
+    try:
         partition = broker.require_partition(topic, asked.partition)
         partition.check_leader_epoch(asked.current_leader_epoch)
         epoch, end_offset = partition.log.end_offset_for_epoch(asked.leader_epoch)

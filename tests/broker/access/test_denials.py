@@ -10,7 +10,7 @@ from broker.limits import DENIALS_TOLD_MS
 from broker.wire.vocabulary import AclOperation, AclResource
 from tests.broker.clock import ManualClock
 
-READ = (AclOperation.READ, AclResource.TOPIC, "'x'")
+READ = (AclOperation.READ, AclResource.TOPIC, "x")
 
 
 def test_each_principal_is_told_of_by_itself(caplog: pytest.LogCaptureFixture) -> None:
@@ -22,7 +22,7 @@ def test_each_principal_is_told_of_by_itself(caplog: pytest.LogCaptureFixture) -
     denials.note("User:a", "10.0.0.1", *READ)
     assert caplog.messages == [f"{who} at 10.0.0.1 may not READ TOPIC 'x'" for who in ("User:a", "User:b")]
     clock.advance(1)
-    denials.note("User:a", "10.0.0.2", AclOperation.WRITE, AclResource.TOPIC, "'y'")
+    denials.note("User:a", "10.0.0.2", AclOperation.WRITE, AclResource.TOPIC, "y")
     denials.note("User:b", "10.0.0.1", *READ)
     assert caplog.messages[2:] == [
         "User:a at 10.0.0.2 may not WRITE TOPIC 'y', and 3 times more since it was last said",
