@@ -19,7 +19,14 @@ from deploy.cli.waits import tell_watch, told_calls
 from deploy.cli.way_back import Coming, is_taken_up, standing_still
 from failover.failback.export import holds_other
 from failover.failback.looking import look_back
-from failover.failback.operation import Beginning, check_links_of, first_entry, open_failback, refuse_moves_back
+from failover.failback.operation import (
+    Beginning,
+    check_links_of,
+    first_entry,
+    noted_folder,
+    open_failback,
+    refuse_moves_back,
+)
 from failover.failback.plan import FailbackPlan, FailbackStep
 from failover.journal.values import OperationLog
 from failover.observing.readers import Journals, Readers
@@ -43,8 +50,13 @@ def refuse_other_files(folder: Path | None) -> None:
         raise CommandRefused(f"{text}; nothing was changed", "name a folder that is not there yet", ExitCode.USAGE)
 
 
+def shown_folder(plan: FailbackPlan | None, folder: Path | None) -> Path | None:
+    """Where a plan that somebody was shown saves to, and the `folder` that was asked for where it saves nothing."""
+    return Path(plan.export_to) if plan is not None and plan.export_to else folder
+
+
 async def look_at_one(
-    app: AppContext, link: Link, folder: Path, operation_id: str | None, *, alone: bool = True
+    app: AppContext, link: Link, folder: Path | None, operation_id: str | None, *, alone: bool = True
 ) -> tuple[FailbackPlan, OperationLog | None]:
     """As `look_at`; where that takes long, whom it waits for is told."""
     async with told_calls(link.source.name, link.target.name):
@@ -54,13 +66,14 @@ async def look_at_one(
 async def look_at(
     app: AppContext,
     link: Link,
-    folder: Path,
+    folder: Path | None,
     operation_id: str | None,
     *,
     alone: bool = True,
     journals: Journals | None = None,
 ) -> tuple[FailbackPlan, OperationLog | None]:
-    """-> the plan, and the failback that it goes on with. `alone`: refused where another operation has not ended.
+    """-> the plan, and the failback that it goes on with. `folder`: None is where that saves to, or a new one of the
+    `state_dir`. `alone`: refused where another operation has not ended.
     `journals`: of who looks at several links. Raises OtherFile.
     """
     known = journals if journals is not None else {}
@@ -77,7 +90,9 @@ async def look_at(
         if log is not None:
             check_links_of(log, app.links())
         own_id = log.operation_id if log is not None else ""
-        plan = await look_back(link, app.links(), (source, target), str(folder), own_id, known)
+        noted = noted_folder(log) if log is not None else ""
+        saves_to = str(folder or noted or folder_of(app, link))
+        plan = await look_back(link, app.links(), (source, target), saves_to, own_id, known)
         if alone and plan.link_back:
             await refuse_moves_back(sites, app.link(plan.link_back), own_id)
         return plan, log

@@ -8,7 +8,7 @@ from typing import NoReturn
 
 import click
 
-from deploy.cli.coming_back import coming_back, folder_of, look_at_one, refuse_other_files, told_end
+from deploy.cli.coming_back import coming_back, look_at_one, refuse_other_files, shown_folder, told_end
 from deploy.cli.failback_plan import show
 from deploy.cli.failback_site import come_back_all
 from deploy.cli.failback_words import refuse, rest_of_site, tell_cut_short, tell_refusals
@@ -97,7 +97,6 @@ def failback(
         come_back_all(app, sites, folder, timeout_ms / 1000, reason, dry_run=dry_run, yes=yes, output=output)
     link = app.link(link_name)
     refuse_other_files(folder)
-    folder = folder or folder_of(app, link)
     if dry_run:
         show_only(app, link, folder, output)
     sites, patience_s = (link.source.name, link.target.name), timeout_ms / 1000
@@ -113,7 +112,7 @@ def _sites(link_name: str | None, source: str | None, target: str | None) -> tup
     return source, target
 
 
-def show_only(app: AppContext, link: Link, folder: Path, output: str) -> NoReturn:
+def show_only(app: AppContext, link: Link, folder: Path | None, output: str) -> NoReturn:
     """The plan, also where the command would be refused beside another operation: that is said behind it."""
 
     async def look() -> tuple[FailbackPlan, OperationLog | None, OperationUnderWay | None]:
@@ -140,11 +139,11 @@ def resume_failback(app: AppContext, log: OperationLog, yes: bool, output: str) 
     """Go on with one of which nobody was heard, as its journal says that it was asked for."""
     intent = intent_of(log)
     link = app.link(intent.links[0])
-    come_back_by(app, link, intent, folder_of(app, link), yes, output, log.operation_id)
+    come_back_by(app, link, intent, None, yes, output, log.operation_id)
 
 
 def come_back_by(
-    app: AppContext, link: Link, intent: Intent, folder: Path, yes: bool, output: str, operation_id: str = ""
+    app: AppContext, link: Link, intent: Intent, folder: Path | None, yes: bool, output: str, operation_id: str = ""
 ) -> NoReturn:
     """From the look to the exit code. `operation_id`: of the failback that is gone on with, and of no other one; "":
     whichever has not ended, or a new one.
@@ -157,7 +156,7 @@ def come_back_by(
     confirm_plan(None, yes, question=f"Come back to {link.source.name}?")
     if not yes:  # a person has read it meanwhile
         shown = plan, log
-        plan, log = run_async(look_at_one(app, link, folder, operation_id))
+        plan, log = run_async(look_at_one(app, link, shown_folder(plan, folder), operation_id))
         if log != shown[1] or not is_as_shown(shown[0], plan):
             raise CommandRefused("the plan holds no more; nothing was changed", AGAIN, ExitCode.REFUSED)
     coming = coming_back(app, link, plan, log, intent)

@@ -18,7 +18,7 @@ import click
 from broker.base.documents import to_document
 from broker.client.fanout import side_by_side
 from deploy.cli.both_sites import refuse_one_site
-from deploy.cli.coming_back import coming_back, folder_of, look_at, look_at_one, refuse_other_files, told_end
+from deploy.cli.coming_back import coming_back, look_at, look_at_one, refuse_other_files, shown_folder, told_end
 from deploy.cli.failback_plan import show
 from deploy.cli.failback_words import refuse, start_at, tell_cut_short
 from deploy.cli.failover_tables import tell_next
@@ -63,7 +63,7 @@ class LinkBack:
     """One link as it was found. `refused`: why it cannot come back now; of the `log` its failback goes on."""
 
     link: Link
-    folder: Path
+    folder: Path | None
     plan: FailbackPlan | None
     log: OperationLog | None
     refused: CommandRefused | None
@@ -101,7 +101,7 @@ def come_back_all(
     names = links_between(app, source, target)
     if not names:
         raise click.UsageError(f"no link goes from {source} to {target}: farshore link list")
-    folders = {name: folder / name if folder is not None else folder_of(app, app.link(name)) for name in names}
+    folders = {name: folder / name if folder is not None else None for name in names}
     for own in folders.values():
         refuse_other_files(own)
     found = run_async(_look_at_all(app, folders, source, target))
@@ -143,13 +143,13 @@ def _are_refused(found: Sequence[LinkBack]) -> list[LinkBack]:
     return [one for one in found if one.outcome in (Outcome.REFUSED, Outcome.CUT_SHORT)]
 
 
-async def _look_at_all(app: AppContext, folders: Mapping[str, Path], *sites: str) -> list[LinkBack]:
+async def _look_at_all(app: AppContext, folders: Mapping[str, Path | None], *sites: str) -> list[LinkBack]:
     """As `_look_beside`; where that takes long, whom it waits for is told."""
     async with told_calls(*sites):
         return await _look_beside(app, folders)
 
 
-async def _look_beside(app: AppContext, folders: Mapping[str, Path]) -> list[LinkBack]:
+async def _look_beside(app: AppContext, folders: Mapping[str, Path | None]) -> list[LinkBack]:
     """Side by side. A failback of one of these links that was cut short keeps the others only until it has ended, and
     it goes first, where it can go on.
     """
@@ -169,7 +169,7 @@ async def _look_beside(app: AppContext, folders: Mapping[str, Path]) -> list[Lin
 
 
 async def _look(
-    app: AppContext, link: Link, folder: Path, journals: Journals, *, alone: bool = True
+    app: AppContext, link: Link, folder: Path | None, journals: Journals, *, alone: bool = True
 ) -> tuple[LinkBack, str]:
     """-> also the operation that keeps it, "" where none does."""
     plan: FailbackPlan | None = None
@@ -263,7 +263,7 @@ def _come_back(
     intent = Intent(Operation.FAILBACK, (link.name,), *sites, drain_timeout_s=patience_s, reason=reason)
     step, operation_id, is_begun = "", "", False
     try:
-        plan, log = run_async(look_at_one(app, link, one.folder, ""))
+        plan, log = run_async(look_at_one(app, link, shown_folder(one.plan, one.folder), ""))
         if replace(one, plan=plan, log=log).outcome is Outcome.NOT_AWAY:
             click.echo(filled(f"link {link.name} is not away any more: somebody else let it run meanwhile"), err=True)
             return _result(link, Outcome.NOT_AWAY, ExitCode.DONE)

@@ -9,7 +9,7 @@ _FOUND: Final[Mapping[str, str]] = {
     "hook_error": "{found}; all else was done",
     "stranded": "records came to {source} after the fence, and are only there: "
     "`farshore stranded list --link {link}` counts them",
-    "is_unwatched": "{source} ceased to answer before it could be seen whether records came there after the fence: "
+    "is_unwatched": "{source} did not tell whether records came there after the fence, nor who read on there: "
     "`farshore stranded list --link {link}` says it, when it answers",
     "is_source_open": "{source} answered, here or a link's worker, and was not known to refuse writes: "
     "`farshore stranded list --link {link}`",
@@ -31,9 +31,7 @@ _UNSHOWN: Final = (
     "nobody was shown what came to {source} after the fence: `farshore stranded list --link {link}` says what it is"
 )
 """Instead, where of what is stranded nobody can say that it is only there."""
-_READERS_UNSEEN: Final = (
-    "{source} ceased to answer before it could be seen who read on there after the fence; what came there was told"
-)
+_READERS_UNSEEN: Final = "{source} did not tell who read on there after the fence; what came there was told"
 """Instead, where the source told that much."""
 _UNTOLD: Final = (
     "{source} did not say how far its logs went after the fence: `farshore stranded list --link {link}` asks again"

@@ -56,10 +56,10 @@ def _is_open(stranded: StrandedRange) -> bool:
 
 def unwatched_line(result: OperationResult) -> str:
     """What nobody could see any more, in one line."""
-    unseen = "whether records came there after the fence, or who read on there"
+    unseen = "whether records came there after the fence, nor who read on there"
     if result.are_late_records_known:
         unseen = "who read on there after the fence"
-    return f"{result.source} ceased to answer before it could be seen {unseen}: that is not known"
+    return f"{result.source} did not tell {unseen}: that is not known"
 
 
 def open_line(result: OperationResult) -> str:

@@ -99,7 +99,7 @@ class Coming:
                 self._patience_s,
                 _bar(bars, f"read at {link.source.name}"),
                 _left(_bar(bars, f"offsets brought to {link.source.name}")),
-                self._before,
+                self._before if self._app.hooks().before else None,
             )
             self._way = WayBack(link, back, (source, target), self._plan, hands)
             try:
@@ -120,9 +120,8 @@ class Coming:
 
     async def _before(self) -> None:
         """Of the clients' move, which the failback is about. Raises HookFailed."""
-        if command := self._app.hooks().before:
-            told = hook_environment(self.operation_id, Operation.FAILBACK, self._back, self._back.name)
-            await run_hook("before_hook", command, told)
+        told = hook_environment(self.operation_id, Operation.FAILBACK, self._back, self._back.name)
+        await run_hook("before_hook", self._app.hooks().before, told)
 
     async def _switch_over(self, bars: Progress, journal: OperationJournal) -> SwitchoverEnd:
         """As the same command of a person, consented to by this one's plan."""

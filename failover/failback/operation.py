@@ -130,6 +130,13 @@ def link_back_of(log: OperationLog) -> str:
     return found if isinstance(found, str) else ""
 
 
+def noted_folder(log: OperationLog) -> str:
+    """Where the machines before save what only the old site has, by name; "": nowhere, as far as they told."""
+    told = [entry.detail.get("way_back") or entry.detail for entry in log.entries]
+    found = [one.get("export_to") for one in told if isinstance(one, Mapping)]
+    return next((one for one in reversed(found) if one and isinstance(one, str)), "")
+
+
 def check_links_of(log: OperationLog, links: Sequence[Link]) -> None:
     """That a failback which is taken up goes on along the link back that it began with: another one of the file that
     takes it up would be a second one beside that. `links`: of the file. Raises OtherFile.

@@ -59,22 +59,18 @@ def tell_nobody(_done: int, _there: int) -> None:
     """Whoever waits for the end."""
 
 
-async def ask_nobody() -> None:
-    """Where no hook has a say."""
-
-
 @dataclass(frozen=True, slots=True)
 class Hands:
     """What the steps leave to who runs them. `switch_over` moves along the link back, as a step of the operation whose
-    journal it is given; it raises GateRefused where that is refused. `before` raises HookFailed where it says no.
-    `told_read`, `told_carried`: offsets, and of how many.
+    journal it is given; it raises GateRefused where that is refused. `before` raises HookFailed where it says no; None:
+    there is none. `told_read`, `told_carried`: offsets, and of how many.
     """
 
     switch_over: Callable[[OperationJournal], Awaitable[SwitchoverEnd]]
     patience_s: float
     told_read: Report = tell_nobody
     told_carried: Report = tell_nobody
-    before: Callable[[], Awaitable[None]] = ask_nobody
+    before: Callable[[], Awaitable[None]] | None = None
 
 
 @dataclass(slots=True)
@@ -129,7 +125,7 @@ class WayBack:
         """
         step = {"step": OperationStep.BEFORE_HOOK.value}
         asked = () if log is None else [entry.detail for entry in log.entries if entry.event == Event.DONE]
-        if self._plan.steps and step not in asked:
+        if self._hands.before is not None and self._plan.steps and step not in asked:
             await journal.record(Event.STARTED, step)
             await self._hands.before()
             await journal.record(Event.DONE, step)

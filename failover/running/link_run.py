@@ -41,7 +41,7 @@ from failover.running.steps import BEFORE_FENCE, Operation, OperationStep
 from failover.running.third_site import refuse_third_site
 from failover.running.verification import VerificationDifference, unfenced
 from failover.running.verifying import look_as_found, verify
-from mirror.api import Promotion, RunState, promote_link, tell_links_back
+from mirror.api import MirrorError, Promotion, RunState, promote_link, tell_links_back
 
 NOTHING_CHANGED: Final = (OperationUnderWay, SourceHeard)
 """Of the step of the fence: what is asked right before it."""
@@ -270,14 +270,19 @@ class LinkRun:
         is_failover = plan.operation is Operation.FAILOVER
         await self.refuse_others()
         standing = await tell_links_back(sites.link, sites.source, self._operation_id) if sites.source else ()
-        if not is_failover and self._drained_s_ago <= QUIET_S:  # the drain has just looked
-            ends = last_seen_ends(self.snapshot, is_told=True)
-        else:
-            ends = await ends_at_fence(sites.link, sites.source, self.snapshot, sites.now_ms)
         after = stood_for(standing, plan.freezing.target, self.snapshot)
         state = sites.readers.states.of(sites.link)
-        asked = (self._operation_id, after, state, ends, self._renew, self._refuse_heard)
-        self._promote = partial(promote_link, sites.link, sites.target, *asked)
+
+        async def promote() -> Promotion:
+            """By ends that are asked for each time: what comes while the target does not answer is before its fence."""
+            if not is_failover and self._drained_s_ago <= QUIET_S:  # the drain has just looked
+                ends = last_seen_ends(self.snapshot, is_told=True)
+            else:
+                ends = await ends_at_fence(sites.link, sites.source, self.snapshot, sites.now_ms)
+            asked = (self._operation_id, after, state, ends, self._renew, self._refuse_heard)
+            return await promote_link(sites.link, sites.target, *asked)
+
+        self._promote = promote
         fence = await patiently(self._promote)
         self._fenced_at_s = asyncio.get_running_loop().time()
         self._fenced = fence
@@ -318,8 +323,8 @@ class LinkRun:
 
     @property
     def watches_source(self) -> bool:
-        is_alive = self.snapshot.source_finding is SiteFinding.ALIVE
-        return self.sites.source is not None and (self.plan.operation is Operation.SWITCHOVER or is_alive)
+        is_there = self.snapshot.source_finding is not SiteFinding.DEAD
+        return self.sites.source is not None and (self.plan.operation is Operation.SWITCHOVER or is_there)
 
     @property
     def is_unwatched(self) -> bool:
@@ -341,11 +346,13 @@ class LinkRun:
         if plan.operation is Operation.FAILOVER:  # what it wrote on is in the loss
             with suppress(FarshoreError, TimeoutError):  # it is left because it may go
                 async with timeout(LATE_LOOK_S):
-                    self.late_commits = await late_commits(*named)
+                    late = await late_commits(*named)
+                is_whole = self.snapshot.source_finding is SiteFinding.ALIVE  # else some moves go by an earlier look
+                self.late_commits = tuple(one for one in late if is_whole or one.moved_offset is not None)
                 self._is_late_look_lost = False
             return
         until_s = asyncio.get_running_loop().time() + LATE_LOOK_S
-        with suppress(TimeoutError):  # all is moved and verified: clients wait for no source that hangs
+        with suppress(TimeoutError, MirrorError):  # all is moved and verified: clients wait for no source that hangs
             async with timeout_at(until_s):
                 ends = (self.sites.link, source, self.sites.target, self.snapshot)
                 found = await patiently(partial(stranded_ranges, *ends, self._is_closed, until_s))
@@ -357,7 +364,8 @@ class LinkRun:
 
     def _is_closed(self, topic: str) -> bool:
         """Whether every client is refused there by the source's role, as it has told before it was drained."""
-        return self._freezing.is_by_role and is_named(topic, self._freezing.topics)
+        is_drained = self._drained_at_s > 0  # by a machine before this one: somebody may have let it take writes since
+        return self._freezing.is_by_role and is_drained and is_named(topic, self._freezing.topics)
 
 
 def _refuse_unplanned(plan: OperationPlan, consented: Collection[GroupMove], moves: Collection[GroupMove]) -> None:

@@ -20,7 +20,7 @@ from tests.deploy.cli.test_next_steps import BACK, LINK, MOVED
 FOUND = {
     "hook_error": ("the after_hook ended with exit code 7", "the after_hook ended with exit code 7; all else was done"),
     "stranded": ((StrandedRange("flights", 0, 50, 53, 3),), "`farshore stranded list --link there`"),
-    "is_unwatched": (True, "east ceased to answer"),
+    "is_unwatched": (True, "east did not tell"),
     "is_source_open": (True, "east answered, here or a link's worker, and was not known to refuse writes"),
     "open_topics": (("trips", "tours"), "no ACL of east is about trips, tours, so that everybody may write there"),
     "closing_addresses": (("east:1", "east:2"), "something took connections at east:1, east:2 and closed them"),

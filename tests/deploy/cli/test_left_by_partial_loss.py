@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import shlex
 from dataclasses import replace
 from pathlib import Path
@@ -81,3 +82,33 @@ async def test_the_next_command_moves_it_when_the_source_is_back(
             here = {record.offset: record.value for record in await read_all(stage.source, at)}
             there = [one for one in await read_all(stage.target, at) if one.offset >= stands[at].offset]
             assert (there[0].value, len(there)) == (here[25], RECORDS - 25 + 5)
+
+
+async def test_who_reads_on_at_a_source_that_is_there_in_part_is_a_finding(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only one that was there as a whole was looked at behind the moves: what somebody read at the brokers that lived
+    was read again at the target, with exit code 0.
+    """
+    async with two_sites(tmp_path) as stage, mirrored(stage, RARE):
+        east, told = Faults(), asyncio.Event()
+        with injected(monkeypatch, {stage.brokers[0]: east}):
+            await commit_offsets(stage.source, LEFT, dict.fromkeys(PARTITIONS, CommittedOffset(25)))
+            for api in (ApiKey.FETCH, ApiKey.LIST_OFFSETS):
+                east.partitions[api, GONE] = ErrorCode.KAFKA_STORAGE_ERROR
+            await eventually(lambda: is_held(stage), "a hold")
+
+            async def read_on() -> None:
+                await told.wait()
+                await commit_offsets(stage.source, LEFT, {PARTITIONS[0]: CommittedOffset(41)})
+
+            async with Cluster(stage.link.source, client_id="farshore-test", limits=IMPATIENT) as source:
+                half = replace(stage, source=source).sites
+                lossy = "farshore failover --allow-data-loss --even-if-source-partly-there"
+                plan = await planned(half, lossy, left_groups=(LEFT,))
+                async with asyncio.TaskGroup() as tasks:
+                    tasks.create_task(read_on())
+                    result = await stage.run(plan, half, tell=lambda _: told.set())
+    assert result.source_finding is SiteFinding.PARTLY_THERE
+    late = {(one.group, one.partition, one.moved_offset, one.found_offset) for one in result.late_commits}
+    assert late == {(LEFT, PARTITIONS[0].partition, 25, 41)}

@@ -181,7 +181,7 @@ def test_a_source_that_died_before_it_could_be_watched_is_looked_at_when_it_is_b
     unwatched = replace(MOVED, is_unwatched=True)
     assert unwatched.has_findings
     assert summary(unwatched) == unwatched_line(unwatched)
-    assert unwatched_line(unwatched).startswith("east ceased to answer before it could be seen")
+    assert unwatched_line(unwatched).startswith("east did not tell whether")
     assert commands(unwatched, BACK)[:2] == ["", "stranded list --link there"]
 
 

@@ -149,10 +149,10 @@ async def test_a_switchovers_source_that_tells_its_records_and_not_who_reads_on_
     assert (result.verified, result.is_unwatched, result.has_findings) == (True, True, True)
     assert (result.stranded, result.are_late_records_known) == ((), True)
     told = summary(result)
-    assert "before it could be seen who read on there" in told
+    assert "did not tell who read on there" in told
     assert "whether records came" not in told
     (line,) = found_in(to_document(result))
-    assert "before it could be seen who read on there" in line
+    assert "did not tell who read on there" in line
 
 
 async def test_a_loss_that_nobody_consented_to_is_one(tmp_path: Path) -> None:
