@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from broker.base.address import Address
-from broker.client.security.settings import HIDDEN, TlsVersion, shown_address
+from broker.base.documents import HIDDEN
+from broker.client.security.settings import TlsVersion, shown_address
 from broker.config import BrokerConfig
 from deploy.config import Configuration
 from deploy.defaults import MONITOR_LISTEN, SPARK_MASTER

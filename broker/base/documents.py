@@ -11,7 +11,15 @@ from pathlib import PurePath
 from typing import Any, Final
 from uuid import UUID
 
+HIDDEN: Final = "***"
+"""Stands where something is that may be secret."""
 _PLAIN: Final = frozenset({type(None), bool, int, float, str})
+
+
+class Program(tuple[str, ...]):
+    """A program and its arguments; documents and plans show that it has some, as they may be nobody else's to read."""
+
+    __slots__ = ()
 
 
 def to_document(value: object) -> Any:
@@ -50,6 +58,8 @@ def read_time(text: str | None) -> int | None:
 
 
 def _scalar_or_list(value: object) -> Any:
+    if isinstance(value, Program):
+        return [*value[:1], *(HIDDEN for _ in value[1:])]
     if isinstance(value, datetime):
         return value.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
     if isinstance(value, timedelta):

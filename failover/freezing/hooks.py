@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 from asyncio.subprocess import PIPE, STDOUT
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Final
 
 from broker.base.children import start_child, stop_group
+from broker.base.documents import Program
 from broker.base.time_limits import timeout
 from failover.errors import HookFailed
 from failover.limits import HOOK_END_S, HOOK_OUTPUT_CHARACTERS, HOOK_S
@@ -27,6 +28,10 @@ class Hooks:
     thaw: tuple[str, ...] = ()
     before: tuple[str, ...] = ()
     after: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            object.__setattr__(self, field.name, Program(getattr(self, field.name)))
 
     def of_step(self) -> Hooks:
         """Of a move that is a step of a failback, which has asked `before` when it began."""

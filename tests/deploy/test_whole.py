@@ -11,7 +11,7 @@ import pytest
 import yaml
 from click.testing import CliRunner, Result
 
-from broker.client.security.settings import HIDDEN
+from broker.base.documents import HIDDEN
 from deploy.cli.root import cli
 from deploy.config import parse
 from deploy.tables import FileModel

@@ -12,12 +12,11 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Final
 
+from broker.base.documents import HIDDEN
 from broker.client.errors import SecretUnreadable
 from broker.client.security.places import Place, Property, PropertyUnreadable, path_of, text_of
 
 SECRET_COMMAND_TIMEOUT_S: Final = 10.0
-HIDDEN: Final = "***"
-"""Stands where something is that may be secret."""
 NOBODY: Final = "whoever comes without a name (User:ANONYMOUS)"
 _ENDPOINT: Final = re.compile(r"https://[^/?#@]+([/?][^#]*)?")
 

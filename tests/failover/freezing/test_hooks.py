@@ -12,11 +12,12 @@ from typing import Any
 
 import pytest
 
+from broker.base.documents import HIDDEN, to_document
 from broker.client.errors import ClusterUnreachable
 from broker.client.site_role import site_standing
 from failover.errors import HookFailed
 from failover.freezing import hooks as hooks_module
-from failover.freezing.choice import read_roles
+from failover.freezing.choice import UNFROZEN, read_roles
 from failover.freezing.hooks import Hooks, run_hook
 from failover.journal.log import OperationJournal, load_operations
 from failover.journal.standing import OperationState, standing_of
@@ -195,3 +196,11 @@ async def test_a_hook_that_hangs_is_ended_with_all_that_it_started(
     for pid in map(int, noted.read_text().split()):
         state = Path(f"/proc/{pid}/stat")
         assert not state.exists() or state.read_text().rpartition(")")[2].split()[0] == "Z", f"{pid} of {os.getpid()}"
+
+
+def test_what_a_hook_is_given_stands_in_no_journal_and_no_plan() -> None:
+    """Both had the whole command line, a token in it, where `config show` hides it; anybody at the target read it."""
+    hooks = Hooks(before=("curl", "--header", "Authorization: Bearer 4711"), after=("tell",))
+    shown = to_document(replace(UNFROZEN, hooks=hooks))["hooks"]
+    assert shown == {"freeze": [], "thaw": [], "before": ["curl", HIDDEN, HIDDEN], "after": ["tell"]}
+    assert hooks.of_step().after == ("tell",)

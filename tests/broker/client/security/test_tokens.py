@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from broker.base.documents import HIDDEN
 from broker.client.errors import SecretUnreadable
-from broker.client.security.settings import HIDDEN, Secret, TokenEndpoint, shown_address
+from broker.client.security.settings import Secret, TokenEndpoint, shown_address
 from broker.client.security.tokens import read_secret
 from tests.certificates import Authority
 from tests.token_endpoint import CLIENT, endpoint, given_out
