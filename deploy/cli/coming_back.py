@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -34,7 +35,7 @@ from failover.observing.sites import Sites
 from failover.planning.intent import Intent
 from failover.planning.links import this_process
 from failover.planning.staying import NONE_AWAY, Away
-from failover.running.result import only_hook_failed
+from failover.running.result import HOOK_ERROR
 from mirror.api import Link
 
 
@@ -48,6 +49,11 @@ def refuse_other_files(folder: Path | None) -> None:
     if folder is not None and holds_other(folder):
         text = f"--export-to {folder} is not empty, and is no export"
         raise CommandRefused(f"{text}; nothing was changed", "name a folder that is not there yet", ExitCode.USAGE)
+
+
+def _nearest(folder: Path) -> Path:
+    """The first of those above it that is there."""
+    return next(parent for parent in folder.parents if parent.exists())
 
 
 def shown_folder(plan: FailbackPlan | None, folder: Path | None) -> Path | None:
@@ -72,9 +78,9 @@ async def look_at(
     alone: bool = True,
     journals: Journals | None = None,
 ) -> tuple[FailbackPlan, OperationLog | None]:
-    """-> the plan, and the failback that it goes on with. `folder`: None is where that saves to, or a new one of the
-    `state_dir`. `alone`: refused where another operation has not ended.
-    `journals`: of who looks at several links. Raises OtherFile.
+    """-> the plan, and the failback that it goes on with. `folder`: None is where that was to save to, where nothing is
+    there yet and this machine may, or else a new one of the `state_dir`. `alone`: refused where another operation has
+    not ended. `journals`: of who looks at several links. Raises OtherFile.
     """
     known = journals if journals is not None else {}
 
@@ -91,7 +97,8 @@ async def look_at(
             check_links_of(log, app.links())
         own_id = log.operation_id if log is not None else ""
         noted = noted_folder(log) if log is not None else ""
-        saves_to = str(folder or noted or folder_of(app, link))
+        is_free = bool(noted) and not Path(noted).exists() and os.access(_nearest(Path(noted)), os.W_OK)
+        saves_to = str(folder or (noted if is_free else folder_of(app, link)))
         plan = await look_back(link, app.links(), (source, target), saves_to, own_id, known)
         if alone and plan.link_back:
             await refuse_moves_back(sites, app.link(plan.link_back), own_id)
@@ -129,7 +136,7 @@ def told_end(app: AppContext, link: Link, plan: FailbackPlan, coming: Coming) ->
         result |= {"link_is_run": is_run, "stands_still": stands, "next": steps}
     else:
         result["next"] = (go_on(link),)
-    if only_hook_failed(result.get("switchover", {})):
+    if result.get("switchover", {}).get(HOOK_ERROR):
         result["next"] = (hook_by_hand(link.source.name), *result["next"])
     at_both = closed_at_both(result["closed_at_both"], link.source.name, link.target.name)
     for_third = closed_for_third(result["closed_for_third"], link.source.name)

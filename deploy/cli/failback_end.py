@@ -40,7 +40,8 @@ def tell_end(link: Link, plan: FailbackPlan, result: Mapping[str, Any]) -> int:
     if code == ExitCode.FINDINGS:
         for line in found_in(moved or {}):
             click.echo(filled(f"the switchover along {plan.link_back}: {line}"), err=True)
-    if code != ExitCode.DONE and FailbackStep.RESUME not in result["steps_done"]:
+    keeps = result["stranded_since"] or result["role_in_the_way"]  # behind a switchover that let it run
+    if code != ExitCode.DONE and not keeps and FailbackStep.RESUME not in result["steps_done"]:
         what = "has a finding" if code == ExitCode.FINDINGS else "was not verified"
         click.echo(filled(f"link {link.name} stays promoted: the switchover along {plan.link_back} {what}"), err=True)
         look = "when that is seen to" if code == ExitCode.FINDINGS else "farshore operation list; when it is seen to"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -32,7 +33,7 @@ from failover.observing.observe import observe
 from failover.observing.sites import Sites
 from failover.planning.intent import Intent
 from failover.planning.staying import Away, away_of
-from failover.running.result import only_hook_failed
+from failover.running.result import HOOK_ERROR, is_all_but_told, only_hook_failed
 from failover.running.steps import Operation
 from mirror.api import STATUS_LIMITS, Link, Pulse, SourceParting, judge_heartbeat, read_entries
 from mirror.worker.parted import source_partings
@@ -135,7 +136,7 @@ class Coming:
         self._exit_code, self._switchover = moved.exit_code, moved.document
         if moved.refused is not None:
             raise moved.refused
-        if moved.exit_code is ExitCode.FINDINGS and only_hook_failed(moved.document):
+        if moved.exit_code is ExitCode.FINDINGS and is_all_but_told(moved.document):
             return SwitchoverEnd.HOOK_FAILED
         return _ENDS.get(moved.exit_code, SwitchoverEnd.NOT_VERIFIED)
 
@@ -204,7 +205,7 @@ async def _switch_over(
     cut_short = await _cut_short(back)
     if cut_short is not None:
         ended = await link_moved(app, await take_up(app, cut_short, journal.operation_id))
-        if ended.exit_code is not ExitCode.DONE:
+        if ended.exit_code is not ExitCode.DONE and not only_hook_failed(ended.document):
             return ended
     async with Cluster(back.source, client_id="farshore-cli") as west, Cluster(back.target) as east:
         seen = await observe(back, west, east, (), west.clock.now_ms())
@@ -214,7 +215,11 @@ async def _switch_over(
     sites = (back.source.name, back.target.name)
     chosen: dict[str, Any] = {"groups": groups.named, "no_groups": groups.is_none}
     intent = Intent(Operation.SWITCHOVER, (back.name,), *sites, reason=reason, **chosen)
-    return await move_link(app, intent, Step(journal.operation_id, journal.renew, away, groups.untouched, skips))
+    moved = await move_link(app, intent, Step(journal.operation_id, journal.renew, away, groups.untouched, skips))
+    untold = ended.document.get(HOOK_ERROR) if ended is not None and not app.hooks().after else None
+    if untold and moved.exit_code is ExitCode.DONE:
+        return replace(moved, document={**moved.document, HOOK_ERROR: untold}, exit_code=ExitCode.FINDINGS)
+    return moved
 
 
 async def _cut_short(back: Link) -> OperationLog | None:

@@ -206,9 +206,12 @@ async def _carry_out(
     said = {**beginning.detail, "declared": {link.name: declared(link) for link in (sites.link, back)}}
     async with journal.kept((Event.PLANNED, said) if log is None else taken_up):
         try:
-            await way.ask_before(journal, log)
             await refuse_moves_back(sites, back, beginning.operation_id)
             await way.check_as_seen()
+            if way.asks(log):  # which may take long
+                await way.ask_before(journal)
+                await refuse_moves_back(sites, back, beginning.operation_id)
+                await way.check_as_seen()
             if log is not None and (found := await _switched_over(sites, beginning.operation_id)) is not None:
                 way.note_before(found)
             await way.go(journal)

@@ -37,8 +37,9 @@ from failover.journal.log import OperationJournal
 from failover.journal.values import Event, OperationLog
 from failover.limits import DRAIN_POLL_S, SET_TRIES_MAX
 from failover.observing.observe import observe
-from failover.running.result import only_hook_failed
+from failover.running.result import is_all_but_told
 from failover.running.steps import OperationStep
+from failover.running.taking_up import begun_steps
 from mirror.api import Link, StrandedTail
 
 SET_BACK: Final = "groups_set_back"
@@ -50,7 +51,9 @@ class SwitchoverEnd(StrEnum):
 
     VERIFIED = "verified"
     HOOK_FAILED = "hook_failed"
-    """Its after_hook, and that is all that is to be seen to: the clients may be told by hand, and the link may run."""
+    """Its after_hook, and that is all that is to be seen to: nobody can write where the clients were, so that the link
+    may run, and they may be told by hand.
+    """
     FINDINGS = "findings"
     NOT_VERIFIED = "not_verified"
 
@@ -119,16 +122,21 @@ class WayBack:
         """The one that was begun last."""
         self.came_back = CameBack()
 
-    async def ask_before(self, journal: OperationJournal, log: OperationLog | None) -> None:
-        """The before_hook, ahead of the first step and once for all machines: where it says no, nothing was changed.
-        Raises HookFailed.
-        """
+    def asks(self, log: OperationLog | None) -> bool:
+        """Whether the before_hook has a say: before clients move, and once for all machines."""
+        step, entries = {"step": OperationStep.BEFORE_HOOK.value}, log.entries if log is not None else ()
+        is_asked = any(entry.event == Event.DONE and entry.detail == step for entry in entries)
+        is_moving = log is not None and FailbackStep.SWITCH_OVER in begun_steps(log)
+        moves = FailbackStep.SWITCH_OVER in self._plan.steps and not is_moving
+        return self._hands.before is not None and moves and not is_asked
+
+    async def ask_before(self, journal: OperationJournal) -> None:
+        """Ahead of the first step: where it says no, nothing was changed. Raises HookFailed."""
+        assert self._hands.before is not None
         step = {"step": OperationStep.BEFORE_HOOK.value}
-        asked = () if log is None else [entry.detail for entry in log.entries if entry.event == Event.DONE]
-        if self._hands.before is not None and self._plan.steps and step not in asked:
-            await journal.record(Event.STARTED, step)
-            await self._hands.before()
-            await journal.record(Event.DONE, step)
+        await journal.record(Event.STARTED, step)
+        await self._hands.before()
+        await journal.record(Event.DONE, step)
 
     async def check_as_seen(self) -> None:
         """Raises WorldChanged where the plan was made from what is not so any more, and no step was taken by it."""
@@ -138,7 +146,7 @@ class WayBack:
     def note_before(self, switched_over: Mapping[str, Any]) -> None:
         """Of a failback that is taken up: it had ended its switchover with findings, and ends with them here."""
         if FailbackStep.SWITCH_OVER not in self._plan.steps:
-            is_hook = only_hook_failed(switched_over)
+            is_hook = is_all_but_told(switched_over)
             self.came_back.switchover = SwitchoverEnd.HOOK_FAILED if is_hook else SwitchoverEnd.FINDINGS
             self.came_back.switched_over_before = switched_over
 

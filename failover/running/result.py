@@ -37,6 +37,11 @@ def only_hook_failed(document: Mapping[str, Any]) -> bool:
     return [name for name in FINDINGS if document.get(name)] == [HOOK_ERROR]
 
 
+def is_all_but_told(document: Mapping[str, Any]) -> bool:
+    """As `only_hook_failed`, where no client that was not told where it belongs can write to the source."""
+    return only_hook_failed(document) and bool(document.get("source_role") or document.get("denied_principals"))
+
+
 @dataclass(frozen=True, slots=True)
 class OperationResult:
     """How an operation ended for one link. Its exit code says whether it is `verified`, and nothing is `stranded`: what

@@ -6,15 +6,23 @@ import asyncio
 import json
 import stat
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from broker.base.documents import to_document
 from broker.client.cluster import Cluster
 from broker.client.groups import committed_offsets
+from broker.client.site import Site
 from deploy.cli.found_lines import _FOUND
 from deploy.cli.terminal import ExitCode
-from failover.running.result import FINDINGS
+from failover.failback.plan import FailbackPlan, FailbackStep
+from failover.failback.way_back import Hands, SwitchoverEnd, WayBack
+from failover.journal.log import OperationJournal
+from failover.journal.values import Event, JournalEntry, OperationLog
+from failover.running.result import FINDINGS, is_all_but_told
+from mirror.link import Link
 from tests.deploy.cli.test_failback import (
     GROUPS,
     check_is_back,
@@ -24,6 +32,7 @@ from tests.deploy.cli.test_failback import (
     wait_for_worker,
 )
 from tests.deploy.cli.test_failback_operation import words
+from tests.deploy.cli.test_next_steps import MOVED
 from tests.deploy.cli.test_stranded import WHERE, Operator
 from tests.interop.servers import FarshoreBroker
 
@@ -95,6 +104,47 @@ def test_an_after_hook_that_fails_lets_the_link_run_all_the_same(operator: Opera
     shown = json.loads(operator.run(f"operation show {result['operation_id']} -o json").stdout)
     assert shown["state"] == "findings"
     asyncio.run(check_is_back(operator, at_west, expected))
+
+
+@pytest.mark.parametrize(
+    ("steps", "noted", "asks"),
+    [
+        ((FailbackStep.EXPORT, FailbackStep.SWITCH_OVER, FailbackStep.RESUME), (), True),
+        ((FailbackStep.RESUME,), (), False),
+        ((FailbackStep.SWITCH_OVER,), ((Event.STARTED, "before_hook"),), True),
+        ((FailbackStep.SWITCH_OVER,), ((Event.STARTED, "before_hook"), (Event.DONE, "before_hook")), False),
+        ((FailbackStep.SWITCH_OVER,), ((Event.STARTED, "switch_over"),), False),
+    ],
+)
+def test_a_before_hook_is_asked_once_and_only_where_clients_are_to_move(
+    steps: tuple[FailbackStep, ...], noted: tuple[tuple[Event, str], ...], *, asks: bool
+) -> None:
+    """It was asked anew by a failback that only lets the link run, behind whose findings the clients are home."""
+
+    async def ask() -> None:
+        raise AssertionError
+
+    link = Link("east-west", Site("east", "east:1"), Site("west", "west:1"), ("flights",))
+    plan = FailbackPlan(link.name, "west-east", "east", "west", steps, (), 0, "", ())
+    ends = (Cluster(link.source), Cluster(link.target))
+    entries = tuple(
+        JournalEntry(at, 0, "failback-1", event, {"step": step}, "") for at, (event, step) in enumerate(noted)
+    )
+    way = WayBack(link, link, ends, plan, Hands(no_switchover, 1.0, before=ask))
+    assert way.asks(OperationLog("failback-1", entries)) is asks
+
+
+async def no_switchover(_journal: OperationJournal) -> SwitchoverEnd:
+    raise AssertionError
+
+
+def test_a_link_runs_behind_a_failed_hook_only_where_the_clients_site_is_closed() -> None:
+    """Of Apache Kafka without a freeze nothing keeps clients from where they were, whom nobody told to come."""
+    failed = replace(MOVED, hook_error="the after_hook ended with exit code 7")
+    closed = replace(failed, denied_principals=("User:shop",))
+    read_on = replace(closed, is_unwatched=True)
+    told = [is_all_but_told(to_document(one)) for one in (MOVED, failed, closed, read_on)]
+    assert told == [False, False, True, False]
 
 
 def test_each_finding_of_a_result_has_words() -> None:
