@@ -198,8 +198,8 @@ def moved_lines(found: LinkDrill) -> Iterable[str]:
     else:
         alone = in_words(stranded)
     yield (
-        f"{found.link} was moved, and brings nothing more: with {found.source} nothing is lost along it but what is "
-        f"there alone already: {alone}. `farshore stranded list --link {found.link}` has it"
+        f"{found.link} was moved, and brings nothing more: what it would lose with {found.source} is what that alone "
+        f"has: {alone}. `farshore stranded list --link {found.link}` has it"
     )
     if stranded is not None:
         if stranded.cut:

@@ -158,6 +158,7 @@ def test_what_comes_behind_the_fence_is_exit_code_4_and_a_hook_keeps_it_out(
         "open_from_offset": None,
         "is_shown": True,
         "may_be_brought": False,
+        "is_end_told": True,
     }
     assert result["summary"].startswith("2 records came to east after the fence, and are only there: ")
     cli.run("link resume --yes")

@@ -40,11 +40,11 @@ def test_every_default_of_topics_is_one_that_topics_have() -> None:
 
 
 def test_who_zookeeper_knows_the_broker_as_is_shown_to_nobody(tmp_path: Path) -> None:
-    access = ZooKeeperAccess(username="farshore", password=Secret(command=("cat", "/run/zookeeper")))
+    access = ZooKeeperAccess(username="zk-7", password=Secret(command=("cat", "/run/zookeeper")))
     config = BrokerConfig(tmp_path, zookeeper="zk:2181", zookeeper_access=access)
     shown = {each.name: each.value for each in broker_settings(config, lambda _: Address("east", 9092))}
     assert shown["zookeeper.connect"] == "zk:2181"
-    assert [name for name, value in shown.items() if "farshore" in value or "/run/zookeeper" in value] == []
+    assert [name for name, value in shown.items() if "zk-7" in value or "/run/zookeeper" in value] == []
 
 
 async def test_the_nearest_one_that_is_set_holds_and_is_shown_first(tmp_path: Path) -> None:
