@@ -65,7 +65,7 @@ def test_of_a_link_that_was_moved_no_loss_is_told_but_what_stands_at_its_source_
     text = told(capsys)
     assert "if east died now" not in text
     assert "trips was moved, and brings nothing more: what it would lose with east is what that alone has" in text
-    assert "alone already: east alone has 5 records in 1 range" in text
+    assert "that alone has: east alone has 5 records in 1 range" in text
     assert "farshore stranded list --link trips" in text
     unread = replace(MOVED, moved=MovedLink(None, None, "east does not answer"))
     _show([unread], None, "table")
