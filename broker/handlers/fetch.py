@@ -115,9 +115,13 @@ async def _find(broker: Broker, request: FetchRequest, plan: FetchPlan, context:
             deadline = now + request.max_wait_ms / 1000
         if now >= deadline:
             return answer
-        if not await _wait_for_data(request, answer, deadline, context):
-            stale = answer.is_stale()
-            return await _read(broker, request, plan.partitions.values(), context) if stale else answer
+        with _counted(broker, answer):
+            woken = await _wait_for_data(request, answer, deadline, context)
+        if not woken and not answer.is_stale():
+            return answer
+        del answer  # or its records were held beside those of the next look, and counted nowhere
+        if not woken:
+            return await _read(broker, request, plan.partitions.values(), context)
 
 
 def _is_woken(request: FetchRequest, context: RequestContext) -> bool:
@@ -171,20 +175,32 @@ def _woken_by(waited_on: Collection[Waiters], context: RequestContext) -> Iterat
         context.behind_waiters.pop(event, None)
 
 
+@contextmanager
+def _counted(broker: Broker, answer: _Answer) -> Iterator[None]:
+    """While others may run what it holds is unsent, too: they must not take the same room."""
+    broker.unsent_bytes += answer.size_bytes
+    try:
+        yield
+    finally:
+        broker.unsent_bytes -= answer.size_bytes
+
+
 async def _read(
     broker: Broker, request: FetchRequest, looked_at: Collection[Fetched], context: RequestContext
 ) -> _Answer:
     """In turns with others when it is known not to wait: who waits must miss nothing that comes meanwhile."""
     answer, refused = _Answer(), dict[TopicKey, NotAuthorized]()
-    room_bytes = max(0, UNSENT_ANSWERS_BYTES_MAX - broker.unsent_bytes)
-    limit_bytes = min(request.max_bytes, broker.config.fetch_max_bytes, room_bytes)
+    room_bytes = UNSENT_ANSWERS_BYTES_MAX - broker.unsent_bytes
+    limit_bytes = min(request.max_bytes, broker.config.fetch_max_bytes)
     if context.quota is not None:
         limit_bytes = int(min(limit_bytes, context.quota.fetch_bytes_max))
     version, inter_broker = context.api_version, context.inter_broker
     now_ms = steady_ms(broker.clock)
     for number, fetched in enumerate(tuple(looked_at)):  # of a session that others may change meanwhile
         if answer.urgent and number % ITEMS_PER_TURN == 0:
-            await asyncio.sleep(0)
+            with _counted(broker, answer):
+                await asyncio.sleep(0)
+            room_bytes = UNSENT_ANSWERS_BYTES_MAX - broker.unsent_bytes
         asked = fetched.asked
         partition = None
         try:
@@ -200,7 +216,7 @@ async def _read(
                 continue
             throttled = answer.reader.follows and partition.is_throttled_here
             held_back = throttled and _is_held_back(broker, partition, answer.reader)
-            left_bytes = 0 if held_back else limit_bytes - answer.size_bytes
+            left_bytes = 0 if held_back else max(0, min(limit_bytes, room_bytes) - answer.size_bytes)
             first = answer.size_bytes == 0 and not held_back
             data, size_bytes = read_partition(
                 partition, asked, answer.reader, room_bytes=left_bytes, at_least_one=first

@@ -7,7 +7,12 @@ import socket
 from contextlib import AsyncExitStack
 from pathlib import Path
 
-from broker.limits import KIB, MIB, UNSENT_ANSWERS_BYTES_MAX
+from broker.broker import Broker
+from broker.handlers.handler import RequestContext
+from broker.handlers.table import HANDLERS
+from broker.limits import ITEMS_PER_TURN, KIB, MIB, UNSENT_ANSWERS_BYTES_MAX
+from broker.wire.api import ApiKey
+from broker.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from tests.broker.running import running_server
 from tests.broker.wire_client import WireClient, batch_of, connect, fetch_request
 
@@ -50,3 +55,56 @@ async def test_answers_that_nobody_reads_are_bounded_and_readers_go_on(tmp_path:
         assert isinstance(answer.records, memoryview)
         assert 0 < len(answer.records) < ANSWER_BYTES / 4, "something, so that it gets on"
     assert server.broker.unsent_bytes == 0
+
+
+CONTEXT = RequestContext(12, "test", "10.0.0.1", HANDLERS)
+UNKNOWN = [FetchPartition(index) for index in range(1, 10 * ITEMS_PER_TURN)]
+FETCHES, ROOM_BYTES, LOG_BATCHES = 12, 3 * MIB, 8
+
+
+async def answered(broker: Broker, request: FetchRequest) -> int:
+    """Bytes of records of the answer, which count as unsent in the step that ends the handling, as at a connection."""
+    response = await HANDLERS[ApiKey.FETCH].handle(broker, request, CONTEXT)
+    assert isinstance(response, FetchResponse)
+    (topic,) = response.responses
+    asked = [each.partition for each in request.topics[0].partitions]
+    assert [data.partition_index for data in topic.partitions] == asked
+    read = [data.records for data in topic.partitions if isinstance(data.records, list)]
+    size_bytes = sum(len(buffer) for records in read for buffer in records)
+    broker.unsent_bytes += size_bytes
+    return size_bytes
+
+
+async def test_answers_that_are_read_in_turns_share_the_budget_from_the_first_turn_on(tmp_path: Path) -> None:
+    """Each took what was free when it began, and none had been written by then: 40 fetches held 824 MiB."""
+    everything = FetchPartition(0, partition_max_bytes=2**31 - 1)
+    partitions = [UNKNOWN[0], everything, *UNKNOWN[1:]]
+    request = FetchRequest(
+        max_wait_ms=0, min_bytes=1, max_bytes=2**31 - 1, topics=[FetchTopic("t", partitions=partitions)]
+    )
+    async with running_server(tmp_path) as server, connect(server.address) as client:
+        broker = server.broker
+        await client.create_topic("t")
+        for _ in range(LOG_BATCHES):
+            await client.produce("t", batch_of("x" * BATCH_BYTES))
+        taken_bytes = broker.unsent_bytes = UNSENT_ANSWERS_BYTES_MAX - ROOM_BYTES
+        sizes = await asyncio.gather(*(answered(broker, request) for _ in range(FETCHES)))
+        assert broker.unsent_bytes == taken_bytes + sum(sizes)
+        broker.unsent_bytes = 0
+    assert all(sizes), "each gets on"
+    assert sum(sizes) <= ROOM_BYTES + FETCHES * (BATCH_BYTES + KIB)
+
+
+async def test_what_a_fetch_holds_while_it_waits_for_more_counts_as_unsent(tmp_path: Path) -> None:
+    request = fetch_request("t", 0, max_bytes=2**31 - 1, partition_max_bytes=2**31 - 1)
+    request.min_bytes, request.max_wait_ms = 2**31 - 1, 2**31 - 1
+    async with running_server(tmp_path) as server, connect(server.address) as client:
+        broker = server.broker
+        await client.create_topic("t")
+        await client.produce("t", batch_of("x" * BATCH_BYTES))
+        waiting = asyncio.ensure_future(answered(broker, request))
+        await asyncio.sleep(0)
+        assert broker.unsent_bytes > BATCH_BYTES
+        waiting.cancel()
+        await asyncio.wait([waiting])
+        assert broker.unsent_bytes == 0
