@@ -11,7 +11,7 @@ from broker.access.authorizer import Authorizer
 from broker.access.bearer import TokenCheck
 from broker.access.failed_logins import FailedLogins
 from broker.access.known_users import KnownUsers
-from broker.access.listeners import EVERY_INTERFACE, Listener, SecurityProtocol, named_listeners
+from broker.access.listeners import EVERY_INTERFACE, Listener, SecurityProtocol, named_listeners, open_between_brokers
 from broker.access.logins import OF_PASSWORDS, SERVED_MECHANISMS, Logins
 from broker.access.principals import ANONYMOUS, DEFAULT_RULES, PrincipalRules
 from broker.access.users import read_users
@@ -108,6 +108,8 @@ class BrokerConfig:
     # PLAINTEXT: whoever comes by it is believed. SSL: who shows a certificate that `ssl_client_ca_file` signed, and of
     # a super user where there is an authorizer.
     security_inter_broker_protocol: str = SecurityProtocol.PLAINTEXT.value
+    # Whether PLAINTEXT is on an address that is open to others, though clients are asked who they are.
+    inter_broker_plaintext_beside_logins: bool = False
     # Where this broker dials instead of what others are registered with: "host:port" -> "host:port".
     address_map: Mapping[str, str] = field(default_factory=dict)
 
@@ -159,7 +161,6 @@ class BrokerConfig:
         self._check_tls()
         self._check_logins()
         self._check_authorizer()
-        self._check_between_brokers()
         for name in ("num_partitions", "leader_imbalance_check_interval_seconds", *cluster_defaults(1)):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} {getattr(self, name)} is below 1")
@@ -364,13 +365,12 @@ class BrokerConfig:
                     'listener a login (SASL_SSL), or TLS with ssl_client_auth = "required"'
                 )
 
-    def _check_between_brokers(self) -> None:
+    def check_start(self) -> None:
+        """Raises ValueError for what no broker starts with, and whoever else reads its settings goes on with."""
         is_open = self.zookeeper is not None and self.inter_broker_address.is_open_to_others
-        if is_open and not self.has_inter_broker_tls and self._asks_clients():
-            raise ValueError(
-                f"{self.inter_broker_address} between the brokers would ask nobody who he is, and clients are asked "
-                'elsewhere: set security_inter_broker_protocol = "SSL", or an inter_broker_listen of this machine alone'
-            )
+        is_meant = self.has_inter_broker_tls or self.inter_broker_plaintext_beside_logins
+        if is_open and not is_meant and self._asks_clients():
+            raise ValueError(open_between_brokers(self.inter_broker_address))
 
     def _asks_clients(self) -> bool:
         """Whether any listener asks who comes, by a login or a certificate."""

@@ -245,8 +245,10 @@ class Server:
 async def serving(config: BrokerConfig, outside: Outside | None = None) -> AsyncIterator[Server]:
     """A broker that serves for as long as the context is open; leaving it stops in order and closes the logs.
 
-    Raises DataDirectoryError, AccessInvalid, CannotListen, and what `Broker.open`, `bound` and `ready` raise.
+    Raises ValueError as `BrokerConfig.check_start` does, DataDirectoryError, AccessInvalid, CannotListen, and what
+    `Broker.open`, `bound` and `ready` raise.
     """
+    config.check_start()
     outside = outside or Outside()
     with ExitStack() as unstarted:
         data = DataDirectory.open(config.data_dir, outside.disk)

@@ -8,6 +8,7 @@ from typing import Final
 
 from broker.access.listeners import EVERY_INTERFACE
 from broker.base.address import Address, parse_address
+from broker.config import BrokerConfig
 from deploy.complaints import by_id
 from deploy.security import PathOf
 from deploy.tables import FileModel, SiteTable
@@ -65,6 +66,16 @@ def broker_problems(model: FileModel, path_of: PathOf, broker_config: Callable[[
                     )
             folders.setdefault(folder, name)
     return problems
+
+
+def start_problems(model: FileModel, broker_config: Callable[[str, int | None], BrokerConfig]) -> Iterator[str]:
+    """Of brokers that would not start; whoever runs none of them goes on."""
+    for name, site in model.sites.items():
+        for index, table in enumerate(site.brokers):
+            try:
+                broker_config(name, table.node_id).check_start()
+            except ValueError as error:
+                yield f"sites.{name}.brokers[{index}]{by_id(table.node_id)}: {error}"
 
 
 def _not_advertised(site: SiteTable, node_id: int | None) -> str | None:

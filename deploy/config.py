@@ -22,7 +22,7 @@ from broker.cluster.zookeeper.access import ZooKeeperAccess
 from broker.config import BrokerConfig, cluster_defaults
 from broker.http.errors import FaceOpen
 from broker.http.settings import FaceSettings
-from deploy.broker_tables import broker_address, broker_problems
+from deploy.broker_tables import broker_address, broker_problems, start_problems
 from deploy.client_properties import PropertiesRefused
 from deploy.complaints import all_told, by_id
 from deploy.errors import ConfigError
@@ -155,6 +155,11 @@ class Configuration:
             raise click.UsageError(f"site {site!r} has no broker {node_id}; its brokers: {known}")
         given = {**cluster_defaults(len(model.brokers)), **self._given(model.cluster), **self._given(table)}
         return BrokerConfig(address_map=dict(model.address_map), zookeeper_access=self.zookeeper_access(site), **given)
+
+    def check_start(self) -> None:
+        """Raises ConfigError for brokers that would not start, though all other commands go on."""
+        if problems := list(start_problems(self.model, self.broker_config)):
+            raise _config_error(self.file, problems)
 
     def broker_metrics(self, site: str, node_id: int | None = None) -> FaceSettings | None:
         """Where a broker of the site, None: its only one, shows its metrics; None: nowhere."""

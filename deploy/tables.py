@@ -92,6 +92,7 @@ class ClusterTable(AccessTable):
     zookeeper_session_timeout_ms: int | None = Field(None, ge=1)
     zookeeper_connection_timeout_ms: int | None = Field(None, ge=1)
     security_inter_broker_protocol: Literal["PLAINTEXT", "SSL"] | None = None
+    inter_broker_plaintext_beside_logins: bool | None = None
     replica_lag_time_max_ms: int | None = Field(None, ge=1)
     auto_leader_rebalance_enable: bool | None = None
     leader_imbalance_check_interval_seconds: int | None = Field(None, ge=1)

@@ -111,6 +111,17 @@ def _by_name(setting: str, texts: Sequence[str], port_min: int) -> dict[str, Add
     return found
 
 
+def open_between_brokers(address: Address) -> str:
+    """What is wrong with a listener between brokers that lets in everybody, where clients are asked who they are."""
+    return (
+        f"{address} between the brokers would ask nobody who he is, and clients are asked elsewhere: stop all brokers "
+        'of the cluster, set security_inter_broker_protocol = "SSL", ssl_certificate_file and ssl_key_file of each '
+        "broker, and the ssl_client_ca_file that signed them, and start them (one with TLS and one without cannot "
+        "speak); or give each an inter_broker_listen of this machine alone, if all run on it; or, where a network "
+        "keeps everybody else from that address, go on without by inter_broker_plaintext_beside_logins = true"
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class Entrance:
     """What the connections of one listener share. `inter_broker`: it is the one between the brokers of a cluster."""

@@ -21,6 +21,7 @@ def config_group() -> None:
 @click.pass_obj
 def validate(context: FileContext, output: str) -> None:
     """Check the file and print what it amounts to; exit 2 with every problem when it cannot be used."""
+    context.configuration.check_start()
     effective = effective_configuration(context.configuration)
     if output != Output.TABLE:
         emit(effective, output)

@@ -8,6 +8,7 @@ import pytest
 
 from deploy.config import parse
 from deploy.errors import ConfigError
+from tests.chaos_runs.warm_commands import Said, warm_commands
 
 FILE = Path("/etc/farshore/farshore.toml")
 ALONE = """
@@ -125,11 +126,6 @@ def test_tokens_are_taken_by_a_broker_that_is_alone_and_by_all_of_a_cluster(text
             ('security_inter_broker_protocol = "SSL"\nssl_client_ca_file = "ca.pem"\n', ""),
             'needs security_inter_broker_protocol = "SSL"',
         ),
-        (
-            CLUSTER.replace("authorizer_enable = true\n", "").replace("super_users", "# super_users"),
-            ('security_inter_broker_protocol = "SSL"\nssl_client_ca_file = "ca.pem"\n', ""),
-            "sites.north.brokers[0] (node_id 1): one.example:9094 between the brokers would ask nobody who he is",
-        ),
         (CLUSTER, ('ssl_client_ca_file = "ca.pem"\n', ""), "ssl_client_ca_file is missing"),
         (CLUSTER, ("SASL_SSL://two.example:9093", "OTHER://two.example:9093"), "advertised_listeners names OTHER"),
         (CLUSTER, ('"SSL"\nssl', '"SASL"\nssl'), "security_inter_broker_protocol"),
@@ -140,6 +136,40 @@ def test_what_would_lock_nothing_or_everybody_out_is_refused(text: str, change: 
     with pytest.raises(ConfigError) as caught:
         parse(text.replace(*change), FILE)
     assert told in str(caught.value)
+
+
+OPEN = CLUSTER.replace('security_inter_broker_protocol = "SSL"\nssl_client_ca_file = "ca.pem"\n', "")
+OPEN = OPEN.replace("authorizer_enable = true\n", "").replace("super_users", "# super_users")
+LINKED = """
+[sites.west]
+bootstrap_servers = "west.example:9092"
+[[links]]
+name = "north-west"
+source = "north"
+target = "west"
+topics = ["flights"]
+"""
+
+
+def test_brokers_that_would_believe_strangers_do_not_start_and_all_else_goes_on(tmp_path: Path) -> None:
+    """A machine that was upgraded could not fail over before tables of brokers elsewhere were edited."""
+    file = tmp_path / "farshore.toml"
+    file.write_text(OPEN + LINKED)
+
+    def said(*words: str) -> Said:
+        return warm_commands().run(["--config", str(file), *words])
+
+    assert [said(*words).code for words in (("link", "list"), ("config", "show"))] == [0, 0]
+    started, validated = said("broker", "run", "--site", "north", "--node-id", "1"), said("config", "validate")
+    assert (started.code, validated.code) == (2, 2)
+    told = "between the brokers would ask nobody who he is"
+    assert f"one.example:9094 {told}" in " ".join(started.err.split())
+    assert not (tmp_path / "var").exists()
+    assert f"sites.north.brokers[0] (node_id 1): one.example:9094 {told}" in validated.err
+    assert f"sites.north.brokers[1] (node_id 2): 0.0.0.0:0 {told}" in validated.err
+
+    file.write_text((OPEN + LINKED).replace("[[sites", "inter_broker_plaintext_beside_logins = true\n[[sites", 1))
+    assert said("config", "validate").code == 0
 
 
 def test_between_brokers_every_interface_is_told_by_the_first_listeners_name() -> None:

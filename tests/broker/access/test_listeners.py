@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -87,10 +88,20 @@ def test_whether_other_machines_reach_it(host: str, is_open: bool) -> None:
             },
             "listeners has INTERNAL",
         ),
+    ],
+)
+def test_what_is_no_listener_is_told_by_its_setting(given: dict[str, Any], told: str, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"^") as caught:
+        BrokerConfig(tmp_path, **given)
+    assert told in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
         (
             {"zookeeper": "zk:2181", **LOGGED_IN, **OUTSIDE},
-            "0.0.0.0:0 between the brokers would ask nobody who he is, and clients are asked elsewhere: set "
-            'security_inter_broker_protocol = "SSL"',
+            "0.0.0.0:0 between the brokers would ask nobody who he is, and clients are asked elsewhere",
         ),
         (
             {
@@ -114,10 +125,26 @@ def test_whether_other_machines_reach_it(host: str, is_open: bool) -> None:
         ),
     ],
 )
-def test_what_is_no_listener_is_told_by_its_setting(given: dict[str, Any], told: str, tmp_path: Path) -> None:
+def test_brokers_that_would_believe_strangers_do_not_start(given: dict[str, Any], told: str, tmp_path: Path) -> None:
+    """Other commands read such settings, and go on: nobody would fail over before a file was edited."""
+    config = BrokerConfig(tmp_path, **given)
     with pytest.raises(ValueError, match=r"^") as caught:
-        BrokerConfig(tmp_path, **given)
+        config.check_start()
     assert told in str(caught.value)
+    assert all(
+        word in str(caught.value)
+        for word in (
+            *(
+                'security_inter_broker_protocol = "SSL"',
+                "ssl_certificate_file",
+                "ssl_key_file",
+                "ssl_client_ca_file",
+                "stop all brokers",
+            ),
+            "inter_broker_plaintext_beside_logins = true",
+        )
+    )
+    replace(config, inter_broker_plaintext_beside_logins=True).check_start()
 
 
 @pytest.mark.parametrize(
@@ -132,7 +159,9 @@ def test_what_is_no_listener_is_told_by_its_setting(given: dict[str, Any], told:
 def test_brokers_need_no_tls_where_nobody_else_reaches_them_or_nobody_is_asked(
     given: dict[str, Any], tmp_path: Path
 ) -> None:
-    assert not BrokerConfig(tmp_path, **given).has_inter_broker_tls
+    config = BrokerConfig(tmp_path, **given)
+    config.check_start()
+    assert not config.has_inter_broker_tls
 
 
 def test_the_old_settings_are_one_listener(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from broker.access.users import new_credentials, write_users
 from broker.client.errors import ConnectionLost
 from broker.cluster.metadata import CLIENT_LISTENER, INTER_BROKER_LISTENER, BrokerRegistration, Endpoint
 from broker.cluster.peers import Peers
@@ -61,6 +62,27 @@ async def test_that_it_lets_everybody_in_is_told(
         pass
     said = f"INTERNAL://{host}:0 asks for neither TLS nor a login: whoever reaches it may read, write and delete"
     assert (said in caplog.text) is is_told
+
+
+async def test_beside_logins_it_lets_everybody_in_where_that_is_asked_for_and_is_told(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    users = tmp_path / "users.json"
+    write_users(users, {"shop": new_credentials("secret")})
+    given: dict[str, Any] = {
+        "listen_port": DEFAULT_PORT,
+        "listeners": ("SASL_PLAINTEXT://127.0.0.1:0",),
+        "sasl_enabled_mechanisms": ("SCRAM-SHA-512",),
+        "sasl_users_file": users,
+        "inter_broker_listen_host": "0.0.0.0",
+    }
+    with pytest.raises(ValueError, match="would ask nobody who he is"):
+        async with World().broker(tmp_path / "data", **given):
+            pass
+    assert not (tmp_path / "data").exists()
+    async with World().broker(tmp_path / "data", **given, inter_broker_plaintext_beside_logins=True):
+        pass
+    assert "INTERNAL://0.0.0.0:0 asks for neither TLS nor a login: whoever reaches it may read" in caplog.text
 
 
 async def test_each_listener_tells_its_own_addresses_and_serves_clients(tmp_path: Path) -> None:
