@@ -22,6 +22,7 @@ from failover.failback.export import holds_other
 from failover.failback.looking import look_back
 from failover.failback.operation import (
     Beginning,
+    check_hooks_of,
     check_links_of,
     first_entry,
     noted_folder,
@@ -95,6 +96,7 @@ async def look_at(
             raise CommandRefused(text, f"`farshore operation show {operation_id}`", ExitCode.REFUSED)
         if log is not None:
             check_links_of(log, app.links())
+            check_hooks_of(log, app.hooks())
         own_id = log.operation_id if log is not None else ""
         noted = noted_folder(log) if log is not None else ""
         is_free = bool(noted) and not Path(noted).exists() and os.access(_nearest(Path(noted)), os.W_OK)
@@ -120,7 +122,7 @@ def coming_back(
     """
     own_id = log.operation_id if log is not None else f"failback-{link.name}-{datetime.now(UTC):%Y%m%dT%H%M%S%f}"
     who = this_process()
-    detail = first_entry(intent.document(), who, plan.link_back, to_document(plan), away)
+    detail = first_entry(intent.document(), who, plan.link_back, to_document(plan), away, app.hooks())
     return Coming(app, link, plan, Beginning(own_id, who, detail, log), intent.drain_timeout_s)
 
 

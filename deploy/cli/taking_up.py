@@ -17,7 +17,7 @@ from deploy.cli.moving import Ended, now_ms
 from deploy.cli.terminal import AppContext
 from deploy.cli.waits import tell_watch, told_calls
 from failover.errors import FailoverError
-from failover.failback.operation import check_links_of
+from failover.failback.operation import check_hooks_of, check_links_of
 from failover.journal.hooks_run import check_hooks
 from failover.journal.standing import given_up_links, intent_of, is_failback, within
 from failover.journal.values import OperationLog
@@ -79,6 +79,7 @@ def refuse_other_file(context: AppContext, log: OperationLog) -> None:
     """Raises FailoverError where a resume would, for what this machine's file says of its links."""
     if is_failback(log):
         check_links_of(log, context.links())
+        check_hooks_of(log, context.hooks())
     else:
         check_hooks(log, context.hooks())
     check_declared(log, _links_of(context, log))

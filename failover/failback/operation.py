@@ -17,7 +17,9 @@ from broker.base.ending import to_its_end
 from broker.base.errors import FarshoreError
 from broker.client.cluster import Cluster
 from failover.errors import JournalUnanswered, OperationTakenUp, OtherFile, Overtaken
+from failover.failback.plan import FailbackStep
 from failover.failback.way_back import WayBack
+from failover.freezing.hooks import NO_HOOKS, Hooks
 from failover.journal.log import OperationJournal, claim, load_operations
 from failover.journal.silence import told_who_went_on
 from failover.journal.standing import (
@@ -57,9 +59,10 @@ def first_entry(
     link_back: str,
     plan: object,
     away: Away = NONE_AWAY,
+    hooks: Hooks = NO_HOOKS,
 ) -> dict[str, Any]:
     """What `Beginning.detail` says. `away`: what of the same site is not back when this one is."""
-    entry = {"intent": intent, "who": who, "link_back": link_back, "way_back": plan}
+    entry = {"intent": intent, "who": who, "link_back": link_back, "way_back": plan, "hooks": to_document(hooks)}
     return {**entry, "away": to_document(away)} if away != NONE_AWAY else entry
 
 
@@ -145,6 +148,21 @@ def check_links_of(log: OperationLog, links: Sequence[Link]) -> None:
     if back and back not in {link.name for link in links}:
         raise OtherFile(log.operation_id, back, {})
     check_declared(log, [link for link in links if link.name in (back, *intent_of(log).links)])
+
+
+def check_hooks_of(log: OperationLog, hooks: Hooks) -> None:
+    """As of a move that is taken up (`check_hooks`), until clients move. `hooks`: of this machine's file. An earlier
+    version noted none. Raises OtherFile.
+    """
+    noted = log.entries[0].detail.get("hooks", {})
+    if not isinstance(noted, Mapping) or FailbackStep.SWITCH_OVER in begun_steps(log):
+        return
+    done = {entry.detail.get("step") for entry in log.entries if entry.event == Event.DONE}
+    here = {"freeze": hooks.freeze, "after": hooks.after}
+    here |= {} if OperationStep.BEFORE_HOOK.value in done else {"before": hooks.before}
+    lacking = {f"{name}_hook": ("a program", "none") for name, hook in here.items() if noted.get(name) and not hook}
+    if lacking:
+        raise OtherFile(log.operation_id, "[failover]", lacking)
 
 
 async def come_back(sites: Sites, back: Link, way: WayBack, beginning: Beginning) -> None:

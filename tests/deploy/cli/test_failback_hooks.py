@@ -6,6 +6,7 @@ import asyncio
 import json
 import stat
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,8 +18,11 @@ from broker.client.groups import committed_offsets
 from broker.client.site import Site
 from deploy.cli.found_lines import _FOUND
 from deploy.cli.terminal import ExitCode
+from failover.errors import OtherFile
+from failover.failback.operation import check_hooks_of
 from failover.failback.plan import FailbackPlan, FailbackStep
 from failover.failback.way_back import Hands, SwitchoverEnd, WayBack
+from failover.freezing.hooks import Hooks
 from failover.journal.log import OperationJournal
 from failover.journal.values import Event, JournalEntry, OperationLog
 from failover.running.result import FINDINGS, is_all_but_told
@@ -132,6 +136,26 @@ def test_a_before_hook_is_asked_once_and_only_where_clients_are_to_move(
     )
     way = WayBack(link, link, ends, plan, Hands(no_switchover, 1.0, before=ask))
     assert way.asks(OperationLog("failback-1", entries)) is asks
+
+
+@pytest.mark.parametrize(
+    ("noted", "begun", "refused"),
+    [
+        ({"after": ["tell"], "before": []}, (), True),
+        ({"after": [], "before": ["may-we"]}, (), True),
+        ({"after": [], "before": ["may-we"]}, ((Event.DONE, "before_hook"),), False),
+        ({"after": ["tell"]}, ((Event.STARTED, "switch_over"),), False),
+        (None, (), False),
+    ],
+)
+def test_one_that_is_taken_up_by_a_file_without_its_hooks_is_refused_until_clients_move(
+    noted: dict[str, list[str]] | None, begun: tuple[tuple[Event, str], ...], *, refused: bool
+) -> None:
+    """Nobody was asked, nor told, and it ended with 0."""
+    first = JournalEntry(0, 0, "failback-1", Event.PLANNED, {"hooks": noted} if noted is not None else {}, "")
+    rest = (JournalEntry(1 + at, 0, "failback-1", event, {"step": step}, "") for at, (event, step) in enumerate(begun))
+    with pytest.raises(OtherFile) if refused else nullcontext():
+        check_hooks_of(OperationLog("failback-1", (first, *rest)), Hooks())
 
 
 async def no_switchover(_journal: OperationJournal) -> SwitchoverEnd:
