@@ -14,7 +14,7 @@ from deploy.cli.failover_tables import show_plan
 from deploy.cli.lines import filled
 from deploy.cli.loss_lines import growth_line
 from deploy.cli.moving import now_ms
-from deploy.cli.taking_up import enter_again
+from deploy.cli.taking_up import enter_again, hooks_of
 from deploy.cli.terminal import AppContext, confirm_plan
 from failover.journal.consented import consented_loss, refusing_skips
 from failover.journal.noted_lacks import as_noted
@@ -94,7 +94,7 @@ async def _plan_now(context: AppContext, log: OperationLog, sites: Sites) -> Lin
     if is_promoted_by(log, (await read_entries(sites.link, sites.target, only=())).run):
         return None
     waits = not is_behind_fence(log)
-    move = await plan_or_refuse(intent_of(log), as_noted(log, sites), context.hooks(), waits=waits)
+    move = await plan_or_refuse(intent_of(log), as_noted(log, sites), hooks_of(context, log), waits=waits)
     return await counted(replace(move, plan=refusing_skips(log, move.plan)), always=False)
 
 

@@ -18,6 +18,7 @@ from deploy.cli.terminal import AppContext
 from deploy.cli.waits import tell_watch, told_calls
 from failover.errors import FailoverError
 from failover.failback.operation import check_hooks_of, check_links_of
+from failover.freezing.hooks import Hooks
 from failover.journal.hooks_run import check_hooks
 from failover.journal.standing import given_up_links, intent_of, is_failback, within
 from failover.journal.values import OperationLog
@@ -42,12 +43,10 @@ async def take_up(context: AppContext, log: OperationLog, within_id: str = "") -
         target = context.link(intent_of(log).links[0]).target
         begun = await stack.enter_async_context(told_where_interrupted(target))
         begun.operation_id = log.operation_id
-        of_failback = within_id or within(log)
-        sites = [replace(one, within=of_failback) for one in await enter_again(stack, context, log)]
+        sites = [replace(one, within=within_id or within(log)) for one in await enter_again(stack, context, log)]
         with drain_bars() as tell_drain:
             sites = [replace(one, tell_drain=tell_drain) for one in sites]
-            hooks = context.hooks().of_step() if of_failback else context.hooks()
-            results = await resume(log, sites, hooks, this_process(), tell_groups_stand)
+            results = await resume(log, sites, hooks_of(context, log), this_process(), tell_groups_stand)
         return _ended(log, await _given_up(sites[0].target, log), results)
 
 
@@ -81,8 +80,13 @@ def refuse_other_file(context: AppContext, log: OperationLog) -> None:
         check_links_of(log, context.links())
         check_hooks_of(log, context.hooks())
     else:
-        check_hooks(log, context.hooks())
+        check_hooks(log, hooks_of(context, log))
     check_declared(log, _links_of(context, log))
+
+
+def hooks_of(context: AppContext, log: OperationLog) -> Hooks:
+    """Those that it may run yet. One that a failback found cut short, and did not begin, is asked for its own."""
+    return context.hooks().of_step() if within(log) else context.hooks()
 
 
 def _links_of(context: AppContext, log: OperationLog) -> list[Link]:

@@ -8,7 +8,7 @@ from typing import Any, Final
 from failover.errors import OtherFile
 from failover.freezing.hooks import Hooks
 from failover.journal.first_plan import first_plan
-from failover.journal.standing import intent_of, is_behind_fence
+from failover.journal.standing import intent_of, is_behind_fence, within
 from failover.journal.values import Event, OperationLog
 from failover.running.steps import OperationStep
 
@@ -30,16 +30,15 @@ def is_freeze_hook_run(log: OperationLog) -> bool:
 
 def check_hooks(log: OperationLog, hooks: Hooks) -> None:
     """Until the fence nothing is moved without a program that was consented to, and has not run to its end: the one may
-    say no, and the other tells clients where they go. Raises OtherFile, JournalDamaged.
+    say no, and the other tells clients where they go. The before_hook of a failback's step the failback has asked,
+    also where an earlier version noted it of the step. Raises OtherFile, JournalDamaged.
     """
     if is_behind_fence(log):
         return
     done = {entry.detail["step"] for entry in log.entries if entry.event == Event.DONE}
-    here = {
-        OperationStep.BEFORE_HOOK: ("before", hooks.before),
-        OperationStep.FREEZE: ("freeze", hooks.freeze),
-        OperationStep.AFTER_HOOK: ("after", hooks.after),
-    }
+    here = {OperationStep.FREEZE: ("freeze", hooks.freeze), OperationStep.AFTER_HOOK: ("after", hooks.after)}
+    if not within(log):
+        here = {OperationStep.BEFORE_HOOK: ("before", hooks.before), **here}
     planned = _planned(log)
     lacking = [name for step, (name, hook) in here.items() if step not in done and planned.get(name) and not hook]
     if lacking:  # not by its arguments, which may be nobody else's to read

@@ -12,11 +12,12 @@ import pytest
 from broker.wire.vocabulary import TopicPartition
 from deploy.cli import taking_up
 from deploy.cli.moving import exit_code
-from deploy.cli.taking_up import UNREAD_REASON, _ended, take_up
+from deploy.cli.taking_up import UNREAD_REASON, _ended, refuse_other_file, take_up
 from deploy.cli.terminal import ExitCode
-from failover.freezing.hooks import Hooks
+from failover.errors import OtherFile
+from failover.freezing.hooks import NO_HOOKS, Hooks
 from failover.running.result import OperationResult
-from failover.running.taking_up import resume
+from failover.running.taking_up import planned, resume
 from mirror.link import Link
 from tests.broker.faults import Faults, injected
 from tests.failover.machines import quick
@@ -28,6 +29,7 @@ class TheseLinks:
     """As much of a command's context as who takes an operation up looks at."""
 
     all: tuple[Link, ...]
+    own_hooks: Hooks = NO_HOOKS
 
     def links(self) -> tuple[Link, ...]:
         return self.all
@@ -36,7 +38,7 @@ class TheseLinks:
         return next(link for link in self.all if link.name == name)
 
     def hooks(self) -> Hooks:
-        return Hooks()
+        return self.own_hooks
 
 
 def goes_behind_the_end(monkeypatch: pytest.MonkeyPatch, west: Faults) -> None:
@@ -73,3 +75,41 @@ async def test_a_target_that_goes_away_behind_the_end_takes_no_result_with_it(
     ended = _ended(began_two, {}, ended.results)
     assert [(one["subject"], one["detail"]) for one in ended.said["stays"]] == [("orders", f"{UNREAD_REASON}: {ID}")]
     assert exit_code(ended.intent, ended.results) is ExitCode.REFUSED, "it was left in this run, whatever the reason"
+
+
+@pytest.mark.parametrize("taken_up_by", ["", "failback-1"])
+async def test_a_failbacks_step_that_an_earlier_version_began_is_not_asked_for_its_before_hook(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, taken_up_by: str
+) -> None:
+    """Its plan has a before_hook, which the failback has asked: a resume said that this file has none, though it has,
+    and a dry run of it that all is well.
+    """
+
+    def of_step(*asked: Any) -> dict[str, Any]:
+        return {**planned(*asked), "within": "failback-1"}
+
+    quick(monkeypatch)
+    says_no = Hooks(before=("false",), after=("true",))
+    async with ready(tmp_path) as stage:
+        with monkeypatch.context() as patched:
+            patched.setattr("failover.running.taking_up.planned", of_step)
+            await die_in(stage, monkeypatch, "before_hook", hooks=says_no)
+        log = await stage.log(ID)
+        context = TheseLinks((stage.link,), says_no)
+        refuse_other_file(context, log)  # type: ignore[arg-type]
+        ended = await take_up(context, log, taken_up_by)  # type: ignore[arg-type]
+        assert [one.verified for one in ended.results] == [True]
+        with pytest.raises(OtherFile, match="after_hook"):
+            refuse_other_file(TheseLinks((stage.link,)), log)  # type: ignore[arg-type]
+
+
+async def test_a_switchover_that_a_failback_finds_cut_short_is_asked_for_its_own_before_hook(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was taken up without one, as if the failback had begun it, and refused for that by a file that has it."""
+    quick(monkeypatch)
+    hooks = Hooks(before=("true",))
+    async with ready(tmp_path) as stage:
+        await die_in(stage, monkeypatch, "before_hook", hooks=hooks)
+        ended = await take_up(TheseLinks((stage.link,), hooks), await stage.log(ID), "failback-1")  # type: ignore[arg-type]
+        assert [one.verified for one in ended.results] == [True]
