@@ -33,7 +33,7 @@ from failover.observing.sites import Sites
 from failover.planning.links import plan_or_refuse
 from failover.planning.plan import OperationPlan
 from failover.running.link_run import LinkMove
-from failover.running.moves_again import is_promoted_by
+from failover.running.moves_again import NotTaken, is_promoted_by
 from failover.running.steps import Operation
 from mirror.api import read_entries
 
@@ -66,33 +66,45 @@ async def consent_again(context: AppContext, log: OperationLog, standing: Operat
 
 
 async def _plans_now(context: AppContext, log: OperationLog) -> Mapping[str, OperationPlan]:
-    """By link, of those that it may yet fence; one that cannot be looked at is told. Changes nothing. Raises what
-    looking raises where none can.
+    """By link, of those that it may yet fence; one that cannot be looked at is told, and what becomes of it then.
+    Changes nothing. Raises what looking raises where none can.
     """
     given_up = given_up_links(log)
     async with AsyncExitStack() as stack:
         sites = [replace(one, within=within(log)) for one in await enter_again(stack, context, log)]
         going = [one for one in sites if one.link.name not in given_up]
         found = await side_by_side(_plan_or_error(context, log, one) for one in going)
-    failed = {one.link.name: error for one, error in zip(going, found, strict=True) if isinstance(error, FarshoreError)}
+    failed = [one for one in found if isinstance(one, NotTaken)]
     if failed and len(failed) == len(found):
-        raise next(iter(failed.values()))
-    for name, error in failed.items():
-        click.echo(filled(f"note: of {name}: how it stands cannot be told: {error}"), err=True)
+        raise failed[0].error
+    for one in failed:
+        then = _then(one, is_begun=None in found)
+        click.echo(filled(f"note: of {one.link.name}: how it stands cannot be told: {one.error}; {then}"), err=True)
     return {move.sites.link.name: move.plan for move in found if isinstance(move, LinkMove)}
 
 
-async def _plan_or_error(context: AppContext, log: OperationLog, sites: Sites) -> LinkMove | FarshoreError | None:
+def _then(failed: NotTaken, *, is_begun: bool) -> str:
+    """What a resume does where it cannot be told then either, as that does it."""
+    if not is_begun:
+        return "no link is gone on with while that is so"
+    if failed.may_be_moved:
+        return "it may be moved, and while that is so the others go on alone, and the operation stays open for it"
+    return "while that is so it is given up, and stays as it is then"
+
+
+async def _plan_or_error(context: AppContext, log: OperationLog, sites: Sites) -> LinkMove | NotTaken | None:
+    may_be_moved = is_behind_fence(log)
     try:
+        if is_promoted_by(log, (await read_entries(sites.link, sites.target, only=())).run):
+            return None  # of that all is decided
+        may_be_moved = False
         return await _plan_now(context, log, sites)
     except FarshoreError as error:
-        return error
+        return NotTaken(sites.link, error, may_be_moved)
 
 
-async def _plan_now(context: AppContext, log: OperationLog, sites: Sites) -> LinkMove | None:
-    """None of a link that is promoted by it: of that all is decided."""
-    if is_promoted_by(log, (await read_entries(sites.link, sites.target, only=())).run):
-        return None
+async def _plan_now(context: AppContext, log: OperationLog, sites: Sites) -> LinkMove:
+    """Of a link that it has not promoted."""
     waits = not is_behind_fence(log)
     move = await plan_or_refuse(intent_of(log), as_noted(log, sites), hooks_of(context, log), waits=waits)
     return await counted(replace(move, plan=refusing_skips(log, move.plan)), always=False)

@@ -170,11 +170,11 @@ async def resume(
 ) -> tuple[OperationResult, ...]:
     """Take up an operation that nobody carries on, and bring it to its end; `sites` per link, as its intent has them.
 
-    A link that was not fenced yet and is refused by now, or cannot be looked at, is given up, and stays as it is; one
-    that may be moved and cannot be looked at fails, and the operation stays open for it, where another one is promoted
-    and goes on to its end. GateRefused where no other one is left, or the role of a whole site is moved and none is
-    fenced (then it can be tried again, or aborted). Raises
-    OtherFile, OperationEnded, OperationUnderWay, and what `carry_out` raises.
+    A link that was not fenced yet and is refused by now is given up, and stays as it is. So is one that cannot be
+    looked at, where another one is promoted and goes on to its end; one that may be moved fails then, and the operation
+    stays open for it. Where none is known to be promoted, why it cannot be looked at is raised: it may pass.
+    GateRefused where no other one is left, or the role of a whole site is moved and none is fenced (then it can be
+    tried again, or aborted). Raises OtherFile, OperationEnded, OperationUnderWay, and what `carry_out` raises.
     """
     intent, target = intent_of(log), sites[0].target
     check_declared(log, [one.link for one in sites])
@@ -188,7 +188,7 @@ async def resume(
     failed = [one for one in taken if isinstance(one, NotTaken)]
     untold = [one for one in failed if one.may_be_moved]
     is_begun = any(_is_promoted(move, log.operation_id) for move in moves)
-    if failed and not (is_begun if untold else moves):  # then nobody waits for the others to be brought to their end
+    if failed and not is_begun:  # then nobody waits for the others to be brought to their end
         raise (untold or failed)[0].error
     refused = {move.sites.link.name: said for move in moves if (said := _refusals(move, log.operation_id))}
     goes_on = len(refused) < len(moves)

@@ -22,9 +22,12 @@ from failover.freezing.hooks import Hooks
 from failover.journal.log import OperationJournal, load_operations
 from failover.journal.standing import OperationState, standing_of
 from failover.journal.values import Event, JournalEntry
+from failover.observing.sites import Sites
 from failover.planning.intent import Intent
+from failover.planning.links import plan_or_refuse
 from failover.planning.staying import StayingLink
 from failover.running.groups_stand import GroupsStand
+from failover.running.link_run import LinkMove
 from failover.running.steps import Operation
 from failover.running.taking_up import resume
 from failover.running.whole_site import WholeSiteCut
@@ -247,6 +250,32 @@ async def test_where_one_link_cannot_be_told_of_the_one_that_was_fenced_is_broug
         assert [result.verified for result in results] == [True, True]
         assert [await stage.state_of(link) for link in stage.links] == [("promoted", ID)] * 2
         assert (await stage.log(ID)).is_ended
+
+
+async def test_before_the_fence_a_look_that_fails_once_ends_the_move_of_no_link(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A coordinator was away for a moment, and that link was given up for good, while the other went alone."""
+
+    async def untold(intent: Intent, sites: Sites, *asked: Any, **more: Any) -> LinkMove:
+        if sites.link.name == "east-west-orders":
+            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "billing")
+        return await plan_or_refuse(intent, sites, *asked, **more)
+
+    quick(monkeypatch)
+    async with two_links(tmp_path) as stage, both_mirrored(stage):
+        with monkeypatch.context() as patched:
+            await until_death(stage, monkeypatch, dying_when_begun(patched, "drain"))
+        log = await stage.log(ID)
+        with monkeypatch.context() as patched:
+            patched.setattr("failover.running.moves_again.plan_or_refuse", untold)
+            async with machine(HEIR, *stage.links) as sites:
+                with pytest.raises(KafkaError, match="COORDINATOR_NOT_AVAILABLE"):
+                    await resume(log, sites, Hooks(), "an heir")
+        assert [await stage.state_of(link) for link in stage.links] == [("running", "")] * 2
+        assert (await stage.log(ID)).entries == log.entries, "nothing was changed"
+        await take_up(stage)
+        await expect_all_moved(stage)
 
 
 async def test_brokers_that_differ_when_it_is_taken_up_between_the_fences_leave_it_to_be_resumed(
