@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
+from failover.running.steps import Operation
+
 _FOUND: Final[Mapping[str, str]] = {
     "hook_error": "{found}; all else was done",
     "stranded": "records came to {source} after the fence, and are only there: "
@@ -33,6 +35,8 @@ _UNSHOWN: Final = (
 """Instead, where of what is stranded nobody can say that it is only there."""
 _READERS_UNSEEN: Final = "{source} did not tell who read on there after the fence; what came there was told"
 """Instead, where the source told that much."""
+_READERS_UNTOLD: Final = "{source} did not tell of every group whether it read on there after the fence"
+"""Instead, of a failover, which states what it loses."""
 _UNTOLD: Final = (
     "{source} did not say how far its logs went after the fence: `farshore stranded list --link {link}` asks again"
 )
@@ -46,7 +50,9 @@ def found_in(result: Mapping[str, Any]) -> Iterable[str]:
             told = found if not isinstance(found, list) else ", ".join(dict.fromkeys(map(_named, found)))
             if name == "stranded" and not any(one.get("is_shown", True) for one in found):
                 words = _UNSHOWN if any(one.get("is_end_told", True) for one in found) else _UNTOLD
-            if name == "is_unwatched" and result.get("are_late_records_known"):
+            if name == "is_unwatched" and result.get("operation") == Operation.FAILOVER:
+                words = _READERS_UNTOLD
+            elif name == "is_unwatched" and result.get("are_late_records_known"):
                 words = _READERS_UNSEEN
             yield words.format(found=told, **{end: result.get(end, end) for end in ("link", "source", "target")})
 

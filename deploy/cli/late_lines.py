@@ -11,6 +11,7 @@ from failover.observing.snapshot import Snapshot
 from failover.observing.unshown import TO_BE_TOLD, told_in_doubt, told_unshown, told_untold
 from failover.planning.plan import OperationPlan
 from failover.running.result import OperationResult
+from failover.running.steps import Operation
 
 OTHERS_SHOWN = 10
 
@@ -57,7 +58,9 @@ def _is_open(stranded: StrandedRange) -> bool:
 def unwatched_line(result: OperationResult) -> str:
     """What nobody could see any more, in one line."""
     unseen = "whether records came there after the fence, nor who read on there"
-    if result.are_late_records_known:
+    if result.operation is Operation.FAILOVER:  # what came there is in its loss
+        unseen = "of every group whether it read on there after the fence"
+    elif result.are_late_records_known:
         unseen = "who read on there after the fence"
     return f"{result.source} did not tell {unseen}: that is not known"
 

@@ -111,10 +111,10 @@ def next_steps(
     if not result.verified:
         return tuple(_not_verified(result, link))
     steps = [*_starting(result, link, staying, is_two_way=bool(back))]
-    if result.is_unwatched:
+    lost = result.operation is Operation.FAILOVER
+    if result.is_unwatched and not lost:
         what = f"when {here} answers again, before a producer reaches it: what only it has"
         steps.append(NextStep(what, f"farshore stranded list --link {link.name}"))
-    lost = result.operation is Operation.FAILOVER
     if lost:
         steps += _closing(result, link, is_own_source=is_own_source)
         what = f"when {here} is back, before a producer is: what only it has"

@@ -4,8 +4,9 @@ that joined no group.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Awaitable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from broker.client.cluster import Cluster
 from broker.client.errors import ClientError
@@ -13,13 +14,14 @@ from broker.client.fanout import both, split_failures
 from broker.client.first_offsets import open_offsets, with_first_offsets
 from broker.client.groups import list_groups, stable_offsets_of_groups
 from broker.client.model import CommittedOffset
-from broker.client.offset_fetch import GroupOffsets
 from failover.losses.stranded import source_partitions
 from failover.observing.contact import SiteFinding
 from failover.observing.looking import is_asked
 from failover.observing.snapshot import Snapshot
 from failover.planning.moves import GroupMove, MoveKind
 from mirror.api import Link, Written, complete_link, read_entries
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,50 +76,69 @@ async def late_commits(
     moves: Collection[GroupMove],
     left_groups: Collection[str],
 ) -> tuple[LateCommit, ...]:
-    """What groups committed at the source since their `moves` were made; `clusters`: source and target.
+    """As `late_commits_told`, of all groups. Raises ClientError where one is not told of."""
+    late, untold = await late_commits_told(link, clusters, asked_groups, moves, left_groups)
+    if untold is not None:
+        raise untold
+    return late
+
+
+async def late_commits_told(
+    link: Link,
+    clusters: tuple[Cluster, Cluster],
+    asked_groups: Collection[str],
+    moves: Collection[GroupMove],
+    left_groups: Collection[str],
+) -> tuple[tuple[LateCommit, ...], ClientError | None]:
+    """What groups committed at the source since their `moves` were made, and why not all is told, if it is not.
+    `clusters`: source and target.
 
     `asked_groups`: only these (empty: all that the link selects); one that was moved also where no broker lists it, as
     its coordinator is away. What a link back committed there, because the group went on at the target, does not count;
-    nor what is unknown of `left_groups`, which may stay. Raises ClientError.
+    nor what is unknown of `left_groups`, which may stay. Raises ClientError where nothing can be told.
     """
     source, target = clusters
-    offsets = await committed_at_source(link, source, {move.group for move in moves}, asked_groups)
+    offsets, untold = await committed_at_source(link, source, {move.group for move in moves}, asked_groups)
     carried = [  # read behind the offsets: what stood there by then was announced before
         {name: entry.written for name, entry in (await read_entries(back, source)).groups.by_group.items()}
         for back in (await complete_link(link, source, target)).reverse_links
     ]
-    return tuple(
-        late
-        for late in compare(offsets, moves, left_groups)
-        if not any(_is_carried(late, written) for written in carried)
-    )
+    late = compare(offsets, moves, left_groups)
+    return tuple(one for one in late if not any(_is_carried(one, written) for written in carried)), untold
 
 
 async def committed_at_source(
     link: Link, source: Cluster, known: Collection[str], asked_groups: Collection[str]
-) -> dict[tuple[str, str, int], CommittedOffset | None]:
+) -> tuple[dict[tuple[str, str, int], CommittedOffset | None], ClientError | None]:
     """By group, topic and partition what groups have committed in the link's topics; None: one is pending there, be it
-    the group's first. `known`: groups that are asked also where no broker lists them. Raises ClientError.
+    the group's first. Beside it why some group is not told of, or not wholly. `known`: groups that are asked also where
+    no broker lists them. Raises ClientError where the topics are not told.
     """
     (listed, opened), partitions = await both(
-        both(list_groups(source), open_offsets(source)), source_partitions(link, source)
+        both(_or_error(list_groups(source)), _or_error(open_offsets(source))), source_partitions(link, source)
     )
-    names = sorted(name for name in {*listed, *known} if is_asked(link, name, asked_groups))
-    told = _all_told(await stable_offsets_of_groups(source, names))
-    found = _all_told(await with_first_offsets(source, told, partitions, opened))
+    untold = [one for one in (listed, opened) if isinstance(one, ClientError)]
+    names = {*known} if isinstance(listed, ClientError) else {*listed, *known}
+    asked = sorted(name for name in names if is_asked(link, name, asked_groups))
+    found, failures = split_failures(await stable_offsets_of_groups(source, asked))
+    untold += failures.values()
+    if not isinstance(opened, ClientError):
+        found, failures = split_failures(await with_first_offsets(source, found, partitions, opened))
+        untold += failures.values()
     places = frozenset(partitions)
-    return {
+    offsets = {
         (group, at.topic, at.partition): None if at in of_group.pending else of_group.offsets[at]
         for group, of_group in sorted(found.items())
         for at in sorted((of_group.offsets.keys() | of_group.pending) & places)
     }
+    return offsets, untold[0] if untold else None
 
 
-def _all_told(answers: Mapping[str, GroupOffsets | ClientError]) -> dict[str, GroupOffsets]:
-    found, failures = split_failures(answers)
-    for error in failures.values():
-        raise error
-    return found
+async def _or_error(asking: Awaitable[T]) -> T | ClientError:
+    try:
+        return await asking
+    except ClientError as error:
+        return error
 
 
 def compare(

@@ -33,7 +33,7 @@ from failover.planning.plan import Elsewhere, OperationPlan, active_at_source, n
 from failover.planning.to_datetime import seen_again
 from failover.planning.unplanned import unplanned_read_again, unplanned_skips, with_gone
 from failover.running.draining import drain, settle
-from failover.running.late_commits import LateCommit, SourceReader, as_asked, late_commits
+from failover.running.late_commits import LateCommit, SourceReader, as_asked, late_commits, late_commits_told
 from failover.running.moving import KeptGroups, committing, move_groups, promoted_again
 from failover.running.patience import patiently
 from failover.running.read_on import GroupAt, ReadOn
@@ -323,13 +323,13 @@ class LinkRun:
 
     @property
     def watches_source(self) -> bool:
-        is_there = self.snapshot.source_finding is not SiteFinding.DEAD
-        return self.sites.source is not None and (self.plan.operation is Operation.SWITCHOVER or is_there)
+        """Not where nothing of it can be asked by now, or another cluster answers in its place."""
+        return self.sites.source is not None and not self.snapshot.source_finding.is_gone
 
     @property
     def is_unwatched(self) -> bool:
         """Whether the source, which is to be watched, does not answer any more, or did not say who commits there."""
-        return self._is_late_look_lost or (self.plan.operation is Operation.SWITCHOVER and self.sites.source is None)
+        return self._is_late_look_lost or (self.plan.operation is Operation.SWITCHOVER and not self.watches_source)
 
     async def watch_source(self) -> None:
         """What comes late there is waited for, for as long as most consumers take to their next commit: who writes now
@@ -346,10 +346,10 @@ class LinkRun:
         if plan.operation is Operation.FAILOVER:  # what it wrote on is in the loss
             with suppress(FarshoreError, TimeoutError):  # it is left because it may go
                 async with timeout(LATE_LOOK_S):
-                    late = await late_commits(*named)
+                    late, untold = await late_commits_told(*named)
                 is_whole = self.snapshot.source_finding is SiteFinding.ALIVE  # else some moves go by an earlier look
                 self.late_commits = tuple(one for one in late if is_whole or one.moved_offset is not None)
-                self._is_late_look_lost = False
+                self._is_late_look_lost = untold is not None
             return
         until_s = asyncio.get_running_loop().time() + LATE_LOOK_S
         with suppress(TimeoutError, MirrorError):  # all is moved and verified: clients wait for no source that hangs

@@ -8,13 +8,14 @@ import pytest
 
 from broker.base.documents import to_document
 from deploy.cli.found_lines import found_in
-from deploy.cli.late_lines import stranded_line
+from deploy.cli.late_lines import stranded_line, unwatched_line
 from deploy.cli.next_steps import next_steps
 from failover.losses.stranded import StrandedRange
 from failover.planning.left import LeftPartition
 from failover.planning.unplanned import UnplannedReadAgain, UnplannedSkip
 from failover.running.late_commits import LateCommit, SourceReader
 from failover.running.result import OperationResult
+from failover.running.steps import Operation
 from tests.deploy.cli.test_next_steps import BACK, LINK, MOVED
 
 FOUND = {
@@ -65,6 +66,16 @@ def test_of_a_source_that_does_not_tell_how_far_its_logs_go_no_more_is_said() ->
     assert line == (
         "east did not say how far its logs went after the fence: `farshore stranded list --link there` asks again"
     )
+
+
+def test_of_a_failover_only_who_reads_on_is_unknown_where_its_source_did_not_tell_all() -> None:
+    """Its loss states what came there; that was said not to be known."""
+    unwatched = replace(MOVED, operation=Operation.FAILOVER, is_unwatched=True)
+    said = "east did not tell of every group whether it read on there after the fence"
+    assert list(found_in(to_document(unwatched))) == [said]
+    assert unwatched_line(unwatched) == f"{said}: that is not known"
+    commands = [one.command for one in next_steps(unwatched, LINK, (BACK,), {})]
+    assert commands.count("farshore stranded list --link there") == 1
 
 
 def test_a_result_of_a_version_that_knew_fewer_findings_has_none_of_them() -> None:

@@ -16,10 +16,10 @@ from broker.client.model import CommittedOffset
 from broker.wire.errors import ErrorCode
 from failover.observing.contact import SiteFinding
 from failover.planning.plan import plan_switchover
-from failover.running.late_commits import late_commits
+from failover.running.late_commits import late_commits, late_commits_told
 from tests.broker.faults import injected
 from tests.failover.planning.test_positions_that_stand import BUYERS, Unlisting
-from tests.failover.stage import PARTITIONS, Stage, mirrored, two_sites
+from tests.failover.stage import GROUP, PARTITIONS, Stage, mirrored, two_sites
 
 
 @asynccontextmanager
@@ -61,6 +61,19 @@ async def test_behind_the_fence_too(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         east.coordinator_goes(BUYERS)
         with pytest.raises(KafkaError, match=BUYERS):
             await late_commits(stage.link, (stage.source, stage.target), (), moves, ())
+
+
+async def test_one_whose_coordinator_is_away_takes_nothing_from_what_is_told_of_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A source that is there in part is where coordinators are away, and all was thrown away for one of them."""
+    async with known_to_the_link(tmp_path, monkeypatch) as (stage, east):
+        moves = plan_switchover(await stage.sites.look()).moves
+        await commit_offsets(stage.source, GROUP, {PARTITIONS[0]: CommittedOffset(44)})
+        east.coordinator_goes(BUYERS)
+        late, untold = await late_commits_told(stage.link, (stage.source, stage.target), (), moves, ())
+    assert [(one.group, one.partition, one.found_offset) for one in late] == [(GROUP, 0, 44)]
+    assert BUYERS in str(untold)
 
 
 async def test_where_a_partition_of_the_offsets_topic_has_no_leader_the_list_is_not_whole(

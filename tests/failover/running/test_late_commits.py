@@ -65,7 +65,8 @@ async def test_a_thousand_groups_by_two_hundred_partitions_are_looked_at_in_a_fe
         east.hold(group, {places[3]: CommittedOffset(1)})
     async with serving(east, "east") as site, Cluster(site) as source:
         link = Link("l", site, replace(site, name="west"), (TOPIC,), groups=(".*",))
-        found = await committed_at_source(link, source, (), ())
+        found, untold = await committed_at_source(link, source, (), ())
+    assert untold is None
     assert east.waves <= LOOK_WAVES
     assert sum(east.requests.values()) <= 2 * LOOK_WAVES + len(stood) // GROUPS_PER_REQUEST
     assert east.named_offsets <= len(held) * len(places) * 3 * len(stood) // len(east.leaders)

@@ -11,7 +11,7 @@ from broker.client.site import Site
 from failover.observing.contact import BrokerAnswer, SiteFinding
 from failover.observing.sites import Sites
 from failover.observing.snapshot import Snapshot
-from failover.planning.plan import plan_failover
+from failover.planning.plan import plan_failover, plan_switchover
 from failover.running.link_run import LinkMove, LinkRun
 from failover.running.outcome import SourceEnd, result_of
 from mirror.link import Link
@@ -43,6 +43,21 @@ async def test_a_source_that_answered_the_plan_is_told_as_it_was_at_the_fence(
     run.snapshot = replace(ALIVE, source_finding=found, seen_by=seen_by)
     result = result_of("failover-1", run, 1.0, SourceEnd(None, (), "", "", (), ()))
     assert (result.source_finding, result.seen_by, result.is_source_open) == (found, seen_by, is_open)
+
+
+@pytest.mark.parametrize("found", SiteFinding)
+async def test_behind_the_fence_nothing_is_asked_of_a_source_that_is_gone_by_then(found: SiteFinding) -> None:
+    """One that only workers saw was waited for in vain, and another cluster asked in its place."""
+
+    async def renew() -> None: ...
+
+    sites = Sites(LINK, Cluster(LINK.source), Cluster(LINK.target), (), now_ms)
+    lossy = plan_failover(ALIVE, allow_data_loss=True, even_if_source_answers=True)
+    for plan in (lossy, plan_switchover(ALIVE)):
+        run = LinkRun(LinkMove(plan, sites), "move-1", 1.0, plan.freezing, renew)
+        run.snapshot = replace(ALIVE, source_finding=found)
+        assert run.watches_source == (found in (SiteFinding.ALIVE, SiteFinding.PARTLY_THERE))
+        assert run.is_unwatched == (plan is not lossy and not run.watches_source)
 
 
 @pytest.mark.parametrize(("found", "addresses"), [(SiteFinding.DEAD, ("east:1",)), (SiteFinding.PARTLY_THERE, ())])
