@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from deploy.config import Configuration
 from mirror.description import LinkDeclaration, declare_link
+
+FREEZES_FOR_GOOD: Final = (
+    "failover: freeze_hook has no thaw_hook, so that a switchover that is given up would leave clients kept from "
+    "writing: none is begun"
+)
+UNDO_HINT: Final = 'write what undoes it, or thaw_hook = ["true"] where it undoes itself'
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +97,8 @@ def effective_configuration(configuration: Configuration) -> EffectiveConfigurat
     used = {end for link in links for end in (link.source, link.target)}
     findings = [f"site {site.site} is part of no link" for site in sites if site.site not in used]
     findings += [f"link {link.link} carries no group: it has no groups" for link in links if not link.groups]
+    if configuration.hooks().is_never_undone:
+        findings.append(f"{FREEZES_FOR_GOOD}; {UNDO_HINT}")
     return EffectiveConfiguration(
         file=str(configuration.file),
         state_dir=str(configuration.state_dir),

@@ -201,15 +201,6 @@ class FailoverTable(Table):
     before_hook: tuple[str, ...] = ()
     after_hook: tuple[str, ...] = ()
 
-    @model_validator(mode="after")
-    def _undone(self) -> FailoverTable:
-        if self.freeze_hook and not self.thaw_hook:
-            raise ValueError(
-                "freeze_hook has no thaw_hook, so that a move that is given up would leave clients kept from writing: "
-                'write what undoes it, or thaw_hook = ["true"] where it undoes itself'
-            )
-        return self
-
 
 class MonitorTable(ShownTable):
     """Defaults of `farshore monitor run`, and to whom it and `farshore audit watch` show what they know."""

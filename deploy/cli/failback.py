@@ -13,7 +13,7 @@ from deploy.cli.failback_plan import show
 from deploy.cli.failback_site import come_back_all
 from deploy.cli.failback_words import refuse, rest_of_site, tell_cut_short, tell_refusals
 from deploy.cli.failover_tables import tell_next
-from deploy.cli.moving import AGAIN
+from deploy.cli.moving import AGAIN, refuse_lasting_freeze
 from deploy.cli.parameters import Duration
 from deploy.cli.refusals import ended_by
 from deploy.cli.terminal import (
@@ -92,6 +92,7 @@ def failback(
     With --from and --to, which are those of the failover, it is an operation for each link, one after the other. A link
     that is refused stays as it is, and the exit code is the worst of them.
     """
+    refuse_lasting_freeze(app, Operation.FAILBACK)
     if source_name is not None or target_name is not None:
         sites = _sites(link_name, source_name, target_name)
         come_back_all(app, sites, folder, timeout_ms / 1000, reason, dry_run=dry_run, yes=yes, output=output)

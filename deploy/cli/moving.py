@@ -25,10 +25,11 @@ from deploy.cli.looked import Looked, LookedAtLink, LookedAtSite
 from deploy.cli.loss_lines import growth_line
 from deploy.cli.next_steps import NextStep, back_at_once, for_refused, for_source_alone, merged, steps_after
 from deploy.cli.refusals import refusals_of
-from deploy.cli.terminal import AppContext, ExitCode
+from deploy.cli.terminal import AppContext, CommandRefused, ExitCode
 from deploy.cli.undecided import undecided_of
 from deploy.cli.unknown_groups import refuse_unknown_groups, refuse_unknown_partitions, refuse_unknown_topics
 from deploy.cli.waits import told_calls
+from deploy.effective import FREEZES_FOR_GOOD, UNDO_HINT
 from failover.errors import GateRefused, OperationUnderWay, SkipsMore, WorldChanged
 from failover.failback.foreseen import SkipsLost
 from failover.journal.opposite import refuse_opposite
@@ -67,6 +68,7 @@ async def decide(
 
     `applied`: the plan that was written before, and must still hold.
     """
+    refuse_lasting_freeze(app, intent.operation)
     async with told_where_interrupted(app.site(intent.target)) as begun, AsyncExitStack() as stack:
         names = links_between(app, intent.source, intent.target) if intent.is_site else intent.links
         only_plans = dry_run or out_file is not None
@@ -111,6 +113,12 @@ async def decide(
             looked.tell_refused(output, refused, refusals_of(refused, intent.source, looked.name))
             raise
         return await tell_results(app, replace(ended, shown=[move.plan for move in shown.moves]), output)
+
+
+def refuse_lasting_freeze(app: AppContext, operation: Operation) -> None:
+    """Raises CommandRefused where it runs the freeze_hook, with --no-freeze, too, and what that does would stay."""
+    if operation is not Operation.FAILOVER and app.hooks().is_never_undone:
+        raise CommandRefused(FREEZES_FOR_GOOD, UNDO_HINT, ExitCode.USAGE)
 
 
 async def _undecided(
@@ -194,6 +202,7 @@ async def move_link(app: AppContext, intent: Intent, of: Step) -> LinkMoved:
     """Carry out what another command's consent covers. Raises OperationUnderWay, and what `begin` raises behind the
     gates.
     """
+    refuse_lasting_freeze(app, intent.operation)
     async with AsyncExitStack() as stack:
         entered = await enter_links(stack, [app.link(intent.links[0])], intent, now_ms, app.links())
         sites = [replace(one, within=of.operation_id) for one in entered]

@@ -33,6 +33,11 @@ class Hooks:
         for field in fields(self):
             object.__setattr__(self, field.name, Program(getattr(self, field.name)))
 
+    @property
+    def is_never_undone(self) -> bool:
+        """Whether a move that is given up would leave clients kept from writing."""
+        return bool(self.freeze) and not self.thaw
+
     def of_step(self) -> Hooks:
         """Of a move that is a step of a failback, which has asked `before` when it began."""
         return replace(self, before=())

@@ -6,10 +6,12 @@ from pathlib import Path
 
 import click
 import pytest
+from click.testing import CliRunner
 
 from deploy.cli.root import cli
-from deploy.cli.terminal import exit_code_of
+from deploy.cli.terminal import ExitCode, exit_code_of
 from deploy.config import FileContext, load, parse
+from deploy.effective import effective_configuration
 from deploy.errors import ConfigError
 
 FILE = Path("/etc/farshore/farshore.toml")
@@ -118,7 +120,6 @@ def test_names_are_asked_for_with_the_known_ones() -> None:
         (("[[links]]", "[monitor]\nlisten = 9600\n[[links]]"), "monitor.listen: "),
         (('"127.0.0.1:19092"', '"127.0.0.1:29093"'), "sites.west.bootstrap_servers: 127.0.0.1:29093 is site east's"),
         (("num_partitions = 3", "node_id = 99999999999"), "sites.east.broker.node_id: "),
-        (("[[links]]", '[failover]\nfreeze_hook = ["stop"]\n[[links]]'), "failover: freeze_hook has no thaw_hook"),
     ],
 )
 def test_what_is_wrong_is_named(change: tuple[str, str], words: str) -> None:
@@ -293,3 +294,38 @@ def test_acls_are_carried_where_the_file_says_so() -> None:
 @pytest.mark.parametrize("pair", ['"User:a" = "User:*"', '"User:*" = "User:a"', '"a" = "User:a"'])
 def test_principals_of_acls_are_somebodys_names(pair: str) -> None:
     assert "acl_principals" in refused(f"{SITES}{LINK}acl_principals = {{ {pair} }}\n")
+
+
+def test_a_file_whose_freeze_nothing_undoes_is_read_and_that_is_a_finding_of_it() -> None:
+    """No mirror, monitor or broker was started with it any more, and nothing failed over; none of these freezes."""
+    frozen = parse(SITES + LINK + '[failover]\nfreeze_hook = ["stop"]\n', FILE)
+    (found,) = effective_configuration(frozen).findings
+    assert found.startswith("failover: freeze_hook has no thaw_hook")
+    undone = parse(SITES + LINK + '[failover]\nfreeze_hook = ["stop"]\nthaw_hook = ["true"]\n', FILE)
+    assert effective_configuration(undone).findings == ()
+
+
+@pytest.mark.parametrize(
+    ("line", "is_refused"),
+    [
+        ("switchover --link east-west --yes", True),
+        ("switchover --link east-west --no-freeze --dry-run", True),
+        ("failback --link east-west --yes", True),
+        ("failback --from east --to west --dry-run", True),
+        ("config validate", False),
+        ("link list", False),
+    ],
+)
+def test_only_who_would_freeze_is_refused_for_that_before_a_site_is_called(
+    tmp_path: Path, line: str, *, is_refused: bool
+) -> None:
+    file = tmp_path / "farshore.toml"
+    file.write_text(SITES + LINK + '[failover]\nfreeze_hook = ["stop"]\n')
+    done = CliRunner().invoke(cli, ["--config", str(file), *line.split()])
+    said = " ".join(done.output.split())
+    if is_refused:
+        assert (done.exit_code, "none is begun" in said) == (ExitCode.USAGE, True), said
+        assert 'thaw_hook = ["true"]' in said
+    else:
+        assert done.exit_code == ExitCode.DONE, said
+        assert ("none is begun" in said) == (line == "config validate")
