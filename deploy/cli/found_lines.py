@@ -33,6 +33,11 @@ _UNSHOWN: Final = (
     "nobody was shown what came to {source} after the fence: `farshore stranded list --link {link}` says what it is"
 )
 """Instead, where of what is stranded nobody can say that it is only there."""
+_UNCOUNTED: Final = (
+    "it could not be counted whether any of what came to {source} after the fence is only there: "
+    "`farshore stranded list --link {link}` says it"
+)
+"""Instead, where none of it was counted."""
 _READERS_UNSEEN: Final = "{source} did not tell who read on there after the fence; what came there was told"
 """Instead, where the source told that much."""
 _READERS_UNTOLD: Final = "{source} did not tell of every group whether it read on there after the fence"
@@ -50,6 +55,8 @@ def found_in(result: Mapping[str, Any]) -> Iterable[str]:
             told = found if not isinstance(found, list) else ", ".join(dict.fromkeys(map(_named, found)))
             if name == "stranded" and not any(one.get("is_shown", True) for one in found):
                 words = _UNSHOWN if any(one.get("is_end_told", True) for one in found) else _UNTOLD
+            elif name == "stranded" and all(one.get("records") is None for one in found if one.get("is_shown", True)):
+                words = _UNCOUNTED
             if name == "is_unwatched" and result.get("operation") == Operation.FAILOVER:
                 words = _READERS_UNTOLD
             elif name == "is_unwatched" and result.get("are_late_records_known"):

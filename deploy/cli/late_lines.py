@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from deploy.cli.loss_lines import paused_line
 from deploy.cli.tables import counted
-from failover.losses.stranded import StrandedRange, unshown_of, untold_of
+from failover.losses.stranded import StrandedRange, uncounted_of, unshown_of, untold_of
 from failover.observing.snapshot import Snapshot
 from failover.observing.unshown import TO_BE_TOLD, told_in_doubt, told_unshown, told_untold
 from failover.planning.plan import OperationPlan
@@ -19,11 +19,14 @@ OTHERS_SHOWN = 10
 def stranded_line(result: OperationResult) -> str:
     """What came to the source after the fence, in one line."""
     shown, unshown = [one for one in result.stranded if one.is_shown], unshown_of(result.stranded)
-    records = [stranded.records for stranded in shown]
-    known = sum(count for count in records if count is not None)
-    told = counted(known, "record") if None not in records else f"at least {counted(known, 'record')}"
-    places = ", ".join(f"{one.topic}-{one.partition} [{one.first_offset}, {one.end_offset})" for one in shown)
-    said = f"{told} came to {result.source} after the fence, and are only there: {places}"
+    found = [one for one in shown if one.records is not None]
+    places = ", ".join(f"{one.topic}-{one.partition} [{one.first_offset}, {one.end_offset})" for one in found)
+    told = counted(sum(one.records or 0 for one in found), "record")
+    said = f"{told} came to {result.source} after the fence, and are only there: {places}" if found else ""
+    if uncounted := uncounted_of(result.stranded):
+        came = "" if found else f" that came to {result.source} after the fence"
+        unsaid = f"of what is in {', '.join(uncounted)}{came} it could not be counted whether any is only there"
+        said = f"{said}; {unsaid}" if found else unsaid
     hidden = [told_unshown(unshown)] if unshown else []
     hidden += [told_untold(result.source, untold)] if (untold := untold_of(result.stranded)) else []
     if not shown:
@@ -45,10 +48,16 @@ def until_counted(result: OperationResult) -> Iterable[str]:
     then = "`farshore stranded list` counts what"
     if any(_is_open(one) for one in result.stranded):
         yield f"end the transactions that are open at {result.source}: {then} they have only then"
+    if any(map(_is_unread, result.stranded)):
+        yield f"have what could not be counted at {result.source} read to its end, which says what of it is only there"
     if unshown_of(result.stranded):
         yield f"bring back the brokers of {result.source}, or see why they lag: {then} nobody is shown only then"
     if untold := untold_of(result.stranded):
         yield f"have {result.source} tell how far its logs go ({told_untold(result.source, untold)}): {TO_BE_TOLD}"
+
+
+def _is_unread(stranded: StrandedRange) -> bool:
+    return stranded.is_shown and stranded.records is None and not _is_open(stranded)
 
 
 def _is_open(stranded: StrandedRange) -> bool:

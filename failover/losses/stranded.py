@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -17,6 +18,38 @@ from broker.wire.vocabulary import IsolationLevel, TopicPartition
 from failover.losses.counting import count_in_turn, counted_until_s, half_way
 from failover.observing.snapshot import Snapshot
 from mirror.api import CarriedCounter, GapStatus, Link, MirrorError, read_entries
+
+
+class CountedNone:
+    """Up to where a source's logs were read, and none stood there alone: for who looks again. Of a topic that was made
+    anew, and of a log that another leader has, which may have been cut before, nothing that was read holds.
+    """
+
+    def __init__(self) -> None:
+        self._logs: dict[TopicPartition, tuple[uuid.UUID | None, int]] = {}
+        self._read: dict[TopicPartition, tuple[int, int]] = {}
+
+    def stand_on(self, topics: Mapping[str, Topic]) -> None:
+        """What the source lists now, asked for before its logs are read."""
+        before, self._logs = (
+            self._logs,
+            {
+                TopicPartition(name, one.partition): (topic.topic_id, one.leader_epoch)
+                for name, topic in topics.items()
+                for one in topic.partitions
+            },
+        )
+        self._read = {at: read for at, read in self._read.items() if before[at] == self._logs.get(at)}
+
+    def behind(self, where: TopicPartition, begins: int) -> int:
+        """The first offset from `begins` on that was not read."""
+        read_from, read_to = self._read.get(where, (begins, begins))
+        return max(begins, read_to) if read_from <= begins else begins
+
+    def note(self, where: TopicPartition, begins: int, offset: int) -> None:
+        """There is none in [begins, offset)."""
+        read_from, read_to = self._read.get(where, (begins, begins))
+        self._read[where] = (read_from if read_from <= begins <= read_to else begins, offset)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +82,12 @@ def unshown_of(ranges: Iterable[StrandedRange]) -> dict[TopicPartition, int]:
     return {TopicPartition(one.topic, one.partition): one.first_offset for one in hidden}
 
 
+def uncounted_of(ranges: Iterable[StrandedRange]) -> list[str]:
+    """Of which it is not known whether any record there is the source's alone, though everybody is shown them."""
+    uncounted = (one for one in ranges if one.is_shown and one.records is None)
+    return [f"{one.topic}-{one.partition} [{one.first_offset}, {one.end_offset})" for one in uncounted]
+
+
 def untold_of(ranges: Iterable[StrandedRange]) -> list[TopicPartition]:
     """Of which it is not known how far their logs go."""
     return [TopicPartition(one.topic, one.partition) for one in ranges if not one.is_end_told]
@@ -61,6 +100,7 @@ async def stranded_ranges(
     fenced: Snapshot,
     is_closed: Callable[[str], bool] = lambda _topic: False,
     until_s: float | None = None,
+    none_in: CountedNone | None = None,
 ) -> tuple[StrandedRange, ...]:
     """What the source has beyond what was mirrored at the fence, in partitions that were born since, too; all of a
     topic that was made anew.
@@ -69,7 +109,8 @@ async def stranded_ranges(
     said that they stay there. What nobody is shown, though it has had the time for it, is a range of its own, and so is
     what a leader does not tell; but for a topic that `is_closed` to every client since before the fence, as only a link
     back writes there. Who has time until `until_s`, by the clock of the running loop, is not told how many records they
-    are where counting takes half of it. Raises ClientError.
+    are where counting takes half of it; who looks again goes on behind what was read, with the same `none_in`. Raises
+    ClientError.
     """
     mirrored = {
         TopicPartition(view.topic, view.partition): view.mirrored_source_next or 0 for view in fenced.partitions
@@ -84,6 +125,8 @@ async def stranded_ranges(
         if not is_of_former and gap.source_from <= mirrored.get(where, 0):
             mirrored[where] = max(mirrored.get(where, 0), gap.source_to)
     wanted = _selected(link, topics)
+    none_in = none_in or CountedNone()
+    none_in.stand_on(topics)
     ends = await log_ends(source, wanted, UNSHOWN_WAIT_S)
     unshown_there = {at: end for at, end in ends.items() if isinstance(end, LogEnd) and end.has_unshown}
     counter, brought = None, None
@@ -95,7 +138,7 @@ async def stranded_ranges(
     for where, end in sorted(ends.items()):
         if isinstance(end, ClientError):
             raise end
-        begins = mirrored.get(where, 0)
+        begins = none_in.behind(where, mirrored.get(where, 0))
         if end.shown > begins:
             grown.append(StrandedRange(*where, begins, end.shown, None))
         behind = max(begins, end.shown)
@@ -106,7 +149,7 @@ async def stranded_ranges(
             unshown.append(replace(one, may_be_brought=is_told and may_be))
     if grown and counter is None:
         counter = await carried_counter(link, source, target)
-    counted = await _counted(counter, grown, stable, half_way(until_s)) if grown else []
+    counted = await _counted(counter, grown, stable, none_in, half_way(until_s)) if grown else []
     found = [stranded for stranded in counted if stranded.records != 0]
     return tuple(sorted([*found, *unshown], key=lambda one: (one.topic, one.partition, one.first_offset)))
 
@@ -151,6 +194,7 @@ async def _counted(
     counter: CarriedCounter | None,
     grown: Sequence[StrandedRange],
     stable: Mapping[TopicPartition, int],
+    none_in: CountedNone,
     until_s: float | None,
 ) -> list[StrandedRange]:
     """In COUNT_MS, all together, and until `until_s`. Markers are no records; what is in an open transaction may be."""
@@ -158,11 +202,14 @@ async def _counted(
     for stranded in grown:
         where = TopicPartition(stranded.topic, stranded.partition)
         if counter is not None and stable.get(where, 0) >= stranded.end_offset:
-            counts[where] = partial(counter.count, where, stranded.first_offset, stranded.end_offset)
+            span = stranded.first_offset, stranded.end_offset
+            counts[where] = partial(counter.count, where, *span, partial(none_in.note, where, span[0]))
     records = await count_in_turn(counts, counted_until_s(until_s))
     counted = []
     for stranded in grown:
         where = TopicPartition(stranded.topic, stranded.partition)
+        if records.get(where) == 0:
+            none_in.note(where, stranded.first_offset, stranded.end_offset)
         begins = stable.get(where, stranded.end_offset)
         open_from = max(begins, stranded.first_offset) if begins < stranded.end_offset else None
         counted.append(replace(stranded, records=records.get(where), open_from_offset=open_from))

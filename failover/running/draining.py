@@ -21,7 +21,7 @@ from failover.errors import NotDrained, OffsetsPending
 from failover.freezing.choice import UNFROZEN, Freezing
 from failover.limits import DRAIN_POLL_S, QUIET_S
 from failover.losses.statements import Certainty, LossTotal, state_loss, total_loss
-from failover.losses.stranded import StrandedRange, stranded_ranges, unshown_of, untold_of
+from failover.losses.stranded import CountedNone, StrandedRange, stranded_ranges, uncounted_of, unshown_of, untold_of
 from failover.observing.open_transactions import Holding, open_transactions
 from failover.observing.sites import DrainStands, Sites
 from failover.observing.snapshot import Snapshot
@@ -256,24 +256,25 @@ def _until_quiet(until_s: float, asked_at_s: float, deadline_s: float) -> float:
     return max(DRAIN_POLL_S, min(left_s, deadline_s - now_s))
 
 
-async def settle(sites: Sites, timeout_s: float) -> Snapshot:
+async def settle(sites: Sites, timeout_s: float, none_in: CountedNone) -> Snapshot:
     """Of a link that was moved before, whose mirror brings nothing more: see that its source has nothing of its own
-    that nobody decided about, nor offsets pending. What a link back brought there the target has. Raises NotDrained,
-    ClientError.
+    that nobody decided about, nor offsets pending. What a link back brought there the target has: all of it is read,
+    in rounds of COUNT_MS, and `none_in` has up to where. Raises NotDrained, ClientError.
     """
     try:
-        return await _settle(sites, timeout_s)
+        return await _settle(sites, timeout_s, none_in)
     finally:
         sites.tell_drain(DrainStands(sites.link.name, is_over=True))
 
 
-async def _settle(sites: Sites, timeout_s: float) -> Snapshot:
-    assert sites.source is not None
+async def _settle(sites: Sites, timeout_s: float, none_in: CountedNone) -> Snapshot:
+    link, source, target = sites.link, sites.source, sites.target
+    assert source is not None
     loop = asyncio.get_running_loop()
     deadline = loop.time() + timeout_s
     while True:
         snapshot = await patiently(sites.look)
-        found = await patiently(partial(stranded_ranges, sites.link, sites.source, sites.target, snapshot))
+        found = await patiently(partial(stranded_ranges, link, source, target, snapshot, none_in=none_in))
         stranded = [one for one in found if not one.may_be_brought]
         if not stranded and not snapshot.pending_groups:
             return snapshot
@@ -292,11 +293,18 @@ def _stranded(sites: Sites, stranded: Sequence[StrandedRange]) -> NotDrained:
     link, source = sites.link.name, sites.link.source.name
     counts = [one.records for one in stranded]
     least = "at least " if None in counts else ""
-    text = f"{source} alone has {least}{sum(count or 0 for count in counts)} records of {link}"
+    records = sum(count or 0 for count in counts)
+    text = f"{source} alone has {least}{records} records of {link}"
+    if not records:
+        text = f"it is not known whether {source} alone has records of {link}"
     hint = (
         f"see `farshore stranded list --link {link}`; they stay there: `farshore stranded leave --link {link}`, then "
         f"try again; or the link brings them: `farshore link resume --link {link}`"
     )
+    if uncounted := uncounted_of(stranded):
+        text = f"{text} (those of {named(sorted(uncounted))} could not be counted in time)"
+        hint = hint if records else f"`farshore stranded list --link {link}` says what stands there"
+        hint = f"try again, with a longer --timeout where there is only more than could be read; {hint}"
     if unshown := unshown_of(stranded):
         text, hint = f"{text} ({told_unshown(unshown)})", f"{TO_BE_SHOWN}. {FEWER_IN_SYNC}"
     if untold := untold_of(stranded):

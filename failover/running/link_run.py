@@ -21,7 +21,7 @@ from failover.freezing.denials import is_named
 from failover.journal.opposite import refuse_opposite
 from failover.limits import DRAINED_HOLDS_S, FENCED_TRIES_MAX, HEARTBEAT_S, LATE_LOOK_S, LATE_WRITES_S, QUIET_S
 from failover.losses.statements import PartitionLoss
-from failover.losses.stranded import StrandedRange, stranded_ranges
+from failover.losses.stranded import CountedNone, StrandedRange, stranded_ranges
 from failover.observing.contact import SiteFinding
 from failover.observing.ends_at_fence import ends_at_fence, last_seen_ends, stood_for
 from failover.observing.held_silence import SourceHeard
@@ -125,6 +125,7 @@ class LinkRun:
         self._operation_id = operation_id
         self._drain_timeout_s = drain_timeout_s
         self._freezing = freezing
+        self._none_in = CountedNone()
         self._renew = renew
         self._drained_at_s = self._fenced_at_s = 0.0
         self._fenced: Promotion | None = None
@@ -177,7 +178,7 @@ class LinkRun:
                 return
             case OperationStep.DRAIN:
                 if plan.snapshot.is_promoted:
-                    self.snapshot = await settle(self.sites, self._drain_timeout_s)
+                    self.snapshot = await settle(self.sites, self._drain_timeout_s, self._none_in)
                 else:
                     self.snapshot = await drain(self.sites, self._drain_timeout_s, self._freezing, self.snapshot)
                 self._drained_at_s = asyncio.get_running_loop().time()
@@ -335,13 +336,12 @@ class LinkRun:
         """What comes late there is waited for, for as long as most consumers take to their next commit: who writes now
         and then was quiet while it was drained, and a consumer without members nobody can refuse.
         """
-        source, plan = self.sites.source, self.plan
+        link, source, plan = self.sites.link, self.sites.source, self.plan
         if source is None or not self.watches_source:
             return
         left_s = self._fenced_at_s + LATE_WRITES_S - asyncio.get_running_loop().time()
         await asyncio.sleep(max(0.0, left_s))
-        clusters = (source, self.sites.target)
-        named = (self.sites.link, clusters, self.sites.groups, self._moves_as_asked(), plan.left_groups)
+        named = (link, (source, self.sites.target), self.sites.groups, self._moves_as_asked(), plan.left_groups)
         self._is_late_look_lost = True
         if plan.operation is Operation.FAILOVER:  # what it wrote on is in the loss
             with suppress(FarshoreError, TimeoutError):  # it is left because it may go
@@ -354,8 +354,8 @@ class LinkRun:
         until_s = asyncio.get_running_loop().time() + LATE_LOOK_S
         with suppress(TimeoutError, MirrorError):  # all is moved and verified: clients wait for no source that hangs
             async with timeout_at(until_s):
-                ends = (self.sites.link, source, self.sites.target, self.snapshot)
-                found = await patiently(partial(stranded_ranges, *ends, self._is_closed, until_s))
+                ends = (link, source, self.sites.target, self.snapshot)
+                found = await patiently(partial(stranded_ranges, *ends, self._is_closed, until_s, self._none_in))
                 self.stranded = tuple(one for one in found if not one.may_be_brought)
                 self.unshown = tuple(one for one in found if one.may_be_brought)
                 self.are_late_records_known = True

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 
 from broker.client.cluster import Cluster
 from broker.client.log import read_batches
@@ -34,20 +34,25 @@ class CarriedCounter:
         """Of these, of which the leader has what nobody is shown: where that may come from the target, and how much."""
         return await on_their_way(self._passage, self._source, self._target, unshown)
 
-    async def count(self, where: TopicPartition, start: int, end: int) -> int | None:
+    async def count(
+        self, where: TopicPartition, start: int, end: int, none_until: Callable[[int], None] = lambda _offset: None
+    ) -> int | None:
         """Committed records in [start, end) that the link would bring to its target; None where nobody can say from
         where some of them came. What is behind the start of an open transaction is not read: who wants to know of one
-        asks before. Raises ClientError, StateDamaged, CorruptBatch.
+        asks before. `none_until` is told, while it reads, up to which offset there is none. Raises ClientError,
+        StateDamaged, CorruptBatch.
         """
-        return await self._count(where, start, end, are_left_out=False)
+        return await self._count(where, start, end, none_until, are_left_out=False)
 
     async def count_left_out(self, where: TopicPartition, start: int, end: int) -> int | None:
         """As `count`, of those that the link leaves out as the target has had them: not of third sites' records that it
         leaves to their own links.
         """
-        return await self._count(where, start, end, are_left_out=True)
+        return await self._count(where, start, end, lambda _offset: None, are_left_out=True)
 
-    async def _count(self, where: TopicPartition, start: int, end: int, *, are_left_out: bool) -> int | None:
+    async def _count(
+        self, where: TopicPartition, start: int, end: int, none_until: Callable[[int], None], *, are_left_out: bool
+    ) -> int | None:
         judge, records = self._passage.judge(where), 0
         async for header, batch in read_batches(self._source, where, start, end, IsolationLevel.READ_COMMITTED):
             await self._passage.learn(where, batch)
@@ -55,6 +60,8 @@ class CarriedCounter:
             if judged.verdict is Verdict.UNCLEAR:
                 return None
             if (judged.verdict is Verdict.LEAVE_OUT) is not are_left_out or (are_left_out and judged.left_to):
+                if not records:
+                    none_until(min(header.next_offset, end))
                 continue
             if start <= header.base_offset and header.next_offset <= end:
                 records += header.record_count

@@ -54,6 +54,21 @@ def test_of_what_nobody_is_shown_it_is_not_said_that_it_is_only_there() -> None:
     assert "are only there" in next(iter(found_in(both)))
 
 
+def test_of_what_could_not_be_counted_it_is_not_said_that_it_is_only_there() -> None:
+    """It was "at least 0 records came to east after the fence, and are only there", of what west had brought there."""
+    uncounted = replace(MOVED, stranded=(StrandedRange("flights", 0, 50, 53, None),))
+    assert stranded_line(uncounted) == (
+        "of what is in flights-0 [50, 53) that came to east after the fence it could not be counted whether any is "
+        "only there"
+    )
+    (line,) = found_in(to_document(uncounted))
+    assert line.startswith("it could not be counted whether any of what came to east after the fence is only there: ")
+    steps = [step.what for step in next_steps(uncounted, LINK, (BACK,), {})]
+    assert any("read to its end" in step for step in steps)
+    some = replace(MOVED, stranded=(*uncounted.stranded, StrandedRange("trips", 0, 1, 2, 1)))
+    assert "are only there" in next(iter(found_in(to_document(some))))
+
+
 def test_of_a_source_that_does_not_tell_how_far_its_logs_go_no_more_is_said() -> None:
     untold = replace(MOVED, stranded=(StrandedRange("flights", 0, 50, 50, None, is_shown=False, is_end_told=False),))
     assert untold.has_findings

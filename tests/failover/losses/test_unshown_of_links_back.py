@@ -24,7 +24,7 @@ from failover.failback.stranding import look_for_stranded, read_stranded, resume
 from failover.freezing.choice import UNFROZEN
 from failover.journal.log import load_operations
 from failover.journal.values import Event
-from failover.losses.stranded import StrandedRange, stranded_ranges
+from failover.losses.stranded import CountedNone, StrandedRange, stranded_ranges
 from failover.planning.plan import plan_switchover
 from failover.running.draining import settle
 from mirror.offsets.entries import RunState
@@ -107,7 +107,7 @@ async def test_a_failback_is_not_refused_for_it_and_it_is_said_to_be_in_doubt(tm
 async def test_a_group_more_is_switched_over_along_the_link(tmp_path: Path) -> None:
     """It was refused: east alone had at least 0 records."""
     async with _writing(tmp_path) as lost:
-        await settle(lost.stage.sites, 1.5)
+        await settle(lost.stage.sites, 1.5, CountedNone())
 
 
 async def test_the_link_is_resumed(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import pytest
 from broker.wire.site_role import SiteStanding
 from failover.errors import NotDrained
 from failover.freezing.choice import Freezing
+from failover.losses.stranded import CountedNone
 from failover.observing.sites import DrainStands
 from failover.planning.plan import plan_switchover
 from failover.running.draining import drain, settle
@@ -71,7 +72,7 @@ async def test_of_a_link_that_was_moved_before_it_is_said_what_is_waited_for(tmp
         await write(stage.source, PARTITIONS[1], some_records(6_000, 7))
         told: list[DrainStands] = []
         with pytest.raises(NotDrained, match="which was moved before"):
-            await settle(replace(stage.sites, tell_drain=told.append), 0.5)
+            await settle(replace(stage.sites, tell_drain=told.append), 0.5, CountedNone())
     assert {(one.link, one.offsets > 7, one.partitions, one.is_moved) for one in told[:-1]} == {
         (stage.link.name, True, 1, True)
     }
