@@ -43,14 +43,16 @@ def monitor_run(context: AppContext, listen: Address, canary: bool) -> None:
 def _drills(context: AppContext, heartbeats: HeartbeatWatch) -> Drills:
     """As `farshore drill`. It looks seldom: whether a heartbeat moves `heartbeats` know from who looks all the time.
     The links of one round share what they read of journals. They do not have it until the next: it is all evidence of
-    all operations that the sites have, and a second of reading each minute.
+    all operations that the sites have, and a second of reading each minute. Nor is read what the source of a link that
+    was moved has alone: that is the whole of what a link back has brought there since, each minute anew.
     """
     return lambda: partial(_drill, context, heartbeats, Journals())
 
 
 async def _drill(context: AppContext, heartbeats: HeartbeatWatch, journals: Journals, link: Link) -> Readiness:
     note = audit_notes(context).get(link.name, AuditNote())
-    found = await drill_link(link, heartbeats, note, SystemClock().now_ms, context.links(), journals)
+    clock = SystemClock()
+    found = await drill_link(link, heartbeats, note, clock.now_ms, context.links(), journals, reads_stranded=False)
     return Readiness(
         link.name,
         found.at_ms,
@@ -61,5 +63,4 @@ async def _drill(context: AppContext, heartbeats: HeartbeatWatch, journals: Jour
         None if found.ends_age_ms is None else found.ends_age_ms / 1000,
         None if found.loss is None else found.loss.unclear_offsets,
         is_moved=found.moved is not None,
-        stranded_records=None if found.moved is None else found.moved.stranded_records,
     )

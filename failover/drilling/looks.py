@@ -68,12 +68,17 @@ async def drill_link(
     now_ms: Callable[[], int],
     links: Sequence[Link] = (),
     journals: Journals | None = None,
+    *,
+    reads_stranded: bool = True,
 ) -> LinkDrill:
     """Look at the link as it is, and as it would be seen if its source were dead. A lost site is a finding, and so is
     what could not be looked at. `links`: all of the file. `journals`: of who drills several links.
+    Not `reads_stranded`: who drills again and again, and does not read each time what the source of a moved link has.
     """
     readers = Readers.among(journals if journals is not None else {}, link.target.name)
-    status, looks = await both(link_status(link, heartbeats), _looks(link, links, now_ms, readers))
+    status, looks = await both(
+        link_status(link, heartbeats), _looks(link, links, now_ms, readers, reads_stranded=reads_stranded)
+    )
     seen = (looks.blind, looks.live, looks.syncs, audit, now_ms(), looks.trouble, looks.gates)
     drill = judge_drill(status, *seen, returns_active=looks.returns_active, pending=looks.pending, moved=looks.moved)
     told = {(one.kind, one.subject) for one in drill.findings}
@@ -114,7 +119,9 @@ class _Looks:
     """Groups at the target in transactions that do not end."""
 
 
-async def _looks(link: Link, links: Sequence[Link], now_ms: Callable[[], int], readers: Readers) -> _Looks:
+async def _looks(
+    link: Link, links: Sequence[Link], now_ms: Callable[[], int], readers: Readers, *, reads_stranded: bool
+) -> _Looks:
     async with AsyncExitStack() as stack:
         try:
             target = await stack.enter_async_context(_cluster(link, at_source=False))
@@ -136,12 +143,13 @@ async def _looks(link: Link, links: Sequence[Link], now_ms: Callable[[], int], r
         try:
             async with watching(sight):
                 source = await stack.enter_async_context(_cluster(link, at_source=True))
-            return await _at_source(seen, Sites(link, source, target, (), now_ms, readers=readers))
+            sites = Sites(link, source, target, (), now_ms, readers=readers)
+            return await _at_source(seen, sites, reads_stranded=reads_stranded)
         except FarshoreError as error:
             return replace(seen, trouble=str(error), is_seen_by_worker=bool(sight.links))
 
 
-async def _at_source(seen: _Looks, sites: Sites) -> _Looks:
+async def _at_source(seen: _Looks, sites: Sites, *, reads_stranded: bool) -> _Looks:
     """`seen`, with what the source tells: where that is not all, what it does tell, and why there is no more. Raises
     FarshoreError where it tells nothing.
     """
@@ -173,7 +181,9 @@ async def _at_source(seen: _Looks, sites: Sites) -> _Looks:
     pending = await told(_pending(source, live), PendingOffsets(frozenset(live.pending_groups)))
     freezing = await told(read_roles(link, source, target), seen.freezing)
     no_freeze = None if live.is_promoted else await told(_no_freeze(source, freezing, live), None)
-    moved = await look_at_moved(link, source, target) if live.is_promoted else None
+    moved = MovedLink(why_not_known="it was not read") if live.is_promoted else None
+    if moved is not None and reads_stranded:
+        moved = await look_at_moved(link, source, target)
     gates, trouble = replace(seen.gates, lacks=lacks), "; ".join(dict.fromkeys(untold))
     seen = replace(seen, live=live, gates=gates, returns_active=active, pending=pending, others=others)
     return replace(seen, freezing=freezing, no_freeze=no_freeze, moved=moved, trouble=trouble)

@@ -19,7 +19,7 @@ class Readiness:
     """One drill of one link. `findings` by kind; `loss_offsets` are those that a failover would state at least,
     `unclear_offsets` those more of which it could not say whether the target has them, and `likely_offsets` all of them
     at most, None where that cannot be said. `at_ms` is in milliseconds since 1970. Of a link that `is_moved` no loss is
-    stated: `stranded_records` are those that its source alone has, None where they are not known.
+    stated.
     """
 
     link: str
@@ -31,7 +31,6 @@ class Readiness:
     ends_age_seconds: float | None = None
     unclear_offsets: int | None = None
     is_moved: bool = False
-    stranded_records: int | None = None
 
 
 Drill = Callable[[Link], Awaitable[Readiness]]
@@ -113,11 +112,6 @@ class ReadinessCollector(Collector):
 
 
 _VALUES: tuple[tuple[str, str, Callable[[Readiness, float], float | None]], ...] = (
-    (
-        "stranded_records",
-        "Records that the source of a link that was moved has alone, and nobody decided about.",
-        lambda found, _: found.stranded_records,
-    ),
     (
         "loss_offsets",
         "Source offsets that a failover would state as lost, at least.",

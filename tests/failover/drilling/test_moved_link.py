@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,6 +10,8 @@ import pytest
 
 from broker.wire.api import ApiKey
 from broker.wire.errors import ErrorCode
+from broker.wire.messages.fetch import FetchRequest
+from broker.wire.vocabulary import IsolationLevel, TopicPartition
 from failover.drilling.drill import AuditNote, LinkDrill
 from failover.drilling.looks import drill_link
 from failover.failback.stranding import leave_at_source
@@ -45,6 +48,32 @@ async def test_it_says_what_stands_at_the_source_alone(tmp_path: Path) -> None:
         left = (await drilled_there(lost)).moved
         assert left is not None
         assert left.stranded_records == 0, "what somebody left there is told apart"
+
+
+async def test_who_drills_for_ever_does_not_read_what_the_source_has_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A monitor read all that a link back had brought there, for three seconds of each minute."""
+    async with lost_and_back(tmp_path, 1, (3, 2), (0, 0)) as lost:
+        faults, fetched = Faults(), Counter[TopicPartition]()
+
+        def note(request: FetchRequest) -> None:
+            if request.isolation_level == IsolationLevel.READ_COMMITTED:  # else it is where the logs are compared
+                fetched.update(
+                    TopicPartition(one.topic, at.partition) for one in request.topics for at in one.partitions
+                )
+
+        faults.moments[ApiKey.FETCH] = note
+        watch, asked = HeartbeatWatch(lost.stage.target.clock), list[Counter[TopicPartition]]()
+        with injected(monkeypatch, {lost.stage.brokers[0]: faults}):
+            for reads in (True, False):
+                fetched.clear()
+                found = await drill_link(lost.there, watch, AuditNote(), now_ms, reads_stranded=reads)
+                asked.append(fetched.copy())
+                assert found.moved is not None
+                told = (found.moved.stranded_records, found.moved.why_not_known)
+                assert told == ((5, "") if reads else (None, "it was not read"))
+        assert all(asked[0][at] > asked[1][at] for at in PARTITIONS), "the rest is how a split of both sites is seen"
 
 
 async def test_a_source_that_does_not_tell_is_not_said_to_have_nothing(

@@ -143,9 +143,9 @@ def test_a_drill_is_shown_with_its_findings_by_kind_until_it_cannot_be_made(tmp_
     assert found["farshore_drill_findings", (("kind", "group_unknown"), ("link", "east-west"))] == 2
     assert ("farshore_drill_loss_offsets", link) not in found, "what is not known is not shown"
     assert found["farshore_drill_moved", link] == 0
-    board.post("east-west", Readiness("east-west", NOW_MS, {}, is_moved=True, stranded_records=5))
+    board.post("east-west", Readiness("east-west", NOW_MS, {}, is_moved=True))
     found = read(registry)
-    assert (found["farshore_drill_moved", link], found["farshore_drill_stranded_records", link]) == (1, 5)
+    assert found["farshore_drill_moved", link] == 1
     assert ("farshore_drill_loss_offsets", link) not in found, "a moved link has none"
     board.post("east-west", None)
     assert ("farshore_drill_ready", link) not in read(registry)
