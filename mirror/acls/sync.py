@@ -296,7 +296,9 @@ async def _ensure_topic(link: Link, target: Cluster) -> None:
 async def _brought_by_links_back(link: Link, source: Cluster) -> frozenset[Acl]:
     found: set[Acl] = set()
     for back in link.reverse_links:
-        found |= (await read_record(back, source)).made
+        record = await read_record(back, source)
+        # A link that was narrowed has brought what it carries no more, too.
+        found |= record.made | record.beyond
     return frozenset(found)
 
 

@@ -243,6 +243,19 @@ async def test_what_a_link_brought_the_link_back_does_not_bring_home(sites: Site
     assert (await turned.plan(rebuilt=True)).create == (mine,)
 
 
+async def test_nor_where_that_link_was_narrowed_since(sites: Sites) -> None:
+    """A right that was revoked at its own site came back from the other one."""
+    mine = allow("app", READ, TOPIC)
+    await make(sites.source, mine)
+    await sites.apply()
+    await delete_acls(sites.source, [mine])
+    narrowed = replace(sites.link, topics=("wages",))
+    back = replace(sites.link, name="west-east", source=sites.link.target, target=sites.link.source)
+    turned = Sites(replace(back, reverse_links=(narrowed,)), sites.target, sites.source)
+    assert (await turned.plan()).create == ()
+    assert (await turned.plan(rebuilt=True)).create == (mine,)
+
+
 async def test_a_worker_carries_them_while_records_flow(sites: Sites) -> None:
     await make(sites.source, allow("app", READ, TOPIC), deny("eve", READ, TOPIC), allow("app", WRITE, TOPIC))
     told = Told()
