@@ -134,7 +134,7 @@ _BY_COMMAND: Final[Mapping[str, tuple[Need, ...]]] = {
         _target(Thing.GROUPS, READ),
         _target(Thing.STATE, CREATE, READ, WRITE, DESCRIBE_CONFIGS),
         _target(Thing.ENDS, CREATE, WRITE),
-        _target(Thing.ENDS_TO_COME_BACK, READ),  # what it kept before of what the link back may have brought
+        _target(Thing.ENDS_TO_COME_BACK, READ),  # what it kept before of what other links may have brought back
         _target(Thing.PRODUCERS, CREATE, READ, WRITE, DESCRIBE_CONFIGS),
         _target(Thing.OFFSETS, DESCRIBE),
         _target(Thing.FENCES, WRITE),

@@ -42,7 +42,7 @@ class Thing(enum.Enum):
     GROUPS = "the groups that it carries"
     STATE = "its offset map and gaps"
     ENDS = "where the source's logs were seen to end"
-    ENDS_TO_COME_BACK = "what is kept there of a link back"
+    ENDS_TO_COME_BACK = "what is kept there of records that may come back"
     PRODUCERS = "the producers of mirrors"
     PRODUCERS_BACK = "the same, where a link goes back"
     OFFSETS = "the cluster's topic of group offsets"
@@ -111,7 +111,7 @@ def patterns_of(link: Link, at: At, thing: Thing) -> list[Pattern]:
         case Thing.ENDS:
             return exactly(topic, link.ends_topic)
         case Thing.ENDS_TO_COME_BACK:
-            return exactly(topic, link.ends_topic) if link.reverse_links else []
+            return exactly(topic, link.ends_topic) if link.shared_targets else []
         case Thing.PRODUCERS:
             return exactly(topic, PRODUCERS_TOPIC)
         case Thing.PRODUCERS_BACK:

@@ -294,6 +294,30 @@ def test_each_unit_has_a_fence_of_its_own() -> None:
     assert fences[1].command == f"{acl} --transactional-id farshore-east-west.1"
 
 
+@pytest.mark.parametrize(
+    "others",
+    [
+        pytest.param(["west-east"], id="there is a link back"),
+        pytest.param(["west-north", "north-east"], id="a ring"),
+    ],
+)
+def test_a_mirror_reads_what_it_kept_of_records_that_may_come_back(others: list[str]) -> None:
+    """In a ring the right was needed, and not among what is printed."""
+    one_way = TOML.format(topics='["flights"]', names="same")
+    name = "__farshore-ends-east-west"
+
+    def operations(text: str) -> set[str]:
+        link = parse(text, Path("farshore.toml")).link("east-west")
+        rights = rights_of(link, ["mirror run"], {**PRINCIPALS, "north": "User:farshore"})
+        return {operation for right in rights if right.name == name for operation in right.operations}
+
+    more = '[sites.north]\nbootstrap_servers = "kafka-3:9092"\n'
+    for other in others:
+        source, target = other.split("-")
+        more += f'[[links]]\nname = "{other}"\nsource = "{source}"\ntarget = "{target}"\ntopics = ["flights"]\n'
+    assert operations(one_way + more) - operations(one_way) == {"Read"}
+
+
 def test_a_line_of_a_prefix_and_of_the_cluster() -> None:
     link = parse(TOML.format(topics='["orders-.*"]', names="same"), Path("farshore.toml")).link(None)
     lines = [right.command for right in rights_of(link, ["topic list", "site freeze"], PRINCIPALS)]
