@@ -134,7 +134,7 @@ async def _frozen(sites: Sites) -> Sequence[AbortFinding]:
     by = () if standing is None else standing.refusing(names)
     try:
         denied, open_topics = await is_denied(sites.target, [link])
-    except FreezeNotAllowed as error:
+    except (ClientError, FreezeNotAllowed) as error:
         if not by:
             look_first = f"farshore site role --site {name}"
             return [replace(_stays(AbortKind.SOURCE_UNKNOWN, name, look_first), why=unseen_denials(error))]

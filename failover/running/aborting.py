@@ -215,7 +215,7 @@ async def is_denied(
         found = await look(source)
     except NoAuthorizer:
         return False, ()
-    except FreezeNotAllowed:
+    except (ClientError, FreezeNotAllowed):
         if principals:
             raise
         return False, ()

@@ -20,6 +20,7 @@ from broker.broker import Broker
 from broker.client.acl_bindings import Acl
 from broker.handlers.handler import Handler, RequestContext
 from broker.handlers.table import HANDLERS
+from broker.wire.api import ApiKey
 from broker.wire.errors import ErrorCode
 from broker.wire.messages.create_acls import AclCreation, AclCreationResult, CreateAclsRequest, CreateAclsResponse
 from broker.wire.messages.delete_acls import (
@@ -112,6 +113,12 @@ def authorized(monkeypatch: pytest.MonkeyPatch, sites: Mapping[Broker, Authorize
         patched.setattr(broker.connection, "HANDLERS", MappingProxyType(table))
         patched.setattr("broker.client.site_role.SITE_ROLE", "a config that no broker has")
         yield
+
+
+def without_acl_requests(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No broker is asked for ACLs from here on, as behind a proxy that does not know that request."""
+    table = {key: handler for key, handler in HANDLERS.items() if key != ApiKey.DESCRIBE_ACLS}
+    monkeypatch.setattr(broker.connection, "HANDLERS", MappingProxyType(table))
 
 
 async def _answer(mine: Authorizer, handler: Handler, served: Broker, request: Any, context: RequestContext) -> Any:

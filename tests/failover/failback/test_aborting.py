@@ -20,7 +20,7 @@ from failover.journal.values import Event
 from failover.running.aborting import AbortKind, abort, plan_abort
 from mirror.api import read_entries
 from mirror.offsets.operations import pause_link
-from tests.failover.acl_site import OWN, Authorizer, authorized
+from tests.failover.acl_site import OWN, Authorizer, authorized, without_acl_requests
 from tests.failover.failback.returning import (
     ID,
     INNER,
@@ -173,6 +173,23 @@ async def test_where_the_source_is_gone_and_the_acls_of_the_other_site_are_not_s
         assert (told.kind, told.subject) == (AbortKind.SOURCE_UNKNOWN, "west")
         assert told.command == "farshore site role --site west"
         assert "may not see ACLs at west" in told.why
+
+
+@pytest.mark.parametrize("step", ["move_groups", "switch_over"])
+async def test_where_the_source_is_gone_and_the_other_site_answers_nothing_of_acls_it_can_be_given_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    """It could not, however often that was tried. Where the site's role says that it is closed, that is told."""
+    async with ready(tmp_path, monkeypatch) as lost:
+        await die_in_step(lost, tmp_path, monkeypatch, step)
+        without_acl_requests(monkeypatch)
+        target = replace(lost.there.target, freeze_principals=(EVERYBODY,))
+        async with machine(HEIR, replace(lost.there, target=target)) as (sites,):
+            found = await abort_failback(await log_of(lost), replace(sites, source=None), lost.back, "an heir")
+        kind = AbortKind.SOURCE_REFUSES_WRITES if step == "move_groups" else AbortKind.SOURCE_UNKNOWN
+        assert (found[-1].kind, found[-1].subject) == (kind, "west")
+        if kind is AbortKind.SOURCE_UNKNOWN:
+            assert "whether ACLs of the freeze still deny writes there is not known" in found[-1].why
 
 
 async def test_where_the_source_is_gone_and_the_other_site_takes_writes_that_is_not_listed(

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from broker.client.cluster import Cluster
+from broker.client.errors import UnsupportedByCluster
 from broker.client.site import Site
 from broker.client.site_role import set_site_role, site_standing
 from broker.wire.site_role import SiteRole
@@ -18,7 +19,7 @@ from mirror.api import promote_link
 from mirror.link import Link
 from mirror.offsets.operations import pause_link
 from tests.broker.running import running_server
-from tests.failover.acl_site import OWN
+from tests.failover.acl_site import OWN, without_acl_requests
 from tests.failover.freezing.test_acl_freeze import BEFORE, die_at, locked
 from tests.failover.freezing.test_acl_freeze import ID as BY_ACLS
 from tests.failover.machines import HEIR, machine, quick
@@ -170,6 +171,19 @@ async def test_a_source_that_is_not_frozen_by_acls_is_told_without_them(
         hooked = replace(site.stage.link, source=replace(site.stage.link.source, freeze_principals=()))
         async with Cluster(hooked.source, client_id=HEIR) as source:
             assert await is_denied(source, [hooked]) == (False, ())
+
+
+async def test_so_is_one_that_answers_nothing_of_acls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An abort did not know whether it still refused writes, though no ACL was ever to do that there."""
+    async with running_server(tmp_path) as server:
+        without_acl_requests(monkeypatch)
+        site = Site("east", server.address)
+        link = Link("east-west", site, Site("west", "127.0.0.1:1"), (TOPIC,))
+        async with Cluster(site, client_id=HEIR) as source:
+            assert await is_denied(source, [link]) == (False, ())
+        async with Cluster(replace(site, freeze_principals=("User:app",)), client_id=HEIR) as source:
+            with pytest.raises(UnsupportedByCluster):
+                await is_denied(source, [link])
 
 
 async def test_a_source_that_is_closed_to_other_topics_alone_is_told_to_take_writes(
