@@ -27,8 +27,8 @@ _SHORT: Final = {
     "0.9.2342.19200300.100.1.25": "DC",
 }
 _TYPE_BYTES_MAX: Final = 64
-# Half of a pair of UTF-16, in UTF-8: one fault for Java, and three for Python.
-_SURROGATE: Final = re.compile(b"\xed[\xa0-\xbf][\x80-\xbf]")
+# Half of a pair of UTF-16, in UTF-8, whole or cut short: one fault for Java, and one each byte for Python.
+_SURROGATE: Final = re.compile(b"\xed[\xa0-\xbf][\x80-\xbf]?")
 _FAULT: Final = "\ufffd".encode()
 _SPECIAL: Final = re.compile(r'([,=+<>#;"\\])')
 _BLANKS_AT_AN_END: Final = re.compile(r"\A[ \r]+|[ \r]+\Z")
@@ -79,14 +79,17 @@ def _escaped(value: str) -> str:
 
 
 def _dotted(oid: bytes) -> str:
-    if not oid or oid[-1] & 0x80 or len(oid) > _TYPE_BYTES_MAX:
-        raise CertificateUnreadable("the certificate's name has a type that is none")
+    is_type = bool(oid) and not oid[-1] & 0x80 and len(oid) <= _TYPE_BYTES_MAX
     numbers, number = [], 0
-    for byte in oid:
+    for byte in oid if is_type else b"":
+        # DER has each number in as few bytes as it takes.
+        is_type = is_type and (number > 0 or byte != 0x80)
         number = number << 7 | byte & 0x7F
         if not byte & 0x80:
             numbers.append(number)
             number = 0
+    if not is_type:
+        raise CertificateUnreadable("the certificate's name has a type that is none")
     first = min(numbers[0] // 40, 2)
     return ".".join(map(str, (first, numbers[0] - 40 * first, *numbers[1:])))
 

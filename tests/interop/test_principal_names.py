@@ -24,6 +24,8 @@ HALF_WRITTEN: Final = (
     b"\xc0\x80",
     b"\xf5\x80",
     b"\xed\xa0\x80",
+    b"\xed\xa0",
+    b"\xed",
     b"a",
     b"=",
 )

@@ -76,6 +76,8 @@ NAMES: Final = [
     (_of_cn("André".encode("latin-1"), T61), "CN=Andr\ufffd"),
     (_of_cn(b"\xc3(\xe2\x82\xf0\x9f\x98x\xff"), "CN=\ufffd(\ufffd\ufffdx\ufffd"),
     (_of_cn(b"\xed\xa0\x80\xed\x9f\xbf"), "CN=\ufffd\ud7ff"),
+    (_of_cn(b"\xed\xa0"), "CN=\ufffd"),
+    (_of_cn(b"\xed\xa0x\xed\xbf\xed"), "CN=\ufffdx\ufffd\ufffd"),
     (_of_cn("admin".encode("utf-16-be"), BMP), r"CN=\00a\00d\00m\00i\00n"),
     (_of_cn("a".encode("utf-32-be"), 0x1C), "CN=#1c0400000061"),
     (_of_cn("a=b", 0x1B), r"CN=a\=b"),

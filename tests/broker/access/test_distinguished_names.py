@@ -49,6 +49,8 @@ def test_a_certificate_that_is_cut_anywhere_is_refused() -> None:
         name(der(0x30, der(0x06, b"\x55\x04\x03") + der(0x0C, b"a") + der(0x0C, b"b"))),
         name(attribute("", "a")),
         name(attribute("5504ff", "a")),
+        name(attribute("55048003", "a")),
+        name(attribute("80550403", "a")),
         name(attribute("55" + "ff" * 2000 + "01", "a")),
     ],
 )
