@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Final
 
@@ -15,6 +16,12 @@ _PART: Final = r"((?:\\.|[^\\/])*)"
 _RULE: Final = re.compile(rf"\s*(?:(DEFAULT)|RULE:{_PART}/{_PART}/([LU]?))\s*(?:,|$)")
 # Where a line ends for Java, whose patterns take such a character otherwise than these here.
 _LINE_END: Final = re.compile("[\n\r\x85\u2028\u2029]")
+_ESCAPED: Final = r"\\(?:N\{[^}]*\}|.)"
+# The group has what is something else for Java, or an error: a class that has a class or && in it, a brace that counts
+# nothing.
+_PIECES: Final = re.compile(
+    rf"{_ESCAPED}|\[\^?\]?(?:{_ESCAPED}|(?!&&)[^\[\]\\])*\]|\{{\d+(?:,\d*)?\}}|([\[{{])|.", re.DOTALL
+)
 _REPLACED: Final = re.compile(r"\\(.)|\$(\d)(\d*)|(\$)", re.DOTALL)
 
 
@@ -70,11 +77,17 @@ class PrincipalRules:
 
 def _rule(pattern: str, replacement: str, case: str) -> tuple[re.Pattern[str], Sequence[str | int], str]:
     """Raises ValueError."""
+    told = f"{pattern!r} is no regular expression that Java and farshore take alike"
+    for found in _PIECES.finditer(pattern):
+        if found[1]:
+            raise ValueError(f"{told}: the {found[1]} at position {found.start()}; write a \\ before what is itself")
     try:
-        # Java's classes, as \w, are those of ASCII.
-        compiled = re.compile(pattern, re.ASCII)
-    except re.error as error:
-        raise ValueError(f"{pattern!r} is no regular expression: {error}") from error
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            # Java's classes, as \w, are those of ASCII.
+            compiled = re.compile(pattern, re.ASCII)
+    except (re.error, OverflowError, RecursionError, Warning) as error:
+        raise ValueError(f"{told}: {error}") from error
     return compiled, _pieces(replacement, compiled.groups), case
 
 

@@ -45,3 +45,27 @@ def test_nobody_with_a_certificate_is_called_as_who_shows_none() -> None:
 def test_what_is_no_rule_is_told(rules: str) -> None:
     with pytest.raises(ValueError, match="is no r"):
         PrincipalRules(rules)
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        "CN=[a-z&&[^b]]+.*",
+        "CN=[a-z[0-9]]+.*",
+        "CN=[[a]]+.*",
+        "CN=[a-z--b]+.*",
+        "CN=a{,3}.*",
+        "CN=a{b}.*",
+        "CN=a{3.*",
+        "CN=a{99999999999999999999}",
+        "(" * 5000 + ")" * 5000,
+    ],
+)
+def test_a_pattern_that_java_takes_otherwise_or_refuses_is_told(pattern: str) -> None:
+    with pytest.raises(ValueError, match="is no regular expression that Java and farshore take alike"):
+        PrincipalRules(f"RULE:{pattern}/x/")
+
+
+@pytest.mark.parametrize("pattern", [r"CN=[\[a&\]{,3}]+", r"CN=a\{,3}", "CN=a{1,3}", "CN=a{2}", "CN=a{1,}", "CN=[]a]+"])
+def test_a_pattern_that_has_such_marks_for_themselves_is_taken(pattern: str) -> None:
+    PrincipalRules(f"RULE:{pattern}/x/")
