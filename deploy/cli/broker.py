@@ -12,7 +12,8 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final, Protocol
+from types import TracebackType
+from typing import Any, Final, Protocol, TypeAlias
 
 import click
 import uvloop
@@ -36,7 +37,8 @@ from deploy.cli.parameters import HostPort
 
 STOP_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 FAILED: Final = 1
-_CONTROLS: Final = re.compile("[\\x00-\\x1f\\x7f-\\x9f\\u2028\\u2029]")
+# And what turns the direction of writing.
+_CONTROLS: Final = re.compile("[\\x00-\\x1f\\x7f-\\x9f\\u2028-\\u202e\\u2066-\\u2069]")
 
 log = logging.getLogger(__name__)
 
@@ -53,15 +55,32 @@ class SiteConfigs(Protocol):
         ...
 
 
+_ExceptionInfo: TypeAlias = tuple[type[BaseException], BaseException, TracebackType | None] | tuple[None, None, None]
+
+
 class _OneLine(logging.Formatter):
     """Names come from clients and the metadata: a line break in one would begin a line that nobody here wrote."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:
-        return _CONTROLS.sub(lambda found: ascii(found[0])[1:-1], super().formatMessage(record))
+        return _in_one_line(super().formatMessage(record))
+
+    def formatException(self, ei: _ExceptionInfo) -> str:
+        return _marked(super().formatException(ei))
+
+    def formatStack(self, stack_info: str) -> str:
+        return _marked(super().formatStack(stack_info))
+
+
+def _in_one_line(text: str) -> str:
+    return _CONTROLS.sub(lambda found: ascii(found[0])[1:-1], text)
+
+
+def _marked(text: str) -> str:
+    return "\n".join(f"  | {_in_one_line(line)}" for line in text.split("\n"))
 
 
 def log_lines() -> logging.Formatter:
-    """Each message in one line; a traceback has lines of its own behind it."""
+    """Each message in one line; a traceback has lines of its own behind it, each after a mark."""
     return _OneLine("%(asctime)s %(levelname)s %(name)s: %(message)s")
 
 

@@ -45,6 +45,22 @@ def test_a_name_with_a_line_break_begins_no_line_of_the_log() -> None:
     )
 
 
+def test_marks_that_turn_the_direction_of_writing_are_written_out() -> None:
+    record = logging.LogRecord("broker", logging.WARNING, __file__, 1, "\u202eeve\u202c \u2066a\u2069", (), None)
+    assert log_lines().format(record).endswith(r" WARNING broker: \u202eeve\u202c \u2066a\u2069")
+
+
+def test_a_traceback_begins_no_line_either() -> None:
+    try:
+        raise ValueError("User:a\n2026-01-01 00:00:00 ERROR broker: made up\r\u2028b")
+    except ValueError:
+        record = logging.LogRecord("broker", logging.ERROR, __file__, 1, "failed", (), sys.exc_info(), sinfo="Stack\na")
+    first, *others = log_lines().format(record).splitlines()
+    assert first.endswith(" ERROR broker: failed")
+    assert all(line.startswith("  | ") for line in others)
+    assert r"  | 2026-01-01 00:00:00 ERROR broker: made up\r\u2028b" in others
+
+
 @asynccontextmanager
 async def broker_process(data_dir: Path) -> AsyncIterator[tuple[asyncio.subprocess.Process, str]]:
     """-> the process and the address of its ready line."""
