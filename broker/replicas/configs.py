@@ -84,13 +84,13 @@ class BrokerConfigs:
         live or not: frozen beside the living the site would lose writes that it could take, and open behind a loss it
         would be a second active one.
         """
-        told: set[int] = set()
+        told = ""
         while not self.site.covers(()) and (others := await self._others()):
             if None in (unheard := await self._unheard(others, hear)).values():
                 return
-            if unheard.keys() != told:
-                told = set(unheard)
-                why = "; ".join(f"broker {node_id}: {error}" for node_id, error in unheard.items())
+            why = "; ".join(f"broker {node_id}: {error}" for node_id, error in sorted(unheard.items()))
+            if why != told:
+                told = why
                 said = (
                     "%s until one of them answers, or their sessions are over, to know whether this site was down: %s"
                 )

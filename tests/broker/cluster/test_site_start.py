@@ -11,9 +11,13 @@ import pytest
 
 from broker.base.address import parse_address
 from broker.base.waiting import WAITING
+from broker.client.errors import ConnectionLost
+from broker.cluster.embedded import EmbeddedMetadataStore
 from broker.cluster.metadata import CLIENT_LISTENER, INTER_BROKER_LISTENER, BrokerRegistration, Endpoint
 from broker.cluster.zookeeper import layout
+from broker.replicas.configs import BrokerConfigs
 from broker.wire.site_role import SiteStanding
+from tests.broker.clock import PausesAlone
 from tests.broker.cluster.test_three_replicas import NODES
 from tests.broker.handlers.test_site_role import ACTIVE, FROZEN, change
 from tests.broker.running import running_server
@@ -66,6 +70,24 @@ async def test_brokers_that_start_together_are_no_proof_to_each_other(
         cluster.zookeeper.expire(ghosts[3])
         await starting
         assert {standing.role for standing in standings(cluster, (1, 2))} == {FROZEN}
+
+
+async def test_another_reason_why_one_is_not_heard_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """The log kept the first one, which may be mended, and not what keeps the site from starting by now."""
+    store = EmbeddedMetadataStore.open(tmp_path)
+    await store.register_broker(BrokerRegistration(2, ()))
+    reasons = ["refused", "refused", "its certificate expired", "its certificate expired"]
+
+    async def hear(broker: BrokerRegistration, cluster_id: str) -> None:
+        assert (broker.node_id, cluster_id) == (2, store.cluster_id)
+        if reasons:
+            raise ConnectionLost(reasons.pop(0))
+
+    await BrokerConfigs(store, 1).freeze_where_nobody_was(hear, PausesAlone())
+    assert [message.partition(" down: ")[2] for message in caplog.messages] == [
+        "broker 2: refused",
+        "broker 2: its certificate expired",
+    ]
 
 
 async def test_brokers_come_back_to_a_site_where_another_lived_on_and_leave_the_role_as_it_is(tmp_path: Path) -> None:
