@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 
 import click
 
 from broker.base.documents import to_document
+from broker.client.acl_bindings import Acl
 from broker.client.cluster import Cluster
 from broker.client.errors import KafkaError
 from broker.client.fanout import both
@@ -28,7 +30,7 @@ from deploy.cli.terminal import (
     yes_option,
 )
 from mirror.acls.findings import said_of_beyond
-from mirror.acls.plan import AclStep, lines_of
+from mirror.acls.plan import AclStep, PlannedAcl, lines_of
 from mirror.acls.sync import AclChanges, AclsSeen, apply_acls, look_at_acls
 from mirror.acls.users import UserAtTarget, compare_users
 from mirror.link import Link
@@ -97,18 +99,20 @@ def apply_command(
     ]
     if output == Output.TABLE:
         _note(link, seen)
-    if not due:
+    dropped = sorted(seen.record.beyond) if remove else []
+    if not due and not dropped:
         # What is held back is written down for the day of the promotion.
         run_async(apply_seen(link, seen, remove=remove))
         click.echo(f"link {link.name}: there is nothing to make at {link.target.name}", err=True)
         if output != Output.TABLE:
             emit(_document(link, seen, AclChanges((), (), ())), output)
         return
-    confirm_plan(due, yes, question=f"Change these ACLs at {link.target.name}?", columns=COLUMNS)
+    _confirm(link, due, dropped, yes)
     changes = run_async(apply_seen(link, seen, remove=remove))
     if output != Output.TABLE:
-        emit(_document(link, seen, changes), output)
+        emit(_document(link, seen, changes, dropped), output)
     told = f"link {link.name}: {len(changes.created)} ACLs made at {link.target.name}, {len(changes.removed)} removed"
+    told += f", {len(dropped)} taken out of its record" if dropped else ""
     click.echo(told, err=True)
     if changes.unsettled:
         text = f"not every broker of {link.target.name} has said that it goes by {len(changes.unsettled)} of them: "
@@ -118,6 +122,17 @@ def apply_command(
         acl, error = changes.failures[0]
         text = f"{len(changes.failures)} ACLs could not be changed; the first, {acl}: {error}"
         raise CommandRefused(text, error.hint or "", ExitCode.ERROR)
+
+
+def _confirm(link: Link, due: Sequence[PlannedAcl], dropped: Sequence[Acl], yes: bool) -> None:
+    """Raises CommandRefused. `dropped`: what goes out of the record."""
+    there = link.target.name
+    if dropped:
+        _say(f"out of {link.acls_topic} go these ACLs; one of them that is at {there} counts as its own from then on:")
+        for acl in dropped:
+            _say(f"  {acl}")
+    question = f"Change these ACLs at {there}?" if due else f"Take these out of the record at {there}?"
+    confirm_plan(due or None, yes, question=question, columns=COLUMNS)
 
 
 @acls_group.command("users")
@@ -220,7 +235,7 @@ def _say(text: str) -> None:
     click.echo(filled(text), err=True)
 
 
-def _document(link: Link, seen: AclsSeen, changes: AclChanges | None) -> dict[str, object]:
+def _document(link: Link, seen: AclsSeen, changes: AclChanges | None, dropped: Sequence[Acl] = ()) -> dict[str, object]:
     plan = seen.plan
     document: dict[str, object] = {
         "link": link.name,
@@ -236,4 +251,5 @@ def _document(link: Link, seen: AclsSeen, changes: AclChanges | None) -> dict[st
         document["created"] = [str(acl) for acl in changes.created]
         document["removed"] = [str(acl) for acl in changes.removed]
         document["failures"] = [{"acl": str(acl), "error": str(error)} for acl, error in changes.failures]
+        document["taken_out_of_record"] = [str(acl) for acl in dropped]
     return document

@@ -212,7 +212,12 @@ def test_what_the_record_has_beyond_the_link_is_told_until_it_is_taken_out(stage
     noted = " ".join(stage.run("acls plan", USER).err.split())
     assert "has 1 ACLs of what the link does not carry" in noted
     assert "apply --link east-west --remove takes them out" in noted
-    assert stage.run("acls apply --remove --yes", USER).code == ExitCode.DONE
+    refused = stage.run("acls apply --remove", USER)
+    assert (refused.code, str(forged) in " ".join(refused.err.split())) == (ExitCode.REFUSED, True)
+    assert stage.json("acls plan")["record_beyond"] == [str(forged)]
+    assert stage.run("acls apply --yes", USER).code == ExitCode.DONE
+    done = json.loads(stage.run("acls apply --remove --yes -o json", USER).out)
+    assert (done["created"], done["removed"], done["taken_out_of_record"]) == ([], [], [str(forged)])
     assert stage.json("acls plan")["record_beyond"] == []
     assert acls_at(stage, "west") == carried
 
