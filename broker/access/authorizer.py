@@ -87,11 +87,11 @@ class Authorizer:
         """`allows_without_acls`: Kafka's allow.everyone.if.no.acl.found."""
         self.acls = Acls()
         self.denials = Denials(clock)
-        self._super_users = frozenset(super_users)
+        self.super_users = frozenset(super_users)
         self._without_acls = ALL_OPERATIONS if allows_without_acls else 0
 
     def rights(self, principal: str, host: str) -> Rights:
-        return EVERYTHING if principal in self._super_users else _Limited(self, principal, host_of(host))
+        return EVERYTHING if principal in self.super_users else _Limited(self, principal, host_of(host))
 
     def granted(self, principal: str, host: str, kind: AclResource, name: str) -> int:
         found = self.acls.granted(principal, host, kind, name)

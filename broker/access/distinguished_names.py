@@ -31,6 +31,12 @@ _TYPE_BYTES_MAX: Final = 64
 _SURROGATE: Final = re.compile(b"\xed[\xa0-\xbf][\x80-\xbf]?")
 _FAULT: Final = "\ufffd".encode()
 _SPECIAL: Final = re.compile(r'([,=+<>#;"\\])')
+# What stands in no name that is written here: a long name of a type, and a bare = or # in a value that is no bytes.
+_OTHERWISE: Final = re.compile(
+    r"(?:.*(?<!\\)[,+])?(?:(?:emailAddress|serialNumber)=|[A-Za-z]+=(?!#[0-9a-f]{4,}(?:[,+]|\Z))"
+    r"(?:\\.|[^\\,+=#])*[=#])",
+    re.DOTALL,
+)
 _BLANKS_AT_AN_END: Final = re.compile(r"\A[ \r]+|[ \r]+\Z")
 
 
@@ -57,6 +63,11 @@ def distinguished_name(name: bytes) -> str:
     """Of a name in DER: as RFC 2253 has it, the most specific part first. Raises CertificateUnreadable."""
     parts = _parts(_only(name, _SEQUENCE, ends=True), _SET)
     return ",".join("+".join(map(_attribute, _parts(part, _SEQUENCE))) for part in reversed(parts))
+
+
+def is_written_otherwise(name: str) -> bool:
+    """Whether this, if it is to be the name of a certificate, is not as `distinguished_name` writes any. Pure."""
+    return _OTHERWISE.match(name) is not None
 
 
 def _attribute(attribute: bytes) -> str:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Collection, Sequence
+from typing import Final
 
 from broker.access.acls import AclBinding, AclFilter, Acls, ResourcePattern
 from broker.access.authorizer import EVERYTHING, Authorizer, Rights
+from broker.access.distinguished_names import is_written_otherwise
 from broker.access.relearning import Relearning
 from broker.base.clock import Clock
 from broker.cluster.metadata import ChangeKind, PatternAcls
@@ -15,6 +17,11 @@ from broker.cluster.metadata_store import MetadataStore, MetadataUnreadable
 from broker.wire.vocabulary import ANY_HOST, EVERYBODY, AclOperation, AclPermission
 
 log = logging.getLogger(__name__)
+
+_WRITTEN_OTHERWISE: Final = (
+    "%s is in super_users or in an ACL and is the name of no certificate: these are written as Java writes them, as "
+    "docs/operating.md has it under Upgrades; name it so, too, denials first"
+)
 
 
 class KnownAcls:
@@ -24,6 +31,7 @@ class KnownAcls:
         self.authorizer = authorizer
         self._store = store
         self._turn = asyncio.Lock()
+        self._named: frozenset[str] = frozenset()
         self._relearning = Relearning[ResourcePattern](
             self.learn, clock, "the ACLs could not be read, and those of before hold"
         )
@@ -42,6 +50,12 @@ class KnownAcls:
         found = await self._store.acls(patterns)
         told = {pattern: _held(pattern, acls) for pattern, acls in found.items()}
         self.authorizer.acls = Acls(told) if patterns is None else self.authorizer.acls.replaced(told)
+        if patterns is None:
+            named = self.authorizer.super_users | {acl.principal for acl in self.authorizer.acls}
+            for principal in sorted(named - self._named):
+                if is_written_otherwise(principal.removeprefix("User:")):
+                    log.warning(_WRITTEN_OTHERWISE, principal)
+            self._named = named
 
     async def change(
         self,
