@@ -264,27 +264,37 @@ class TailReader:
         """The tail's batches as they are stored, but for those that the link would leave out. The first and the last
         may reach beyond the tail. Raises CorruptBatch, too.
         """
+        async with aclosing(self._judged(tail)) as judged:
+            async for header, batch, is_brought in judged:
+                if not is_brought:
+                    yield header, batch
+
+    async def _judged(self, tail: StrandedTail) -> AsyncGenerator[tuple[BatchHeader, memoryview, bool]]:
+        """Also those that the link would leave out, as they came from the target."""
         judge = self._passage.judge(tail.where)
         span = (tail.first_offset, tail.end_offset)
         async for header, batch in read_batches(self._source, tail.where, *span, IsolationLevel.READ_COMMITTED):
             await self._passage.learn(tail.where, batch)
-            if judge(header).verdict is not Verdict.LEAVE_OUT:
-                yield header, batch
+            yield header, batch, judge(header).verdict is Verdict.LEAVE_OUT
 
     async def _counted(self, tail: StrandedTail, until_s: float | None) -> StrandedTail:
+        """What came from the target behind all of it is no part of it: of a tail that is left the map has nothing."""
         # Before it is read: a transaction that was open for the reading, and ended since, left out what it held.
         stable = (await log_spans(self._source, [tail.where], IsolationLevel.READ_COMMITTED))[tail.where]
         if not isinstance(stable, LogSpan):
             raise stable
         is_open = stable.end < tail.end_offset
-        records, read_to = 0, tail.first_offset
+        records, read_to, own_end = 0, tail.first_offset, tail.end_offset
         known: list[int] = []
         is_cut = _is_over(until_s)
         end = tail.first_offset if is_cut else tail.end_offset
-        async with aclosing(self.batches(replace(tail, end_offset=end))) as batches:
-            async for header, batch in batches:
+        async with aclosing(self._judged(replace(tail, end_offset=end))) as judged:
+            async for header, batch, is_brought in judged:
                 read_to = min(header.next_offset, tail.end_offset)
-                found = records_in(tail, batch)
+                if is_brought and own_end == tail.end_offset and not tail.left:
+                    own_end = min(header.base_offset, tail.end_offset)
+                found = [] if is_brought else records_in(tail, batch)
+                own_end = tail.end_offset if found else own_end
                 records += len(found)
                 times = [*known, *(record.timestamp for record in found if record.timestamp >= 0)]
                 known = [min(times), max(times)] if times else []
@@ -292,6 +302,7 @@ class TailReader:
                     break
         return replace(
             tail,
+            end_offset=tail.end_offset if is_open or is_cut else own_end,
             records=None if is_open or is_cut else records,
             open_from=stable.end if is_open else None,
             first_timestamp_ms=min(known, default=None),
