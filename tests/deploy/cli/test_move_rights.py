@@ -108,7 +108,8 @@ def test_a_plan_without_a_source_says_which_right_is_missing_at_the_target(pair:
                 untold.add(which)
     unneeded = {*TOLD_LATER, (At.TARGET, Thing.PRODUCERS, AclOperation.READ)}  # there is no source to hold it against
     unneeded |= {each for each in needed if each[:2] in GONE_WITHOUT}
-    assert [f"{at.value} {thing.name} {operation.name}" for at, thing, operation in untold ^ unneeded] == []
+    read = {(At.TARGET, Thing.TOPICS, AclOperation.READ)}  # needed now, where the map leaves something open
+    assert [f"{at.value} {thing.name} {operation.name}" for at, thing, operation in (untold ^ unneeded) - read] == []
 
 
 @pytest.mark.parametrize("pair", PAIRS)
