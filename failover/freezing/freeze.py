@@ -215,7 +215,8 @@ class Freeze:
         thaw = f"farshore site thaw {at} {self.topic_options}"
         return kind(
             f"{said}; writes at {site} may be frozen still: {why}",
-            hint=f"`farshore site role {at}`, then `{thaw}`, or what the thaw_hook does",
+            hint=f"`farshore site role {at}`, then `{thaw}`, or what the thaw_hook does; then, as it stays open, "
+            f"`farshore operation abort {self._operation_id}`",
         )
 
     async def hand_over(self, going: Freezing, *, even_without_source: bool) -> SiteStanding | None:

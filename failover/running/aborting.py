@@ -342,7 +342,7 @@ async def _thaw(log: OperationLog, sites: Sites, hooks: Hooks, journal: Operatio
     freeze.take_up(late_denials(log))
     try:
         with suppress(DenialsMayCome):  # a finding says so
-            await journal.while_held(freeze.undo(OperationEnded(f"{log.operation_id} was aborted")))
+            await journal.while_held(freeze.undo(OperationEnded(f"{log.operation_id} stays open")))
     except StillFrozen as error:
         await journal.record(Event.CUT_SHORT, {"step": OperationStep.FREEZE.value, "error": str(error)})
         raise
