@@ -63,6 +63,7 @@ REASONS: Final = {
     "dynamic_limits: max.connections is shown/*/value": "ours has a limit by default: see BrokerConfig",
     "describe_configs: a topic twice/results": "what is named many times in a request is described once",
     "describe_configs: synonyms/*/synonyms*": "synonyms of a topic's config in Kafka are its broker's; ours has none",
+    "describe_configs: broker, what we have/*/inter.broker.plaintext.beside.logins": "only our broker has this one",
     "describe_configs: broker, what we have/*/record.validation": "a setting that only our broker has",
     "describe_configs: broker, what we have/*/sasl.oauthbearer.required.scope": "a setting that only our broker has",
     "describe_configs: broker, what we have/*/site.start.frozen": "a setting that only our broker has",
