@@ -20,6 +20,7 @@ def test_topics_of_the_other_pair_that_both_sites_refuse_then_are_named_with_wha
         read_on(shell.east, 2)
         shell.begin("mirror run " + " ".join(f"--link {link}" for link in (*THERE, *BACK)))
         until_equal(shell)
+        wait_until(partial(is_allowed, shell, "drill"), DEADLINE_S, "each link to have seen its topics and groups")
         shell.east.kill9()
         shell.run("failover --link east-west --allow-data-loss --yes", ExitCode.DONE)
         assert role(shell, "west") == ("standby", ["orders-.*"])
