@@ -130,6 +130,12 @@ async def _has_mirrored(back: Link) -> bool:
         return WHERE in (await read_entries(back, east)).checkpoints
 
 
+async def _has_all(operator: Operator) -> None:
+    """East has what west wrote: of a plan before that some groups' places are unknown, and known at the fence."""
+    async with Cluster(operator.link.source) as east:
+        await wait_for_records(east, WHERE, SHARED + STRANDED + NEWER)
+
+
 async def _is_owned(back: Link) -> bool:
     async with Cluster(back.target) as east:
         owner = (await read_entries(back, east)).owner
@@ -366,6 +372,7 @@ def test_the_link_runs_again_when_its_source_alone_is_active_and_what_came_late_
     operator.run("stranded leave --link east-west --yes")
     with command(operator, "mirror", "run", "--link", "west-east"):
         asyncio.run(eventually(lambda: _has_mirrored(operator.back), "the link back to have mirrored something"))
+        asyncio.run(_has_all(operator))
         operator.run("switchover --link west-east --yes")
     operator.run("site standby --site east --topic flights --yes")
     assert end_of_way_back(operator)["role_in_the_way"] == "source_closed"
