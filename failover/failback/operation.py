@@ -20,6 +20,7 @@ from failover.errors import JournalUnanswered, OperationTakenUp, OtherFile, Over
 from failover.failback.plan import FailbackStep
 from failover.failback.way_back import WayBack
 from failover.freezing.hooks import NO_HOOKS, Hooks
+from failover.journal.hooks_run import refuse_lacking
 from failover.journal.log import OperationJournal, claim, load_operations
 from failover.journal.silence import told_who_went_on
 from failover.journal.standing import (
@@ -155,14 +156,8 @@ def check_hooks_of(log: OperationLog, hooks: Hooks) -> None:
     version noted none. Raises OtherFile.
     """
     noted = log.entries[0].detail.get("hooks", {})
-    if not isinstance(noted, Mapping) or FailbackStep.SWITCH_OVER in begun_steps(log):
-        return
-    done = {entry.detail.get("step") for entry in log.entries if entry.event == Event.DONE}
-    here = {"freeze": hooks.freeze, "after": hooks.after}
-    here |= {} if OperationStep.BEFORE_HOOK.value in done else {"before": hooks.before}
-    lacking = {f"{name}_hook": ("a program", "none") for name, hook in here.items() if noted.get(name) and not hook}
-    if lacking:
-        raise OtherFile(log.operation_id, "[failover]", lacking)
+    if isinstance(noted, Mapping) and FailbackStep.SWITCH_OVER not in begun_steps(log):
+        refuse_lacking(log, noted, hooks)
 
 
 async def come_back(sites: Sites, back: Link, way: WayBack, beginning: Beginning) -> None:

@@ -35,11 +35,18 @@ def check_hooks(log: OperationLog, hooks: Hooks) -> None:
     """
     if is_behind_fence(log):
         return
-    done = {entry.detail["step"] for entry in log.entries if entry.event == Event.DONE}
-    here = {OperationStep.FREEZE: ("freeze", hooks.freeze), OperationStep.AFTER_HOOK: ("after", hooks.after)}
-    if not within(log):
-        here = {OperationStep.BEFORE_HOOK: ("before", hooks.before), **here}
     planned = _planned(log)
+    refuse_lacking(log, {**planned, "before": ()} if within(log) else planned, hooks)
+
+
+def refuse_lacking(log: OperationLog, planned: Mapping[str, Any], hooks: Hooks) -> None:
+    """Raises OtherFile where a program that was `planned`, and whose step is not done, is none of these `hooks`."""
+    done = {entry.detail.get("step") for entry in log.entries if entry.event == Event.DONE}
+    here = {
+        OperationStep.BEFORE_HOOK: ("before", hooks.before),
+        OperationStep.FREEZE: ("freeze", hooks.freeze),
+        OperationStep.AFTER_HOOK: ("after", hooks.after),
+    }
     lacking = [name for step, (name, hook) in here.items() if step not in done and planned.get(name) and not hook]
     if lacking:  # not by its arguments, which may be nobody else's to read
         parts = {f"{name}_hook": ("a program", "none") for name in lacking}
